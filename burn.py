@@ -1,0 +1,2 @@
+import time; t=time.time()
+while time.time()-t<40: pass

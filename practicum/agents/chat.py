@@ -1,0 +1,84 @@
+"""The plain agent: one model call, with what was learned in its prompt.
+
+Prompt order: what the user told it, how to use the playbook, the playbook's pages, earlier turns, the task.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from practicum.types import Prompt, Task, Trace, Turn
+from practicum.views import View
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Asks(Protocol):
+    """The part of a Run an agent needs."""
+
+    async def ask(self, role: str, prompt: Prompt, schema: type[M]) -> M: ...
+
+    async def ask_text(self, role: str, prompt: Prompt) -> str: ...
+
+
+@dataclass(frozen=True)
+class ChatAgent:
+    """`choices` bound the answer by its schema; `reasoning` asks for a short line of thought before the answer."""
+
+    instructions: str = ""
+    choices: tuple[str, ...] = ()
+    reasoning: bool = False
+    journaled: bool = field(default=False, init=False)
+
+    @property
+    def identity(self) -> str:
+        """What the journal knows this agent by."""
+        return "chat"
+
+    async def __call__(self, task: Task, view: View, run: Asks) -> Trace:
+        shape = _shape(self.choices, self.reasoning, view.citable)
+        turns = view.turns
+        if shape is not None:
+            turns = tuple(Turn(t.user, json.dumps({"answer": t.assistant}, ensure_ascii=False)) for t in turns)
+        prompt = Prompt(
+            system="\n\n".join(part for part in (self.instructions, USING if view.citable else "") if part),
+            pages=view.pages,
+            turns=turns,
+            user=f"{task.input}\n\n{view.note}" if view.note else task.input,
+        )
+        if shape is None:
+            return Trace(answer=(await run.ask_text("agent", prompt)).strip())
+        reply: Any = await run.ask("agent", prompt, shape)
+        cited: list[str] = list(dict.fromkeys(getattr(reply, "used", ())))
+        known = tuple(id for id in cited if id in view.ids)
+        return Trace(
+            answer=reply.answer,
+            reasoning=getattr(reply, "reasoning", ""),
+            used=known,
+            unknown=len(cited) - len(known),
+        )
+
+
+@cache
+def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool) -> type[BaseModel] | None:
+    """What an answer looks like; None where plain text will do. Entries are cited before the answer rests on them."""
+    if not (choices or reasoning or citing):
+        return None
+    fields: dict[str, Any] = {}
+    if citing:
+        fields["used"] = (list[str], Field(max_length=3, description="ids of the entries that apply, best first"))
+    if reasoning:
+        fields["reasoning"] = (str, Field(max_length=600, description="a short line of thought"))
+    fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))
+    return create_model("answer", __config__=ConfigDict(extra="ignore"), **fields)
+
+
+USING = """\
+Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". \
+Before you answer, find the entries that apply to the task, list their ids in "used" (none if none applies), \
+and follow them."""

@@ -1,0 +1,42 @@
+"""Any callable as an agent: `fn(input, context)` gives a text, a mapping with "answer", or a Trace; async or not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from practicum.agents.outside import Placed, context_text, read_answer
+from practicum.errors import AgentError, PracticumError
+from practicum.types import Task, Trace
+from practicum.views import View
+
+
+@dataclass(frozen=True)
+class FunctionAgent:
+    """A function that blocks runs in a thread. One that has a parameter `place` gets it as an idempotency key."""
+
+    fn: Callable[..., Any]
+    journaled: bool = field(default=True, init=False)
+
+    @property
+    def identity(self) -> str:
+        """How messages and the journal name it."""
+        return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
+
+    async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
+        extra = {"place": run.place} if "place" in inspect.signature(self.fn).parameters else {}
+        context = context_text(view)
+        try:
+            if inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(getattr(self.fn, "__call__", None)):
+                value = await self.fn(task.input, context, **extra)
+            else:
+                value = await asyncio.to_thread(self.fn, task.input, context, **extra)
+        except PracticumError:
+            raise
+        except Exception as error:
+            # The user's code may raise anything; on one task that is a failed attempt, not a crash of the batch.
+            raise AgentError(f"{self.identity} raised {type(error).__name__}: {error}") from error
+        return read_answer(value, self.identity, view)

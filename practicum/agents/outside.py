@@ -1,0 +1,81 @@
+"""What an agent that is not ours is given, and how its answer is read: shared by programs and callables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from practicum.errors import AgentError
+from practicum.types import Step, Task, Trace
+from practicum.views import View
+
+
+class Placed(Protocol):
+    """The part of a Run such an agent needs."""
+
+    @property
+    def place(self) -> str: ...
+
+
+class _Step(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    kind: str = "message"
+    text: str
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+
+    answer: str = ""
+    reasoning: str = ""
+    used: list[str] = []
+    steps: list[_Step] = []
+    error: str | None = None
+
+
+def context_text(view: View) -> str:
+    """A view as one text: pages, then earlier turns, then the note."""
+    turns = [f"Task: {t.user}\nAnswer: {t.assistant}" for t in view.turns]
+    return "\n".join([*view.pages, *turns, *([view.note] if view.note else [])])
+
+
+def request(task: Task, view: View, instructions: str, place: str) -> dict[str, Any]:
+    """What goes out, as JSON: the target and `meta` never do. `place` is an idempotency key: the same attempt, if a
+    crash repeats it, comes with the same place."""
+    return {
+        "task": {"id": task.id, "input": task.input},
+        "context": context_text(view),
+        "instructions": instructions,
+        "place": place,
+    }
+
+
+def read_answer(value: object, who: str, view: View) -> Trace:
+    """A trace from a text, a number, a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, or a Trace."""
+    if isinstance(value, Trace):
+        return value
+    if isinstance(value, str | int | float):
+        return Trace(answer=str(value))
+    if not isinstance(value, Mapping):
+        raise AgentError(f"{who} gave {type(value).__name__}; it must give a text or a mapping with 'answer'")
+    try:
+        answer = _Answer.model_validate(dict(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise AgentError(
+            f"{who} gave a wrong {'.'.join(map(str, first['loc'])) or 'answer'}: {first['msg']}"
+        ) from error
+    if "answer" not in value and not answer.error:
+        raise AgentError(f"{who} gave no 'answer' (it has: {', '.join(map(str, value)) or 'nothing'})")
+    known = tuple(id for id in dict.fromkeys(answer.used) if id in view.ids)
+    return Trace(
+        answer=answer.answer,
+        reasoning=answer.reasoning,
+        used=known,
+        steps=tuple(Step(s.kind, s.text) for s in answer.steps),
+        error=answer.error,
+        unknown=len(set(answer.used)) - len(known),
+    )

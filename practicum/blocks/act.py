@@ -1,0 +1,78 @@
+"""One attempt at one task, exactly as in evaluation: show the context, run the agent, score, say what may be learned."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from practicum.context import Context
+from practicum.judge import judged_feedback
+from practicum.run import Run, feedback
+from practicum.types import Feedback, Rollout, Score, Task, Trace
+from practicum.views import View, as_turns, full, nearest
+
+Show = Callable[[Context, Task, Run], Awaitable[View]]
+
+
+class Answer(Protocol):
+    """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
+
+    async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Rollout: ...
+
+
+def answer(show: Show) -> Answer:
+    """The agent answers with the context shown by `show`."""
+
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        view = await show(context, task, run)
+        trace = await run.agent(task, view.with_note(note) if note else view)
+        score = await run.score(task, trace)
+        return Rollout(task, trace, score, await _feedback(task, trace, score, run), run.place)
+
+    return act
+
+
+async def _feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+    house = run.house
+    # Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
+    if house.judged and not house.labels and trace.error is None and run.place.startswith("step"):
+        return await judged_feedback(run, task, trace)
+    return feedback(task, trace, score, house.labels)
+
+
+async def full_view(context: Context, task: Task, run: Run) -> View:
+    """Everything, for every task alike."""
+    return full(context)
+
+
+def similar_turns(k: int, section: str) -> Show:
+    """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        entries = [e for e in context.in_section(section) if e.data.get("good", True)]
+        if not entries:
+            return View()
+        vectors = await run.embed([e.embedded for e in entries])
+        query = (await run.embed([task.input]))[0]
+        return as_turns(entries[i] for i in reversed(nearest(query, vectors, k)))
+
+    return show
+
+
+def fitting_turns(section: str, tokens: int) -> Show:
+    """As many entries of a section as fit `tokens`, oldest first, as earlier turns: the same ones for every task."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        entries, room = [], tokens
+        for entry in context.in_section(section):
+            room -= as_turns([entry]).tokens + TURN_FRAME
+            if room < 0:
+                break
+            entries.append(entry)
+        return as_turns(entries)
+
+    return show
+
+
+TURN_FRAME = 16
+"""Tokens a chat template spends around one exchange, about."""

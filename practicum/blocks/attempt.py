@@ -1,0 +1,93 @@
+"""How a batch is attempted: wraps `act`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from practicum.blocks.act import Answer
+from practicum.blocks.reflect import Reflector
+from practicum.context import Context
+from practicum.loop import Attempt, Batch
+from practicum.run import Act, Run
+from practicum.types import Feedback, Rollout, Round, Task, Trace
+
+Refine = Literal["retry", "critique"]
+
+
+def once(act: Act) -> Attempt:
+    """Each task of the batch once, all at once."""
+    return each(act)
+
+
+def each(do: Callable[[Task, Context, Run], Awaitable[Rollout]]) -> Attempt:
+    """`do` for each task of the batch, all at once, each at its own place and with its own provenance."""
+
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        jobs = [(f"{i}.{task.id}", partial(_one, do, task, context)) for i, task in enumerate(batch.tasks)]
+        return await run.gather(jobs)
+
+    return attempt
+
+
+async def _one(
+    do: Callable[[Task, Context, Run], Awaitable[Rollout]], task: Task, context: Context, run: Run
+) -> Rollout:
+    about = Rollout(task, _NOTHING, None, _UNKNOWN, run.place).sources
+    return await do(task, context, replace(run, about=about))
+
+
+def shown_answers() -> Attempt:
+    """No attempt: each task with its right answer, as a solved example. Costs nothing."""
+
+    async def show(task: Task, context: Context, run: Run) -> Rollout:
+        target = task.target or ""
+        return Rollout(task, Trace(answer=target), None, Feedback(True, "This is the right answer.", target), run.place)
+
+    return each(show)
+
+
+def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> Attempt:
+    """ACE's refinement. An attempt is reflected on up to `rounds` times; the lessons of all rounds are kept.
+
+    `retry`: on a failure the agent tries again with the reflection, until the first success; that reflection is then
+    confirmed. `critique`: the reflector improves its own lesson until it has nothing to add.
+    """
+
+    async def retry(task: Task, context: Context, run: Run) -> Rollout:
+        first = await act(task, context, run)
+        rounds_: list[Round] = []
+        trace, said = first.trace, first.feedback
+        while len(rounds_) < rounds and said.success is False and not trace.lost:
+            at = run.at(f"round {len(rounds_) + 1}")
+            lesson = await reflector(replace(first, trace=trace, feedback=said), context, rounds_, at)
+            if lesson is None:
+                break
+            again = await act(task, context, at.at("again"), lesson.text) if lesson.text else None
+            if again is not None and not again.trace.lost:
+                trace, said = again.trace, again.feedback
+                lesson = replace(lesson, confirmed=said.success is True)
+            rounds_.append(Round(lesson, trace, said))
+            if again is None:
+                break
+        return replace(first, rounds=tuple(rounds_))
+
+    async def critique(task: Task, context: Context, run: Run) -> Rollout:
+        first = await act(task, context, run)
+        rounds_: list[Round] = []
+        while len(rounds_) < rounds and first.feedback.success is not True and not first.trace.lost:
+            lesson = await reflector(first, context, rounds_, run.at(f"round {len(rounds_) + 1}"))
+            if lesson is None or (rounds_ and lesson.text == rounds_[-1].lesson.text):
+                break
+            rounds_.append(Round(lesson))
+        return replace(first, rounds=tuple(rounds_))
+
+    return each(retry if refine == "retry" else critique)
+
+
+_NOTHING = Trace(answer="")
+_UNKNOWN = Feedback(None, "")
+
+Rounds = Sequence[Round]

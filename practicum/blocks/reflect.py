@@ -1,0 +1,144 @@
+"""What rollouts teach: lessons with votes on the entries that were used."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from practicum.context import Context
+from practicum.errors import OutputError, ProviderError
+from practicum.loop import Reflect
+from practicum.run import Run
+from practicum.types import Lesson, Prompt, Rollout, Round, Verdict
+from practicum.views import line
+
+Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
+LearnFrom = Literal["all", "failures"]
+
+
+class Tag(BaseModel):
+    """A verdict on one entry the agent relied on."""
+
+    id: str = Field(max_length=12)
+    verdict: Verdict
+
+
+class Reflection(BaseModel):
+    """What a reflector writes (ACE, section 3)."""
+
+    diagnosis: str = Field(max_length=300, description="what went right or wrong, and why")
+    correction: str = Field(max_length=200, description="what would have been right")
+    insight: str = Field(max_length=300, description="the general rule to keep for later tasks; empty if there is none")
+    tags: list[Tag] = Field(max_length=3, description="a verdict on each entry that was used")
+
+
+def by_model(system: str) -> Reflector:
+    """Ask the reflector about one attempt. Gives None, and counts it, where no usable reflection comes back."""
+
+    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        prompt = Prompt(system=system, user=_case(rollout, context, earlier, run.house.instructions))
+        try:
+            said = await run.ask("reflector", prompt, Reflection)
+        except (OutputError, ProviderError):
+            run.house.counts["lost reflections"] += 1
+            return None
+        verdicts = {tag.id: tag.verdict for tag in said.tags if tag.id in rollout.trace.used}
+        run.house.counts["unknown tags"] += len(said.tags) - len(verdicts)
+        return Lesson(
+            id=run.place,
+            text=said.insight.strip(),
+            detail=evidence(rollout),
+            votes={id: verdicts.get(id, "neutral") for id in rollout.trace.used},
+            sources=rollout.sources,
+            data={"diagnosis": said.diagnosis, "correction": said.correction},
+        )
+
+    return reflect
+
+
+def without_reflector() -> Reflector:
+    """The ablation: the raw attempt itself is the lesson, for the curator to make sense of."""
+
+    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        return _tagged(rollout, run.place, evidence(rollout))
+
+    return reflect
+
+
+def per_trace(reflector: Reflector, learn_from: LearnFrom = "all") -> Reflect:
+    """Every rollout by itself, all at once. Reflections made during the attempt are taken as they are.
+
+    With `learn_from="failures"` a success only counts the entries it used, with no call. What the provider lost
+    teaches nothing.
+    """
+
+    async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
+        if rollout.rounds:
+            return [round.lesson for round in rollout.rounds]
+        if learn_from == "failures" and rollout.feedback.success is True:
+            return [_tagged(rollout, run.place, "")]
+        lesson = await reflector(rollout, context, (), Run(run.house, run.place, rollout.sources))
+        return [lesson] if lesson is not None else []
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in rollouts if not r.trace.lost]
+        jobs = [(f"{i}.{r.task.id}", partial(one, r, context)) for i, r in enumerate(usable)]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    return reflect
+
+
+def as_experience() -> Reflect:
+    """No reflection: what was asked, what was answered or would have been right, and how good that was.
+
+    A failure with a known right answer is kept as that answer; one without is kept as bad, and not shown again.
+    """
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        return [_experience(r) for r in rollouts if not r.trace.lost]
+
+    return reflect
+
+
+def _experience(rollout: Rollout) -> Lesson:
+    said = rollout.feedback
+    corrected = said.success is False and said.target is not None
+    good = said.success is True or corrected
+    answer = said.target if corrected and said.target is not None else rollout.trace.answer
+    return Lesson(
+        id=rollout.place,
+        text=rollout.task.input,
+        sources=rollout.sources,
+        data={"answer": answer, "good": good, "corrected": corrected},
+    )
+
+
+def _tagged(rollout: Rollout, place: str, text: str) -> Lesson:
+    """Votes without a model: what was used on a success helped, on a failure harmed, else is neutral."""
+    verdict: Verdict = {True: "helpful", False: "harmful", None: "neutral"}[rollout.feedback.success]  # type: ignore[assignment]
+    return Lesson(place, text, evidence(rollout), {id: verdict for id in rollout.trace.used}, rollout.sources)
+
+
+def evidence(rollout: Rollout) -> str:
+    """One attempt in words: what was asked, what was answered, what came of it."""
+    parts = [f"Task: {rollout.task.input}"]
+    parts += [f"{step.kind.capitalize()}: {step.text}" for step in rollout.trace.steps]
+    if rollout.trace.reasoning:
+        parts.append(f"Reasoning: {rollout.trace.reasoning}")
+    parts += [f"Answer: {rollout.trace.answer}", f"Feedback: {rollout.feedback.text}"]
+    return "\n".join(parts)
+
+
+def _case(rollout: Rollout, context: Context, earlier: Sequence[Round], instructions: str) -> str:
+    """What the reflector reads of one attempt; what is the same for all attempts comes first."""
+    parts = [f"# What the agent was told\n{instructions}"] if instructions else []
+    parts.append(f"# The attempt\n{evidence(rollout)}")
+    used = [entry for id in rollout.trace.used if (entry := context.get(id)) is not None]
+    parts.append("# Entries it used\n" + ("\n".join(map(line, used)) or "none"))
+    if earlier:
+        said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
+        parts.append(f"# Your earlier reflections on this task, which were not enough\n{said}")
+    return "\n\n".join(parts)

@@ -1,0 +1,111 @@
+"""What was already done and paid for. Every effect is a row under its place, on disk before its result is used.
+
+A place is a path such as "step 3/attempt/t17/agent". On resume an effect whose place has a row is not done again;
+a row made of another prompt, model or setting names the place and stops the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from practicum.errors import JournalMismatch
+from practicum.store import schema
+from practicum.store.store import Store
+from practicum.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One effect: what was asked (as a digest), what came of it, what it cost."""
+
+    place: str
+    role: str
+    digest: str
+    answer: str
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    ok: bool = True
+    sources: tuple[str, ...] = ()
+
+
+def digest(*parts: Any) -> str:
+    """Names what was asked. Parts are strings or JSON values; lengths are hashed too, so that parts cannot run together."""
+    sha = hashlib.sha256()
+    for part in parts:
+        raw = (part if isinstance(part, str) else json.dumps(part, sort_keys=True, ensure_ascii=False)).encode()
+        sha.update(len(raw).to_bytes(8, "big"))
+        sha.update(raw)
+    return sha.hexdigest()[:32]
+
+
+class Journal:
+    """The journal of one run. `hits` counts the effects it saved."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self.store = store
+        self.run_id = run_id
+        self.hits = 0
+        table = schema.journal
+        self._known = {row.place: _record(row) for row in store.rows(select(table).where(table.c.run_id == run_id))}
+        self.before = sum((r.usage for r in self._known.values()), Usage())
+        """What earlier sittings of this run paid."""
+
+    def find(self, place: str, digest: str) -> Record | None:
+        """What is known of this place. Raises JournalMismatch where it was another question."""
+        known = self._known.pop(place, None)
+        if known is None:
+            return None
+        if known.digest != digest:
+            raise JournalMismatch(
+                f"the journal answers another question at '{place}': the program, its prompts or its settings changed "
+                "since this run began; start a new run (its context can be the seed: --seed-playbook RUN)"
+            )
+        self.hits += 1
+        return known
+
+    def by_role(self) -> dict[str, Usage]:
+        """What each role has cost so far, earlier sittings included."""
+        table = schema.journal
+        columns = (
+            table.c.role,
+            table.c.calls,
+            table.c.input_tokens,
+            table.c.cached_tokens,
+            table.c.output_tokens,
+            table.c.usd,
+        )
+        roles: dict[str, Usage] = {}
+        for row in self.store.rows(select(*columns).where(table.c.run_id == self.run_id, table.c.calls > 0)):
+            roles[row.role] = roles.get(row.role, Usage()) + Usage(*row[1:])
+        return roles
+
+    async def write(self, record: Record) -> None:
+        """Put a row on the disk."""
+        usage = record.usage
+        row = {
+            "run_id": self.run_id,
+            "place": record.place,
+            "role": record.role,
+            "digest": record.digest,
+            "ok": int(record.ok),
+            "answer": record.answer,
+            "calls": usage.calls,
+            "input_tokens": usage.input_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens,
+            "usd": usage.usd,
+            "seconds": record.seconds,
+            "sources": json.dumps(record.sources),
+        }
+        await self.store.write(schema.journal, [row])
+
+
+def _record(row: Any) -> Record:
+    usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
+    sources = tuple(json.loads(row.sources))
+    return Record(row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources)

@@ -1,0 +1,53 @@
+"""A model's verdict where no rule can score: as a scorer for reports, and as feedback where there are no labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, Field
+
+from practicum.run import Run
+from practicum.types import Feedback, Prompt, Score, Task, Trace
+
+
+class Verdict(BaseModel):
+    """What a judge says."""
+
+    reason: str = Field(max_length=400, description="what decides it, in a sentence")
+    right: bool = Field(description="whether the answer does what the task asks")
+
+
+async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdict:
+    """One verdict, at temperature 0. `target` is the reference answer; None judges without one."""
+    parts = [f"# Task\n{task.input}", f"# Answer\n{trace.answer}"]
+    if run.house.instructions:
+        parts.insert(0, f"# What the agent was told\n{run.house.instructions}")
+    if target is not None:
+        parts.append(f"# Reference answer\n{target}")
+    return await run.ask("judge", Prompt(system=JUDGE, user="\n\n".join(parts)), Verdict, temperature=0.0)
+
+
+@dataclass(frozen=True)
+class JudgeScorer:
+    """Scores by a judge that sees the target where there is one."""
+
+    name: str = field(default="judge", init=False)
+    needs_target: bool = field(default=False, init=False)
+    pure: bool = field(default=True, init=False)
+    """Its calls are journaled one by one, so its result need not be."""
+
+    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
+        verdict = await judge(run.at("score"), task, trace, task.target)
+        return Score(float(verdict.right), verdict.right, verdict.reason)
+
+
+async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
+    """Feedback from a judge that never sees the target: what learning without labels may use."""
+    verdict = await judge(run.at("verdict"), task, trace, None)
+    said = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
+    return Feedback(verdict.right, f"{said}: {verdict.reason}")
+
+
+JUDGE = """\
+You check answers. Decide whether the answer does what the task asks, by its substance and not by its wording. \
+With a reference answer, the answer is right if it means the same. First name what decides it, then give your verdict."""

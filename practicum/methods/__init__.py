@@ -1,0 +1,71 @@
+"""Every method by name: a module with `Settings` and `method(settings)`, read when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from practicum.errors import UsageError
+from practicum.loop import Method
+
+
+class MethodSettings(BaseModel):
+    """What every method can be set to. The line under a setting says what it does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    online: bool = False
+    """Take the tasks as a stream: predict each with what is known so far, then learn from it."""
+
+
+class Batched(MethodSettings):
+    """Settings of methods that go through the tasks in batches."""
+
+    epochs: int = Field(default=1, ge=1)
+    """Times the tasks are gone through (offline)."""
+    batch: int = Field(default=1, ge=1)
+    """Tasks attempted at once before the context changes."""
+
+
+NAMES = ("none", "icl", "episodes", "ace")
+
+
+def settings_of(name: str) -> type[MethodSettings]:
+    """The settings class of a method. Raises UsageError for an unknown name."""
+    kind: type[MethodSettings] = _module(name).Settings
+    return kind
+
+
+def build(name: str, values: Mapping[str, Any]) -> Method:
+    """A method with these settings; texts are read as the setting's type. Raises UsageError naming what is wrong."""
+    kind = settings_of(name)
+    try:
+        settings = kind.model_validate(dict(values))
+    except ValidationError as error:
+        raise UsageError(_explained(name, kind, error)) from error
+    if settings.online and getattr(settings, "epochs", 1) > 1:
+        raise UsageError("online learning sees each task once: leave out --epochs")
+    made: Method = _module(name).method(settings)
+    return made
+
+
+def about(name: str) -> str:
+    """The first paragraph of a method's page: what it is and where it comes from."""
+    return " ".join((_module(name).__doc__ or "").split("\n\n")[0].split())
+
+
+def _module(name: str) -> Any:
+    if name not in NAMES:
+        raise UsageError(f"unknown method {name!r}: known are {', '.join(NAMES)}")
+    return import_module(f"practicum.methods.{name}")
+
+
+def _explained(name: str, kind: type[MethodSettings], error: ValidationError) -> str:
+    first = error.errors()[0]
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        return f"method {name} has no setting {field!r}: it has {', '.join(kind.model_fields)}"
+    return f"setting {field}={first['input']!r} of method {name}: {first['msg']}"

@@ -1,0 +1,40 @@
+"""In-context learning: as many solved training examples as fit the window, the same ones for every task
+(the ICL baseline of ACE, section 4).
+
+Deviation: examples stand as earlier turns of the chat rather than as one text, so that a small model keeps the format.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from practicum.blocks.accept import always
+from practicum.blocks.act import answer, fitting_turns
+from practicum.blocks.attempt import once, shown_answers
+from practicum.blocks.reflect import as_experience
+from practicum.blocks.sample import everything, stream
+from practicum.blocks.update import append
+from practicum.loop import Method
+from practicum.methods import MethodSettings
+
+
+class Settings(MethodSettings):
+    """Settings of in-context learning."""
+
+    window: int = Field(default=6000, ge=1)
+    """Tokens the examples may fill."""
+
+
+def method(settings: Settings) -> Method:
+    """One step that keeps all examples; online, each task becomes an example once it was predicted."""
+    act = answer(fitting_turns("examples", settings.window))
+    return Method(
+        name="icl",
+        sample=stream(1) if settings.online else everything(),
+        act=act,
+        attempt=once(act) if settings.online else shown_answers(),
+        reflect=as_experience(),
+        update=append("examples"),
+        accept=always,
+        calls=lambda batch: (batch, batch) if settings.online else (0, 0),
+    )

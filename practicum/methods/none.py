@@ -1,0 +1,36 @@
+"""The agent without learning: the baseline of every comparison."""
+
+from __future__ import annotations
+
+from practicum.blocks.accept import always
+from practicum.blocks.act import answer, full_view
+from practicum.blocks.attempt import once
+from practicum.blocks.reflect import as_experience
+from practicum.blocks.sample import nothing, stream
+from practicum.context import Context, Delta
+from practicum.loop import Method
+from practicum.methods import MethodSettings
+from practicum.run import Run
+
+
+class Settings(MethodSettings):
+    """Nothing to set but the stream."""
+
+
+def method(settings: Settings) -> Method:
+    """No steps; online, the tasks are predicted one after the other and nothing is kept."""
+    act = answer(full_view)
+    return Method(
+        name="none",
+        sample=stream(1) if settings.online else nothing(),
+        act=act,
+        attempt=once(act),
+        reflect=as_experience(),
+        update=_keep_nothing,
+        accept=always,
+        calls=lambda batch: (batch, batch),
+    )
+
+
+async def _keep_nothing(lessons: object, context: Context, run: Run) -> Delta:
+    return Delta()

@@ -1,0 +1,265 @@
+"""One way to ask any model: a prompt and perhaps a schema go in, the raw text and what it cost come out.
+
+pydantic-ai speaks to the providers; around it lie a limit on calls in flight (one for an endpoint, made once) and
+retries with backoff, which heed Retry-After. Output is returned raw: it is journaled before anyone parses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from practicum.errors import ModelError, ProviderError
+from practicum.types import Prompt, Usage
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.models import Model, ModelRequestParameters
+    from tenacity import RetryCallState
+
+Structure = Literal["native", "tool", "prompted", "grammar"]
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a model is asked. `timeout` in seconds; None leaves a value to the provider."""
+
+    temperature: float | None = None
+    max_output_tokens: int = 1024
+    timeout: float = 120.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back, unparsed. `cut` is set where the model ran into its output limit."""
+
+    text: str
+    usage: Usage
+    cut: bool = False
+
+
+class Client(Protocol):
+    """A model that can be asked. `window` is its context in tokens, None where unknown."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def priced(self) -> bool: ...
+
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply: ...
+
+    def cost(self, usage: Usage) -> float | None: ...
+
+    async def close(self) -> None: ...
+
+
+class ProviderClient:
+    """A model behind pydantic-ai. `cost_of` gives US dollars for a usage, or None where no price is known."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        *,
+        structure: Structure,
+        limit: asyncio.Semaphore,
+        cost_of: Callable[[Usage], float | None],
+        attempts: int = 6,
+        wait: float = 0.5,
+        window: int | None = None,
+        seeds: bool = False,
+        on_close: Callable[[], Any] | None = None,
+    ) -> None:
+        self._name = name
+        self._model = model
+        self._structure = structure
+        self._limit = limit
+        self._cost_of = cost_of
+        self._attempts = attempts
+        self._wait = wait
+        self._window = window if window is not None else model.profile.get("context_window")
+        self._seeds = seeds
+        self._on_close = on_close
+        self._shapes: dict[int, tuple[JSON, ModelRequestParameters, dict[str, Any]]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def window(self) -> int | None:
+        return self._window
+
+    @property
+    def priced(self) -> bool:
+        return self.cost(Usage(1, 1000, 0, 100)) is not None
+
+    def cost(self, usage: Usage) -> float | None:
+        return self._cost_of(usage)
+
+    async def close(self) -> None:
+        if self._on_close is not None:
+            await self._on_close()
+
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+        """Ask once, retrying what may pass. Raises ProviderError when it does not, ModelError when it cannot."""
+        parameters, extra = self._shape(schema)
+        settings = {**extra, "max_tokens": options.max_output_tokens, "timeout": options.timeout}
+        if options.temperature is not None:
+            settings["temperature"] = options.temperature
+        if options.seed is not None and self._seeds:
+            settings["seed"] = options.seed
+        messages = _messages(prompt)
+        async with self._limit:
+            response = await self._persist(lambda: self._model.request(messages, settings, parameters))  # type: ignore[arg-type]
+        return self._reply(response)
+
+    async def _persist(self, ask: Callable[[], Any]) -> ModelResponse:
+        """Try again what may pass; translate what does not."""
+        from pydantic_ai.exceptions import AgentRunError, UserError
+
+        try:
+            response: ModelResponse = await ask()
+            return response
+        except (AgentRunError, UserError) as error:
+            first = error
+        from tenacity import AsyncRetrying, RetryError, retry_if_exception, stop_after_attempt
+
+        try:
+            if not _passes(first):
+                raise first
+            async for attempt in AsyncRetrying(
+                retry=retry_if_exception(_passes), stop=stop_after_attempt(self._attempts), wait=self._pause(first)
+            ):
+                with attempt:
+                    if attempt.retry_state.attempt_number == 1:
+                        raise first
+                    response = await ask()
+                    return response
+        except RetryError as error:
+            last = error.last_attempt.exception()
+            raise ProviderError(
+                f"{self._name} failed {self._attempts} times: {_short(last)}; is the server up and not overloaded?"
+            ) from last
+        except (AgentRunError, UserError) as error:
+            raise _plain(self._name, error) from error
+        raise AssertionError("the retry loop always returns or raises")
+
+    def _pause(self, first: BaseException) -> Callable[[RetryCallState], float]:
+        from tenacity import wait_random_exponential
+
+        backoff = wait_random_exponential(multiplier=self._wait, max=30)
+
+        def wait(state: RetryCallState) -> float:
+            error = state.outcome.exception() if state.outcome else first
+            asked = getattr(error, "retry_after", None)
+            return min(float(asked), 120.0) if asked is not None else backoff(state)
+
+        return wait
+
+    def _shape(self, schema: JSON | None) -> tuple[ModelRequestParameters, dict[str, Any]]:
+        """How this model is told its schema; made once for each schema object, which is kept alive with it."""
+        from pydantic_ai.models import ModelRequestParameters
+
+        if schema is None:
+            return ModelRequestParameters(), {}
+        known = self._shapes.get(id(schema))
+        if known is None:
+            known = self._shapes[id(schema)] = (schema, *_shape_of(schema, self._structure))
+        return known[1], known[2]
+
+    def _reply(self, response: ModelResponse) -> Reply:
+        from pydantic_ai.messages import ToolCallPart
+
+        calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
+        text = calls[0] if calls else (response.text or "")
+        counted = response.usage
+        usage = Usage(1, counted.input_tokens, counted.cache_read_tokens, counted.output_tokens)
+        usage = Usage(1, usage.input_tokens, usage.cached_tokens, usage.output_tokens, self._cost_of(usage))
+        return Reply(text, usage, cut=response.finish_reason == "length")
+
+
+def _shape_of(schema: JSON, structure: Structure) -> tuple[ModelRequestParameters, dict[str, Any]]:
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.output import OutputObjectDefinition
+    from pydantic_ai.tools import ToolDefinition
+
+    name = str(schema.get("title", "answer"))
+    if structure == "grammar":
+        from practicum.models.local import compact_grammar
+
+        return ModelRequestParameters(), {"extra_body": {"grammar": compact_grammar(schema)}}
+    if structure == "tool":
+        tool = ToolDefinition(name=name, parameters_json_schema=schema, description="Give your answer.", kind="output")
+        return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False), {}
+    mode: Literal["native", "prompted"] = "native" if structure == "native" else "prompted"
+    output = OutputObjectDefinition(json_schema=schema, name=name)
+    return ModelRequestParameters(output_mode=mode, output_object=output), {}
+
+
+def _messages(prompt: Prompt) -> list[ModelMessage]:
+    from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+
+    messages: list[ModelMessage] = []
+    head: list[Any] = [SystemPromptPart(prompt.head)] if prompt.head else []
+    for turn in prompt.turns:
+        messages += [
+            ModelRequest(parts=[*head, UserPromptPart(turn.user)]),
+            ModelResponse(parts=[TextPart(turn.assistant)]),
+        ]
+        head = []
+    messages.append(ModelRequest(parts=[*head, UserPromptPart(prompt.user)]))
+    return messages
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether asking again may help: limits, overload, server faults, broken connections, unreadable replies."""
+    from pydantic_ai import exceptions as e
+
+    if isinstance(error, e.ModelQuotaExceededError | e.ModelRequestRejectedError):
+        return isinstance(error, e.ModelHTTPError) and error.status_code in (408, 409, 425)
+    return isinstance(error, e.ModelAPIError | e.UnexpectedModelBehavior)
+
+
+def _short(error: BaseException | None) -> str:
+    """The first line of an error, cut: providers answer with pages of HTML."""
+    text = " ".join(str(error).split())
+    cause = error.__cause__ if error is not None else None
+    if cause is not None and str(cause) and str(cause) not in text:
+        text = f"{text} ({' '.join(str(cause).split())})"
+    return text if len(text) <= 300 else text[:300] + "…"
+
+
+def _plain(name: str, error: BaseException) -> ModelError | ProviderError:
+    """One clear line for what no retry can mend."""
+    from pydantic_ai import exceptions as e
+
+    match error:
+        case e.ModelAuthenticationError():
+            return ModelError(f"{name} refused the key: check its API key in the environment ({_short(error)})")
+        case e.ModelNotFoundError():
+            return ModelError(f"{name} was not found: check the model's name and the address ({_short(error)})")
+        case e.ModelContextWindowExceededError():
+            return ModelError(
+                f"the prompt is larger than the window of {name}: lower the context's budget (--set budget=N) or "
+                f"take a model with a larger window ({_short(error)})"
+            )
+        case e.ModelQuotaExceededError():
+            return ModelError(f"the account of {name} has no credit left ({_short(error)})")
+        case e.ModelRequestRejectedError():
+            return ModelError(
+                f"{name} rejected the request: if it does not know JSON schemas try --structure tool or prompted "
+                f"({_short(error)})"
+            )
+        case e.UserError():
+            return ModelError(f"{name} cannot be used: {_short(error)}")
+        case _:
+            return ProviderError(f"{name} failed: {_short(error)}")

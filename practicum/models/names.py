@@ -1,0 +1,200 @@
+"""From a model's name to a client: hosted ones by provider, any OpenAI-compatible server by address, local, scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from practicum.errors import ModelError
+from practicum.models.client import Client, ProviderClient, Structure
+from practicum.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How models are opened: calls in flight at one endpoint, the way to structure, and for local ones the window.
+
+    `log` is the folder that takes the native log of models in this process.
+    """
+
+    concurrency: int = 16
+    structure: Structure = "native"
+    attempts: int = 6
+    window: int = 8192
+    log: Path = Path(".")
+    progress: Callable[[int, int], None] | None = None
+
+
+@dataclass
+class Models:
+    """Opens each model once, however many roles share it, and one limit for each endpoint."""
+
+    opening: Opening = field(default_factory=Opening)
+    _clients: dict[str, Client] = field(default_factory=dict)
+    _limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+
+    def open(self, name: str) -> Client:
+        """The client for a model's name. Raises ModelError with what to do where the name or key is wrong."""
+        if name not in self._clients:
+            self._clients[name] = self._opened(name)
+        return self._clients[name]
+
+    async def close(self) -> None:
+        """Close every connection and local model."""
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            await client.close()
+
+    def _limit(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
+        return self._limits.setdefault(endpoint, asyncio.Semaphore(most or self.opening.concurrency))
+
+    def _opened(self, name: str) -> Client:
+        if name == "local" or name.startswith("local:"):
+            return self._local(name)
+        if name.startswith("scripted:"):
+            from practicum.models.scripted import ScriptedClient
+
+            return ScriptedClient.from_file(Path(name.removeprefix("scripted:")), concurrency=self.opening.concurrency)
+        if name.startswith(("http://", "https://")):
+            return self._compatible(name)
+        return self._hosted(name)
+
+    def _local(self, name: str) -> Client:
+        from practicum.models.local import LocalServer, resolve
+
+        path = resolve(name, self.opening.progress)
+        slots = min(self.opening.concurrency, LOCAL_SLOTS)
+        server = LocalServer(path, slots=slots, window=self.opening.window, log=self.opening.log / "llama.log")
+        return _openai_client(
+            name, server.url, path.stem, "grammar", self._limit(str(path), slots), self.opening,
+            window=server.window, cost_of=_free, on_close=server.close,
+        )  # fmt: skip
+
+    def _compatible(self, name: str) -> Client:
+        address, _, model = name.partition("#")
+        if not model or not urlsplit(address).netloc:
+            raise ModelError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
+        return _openai_client(
+            name, address, model, self.opening.structure, self._limit(address), self.opening, cost_of=_unknown
+        )
+
+    def _hosted(self, name: str) -> Client:
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+
+        try:
+            model = infer_model(name)
+        except UserError as error:
+            raise ModelError(f"model {name!r} cannot be used: {error}. {_FORMS}") from error
+        except ImportError as error:
+            provider = name.partition(":")[0]
+            raise ModelError(f"model {name!r} needs pip install 'pydantic-ai-slim[{provider}]' ({error})") from error
+        provider, _, short = name.partition(":")
+        return ProviderClient(
+            name,
+            model,
+            structure=self.opening.structure,
+            limit=self._limit(provider),
+            cost_of=_priced(short, provider),
+            attempts=self.opening.attempts,
+            seeds=provider.startswith("openai"),
+        )
+
+
+LOCAL_SLOTS = 4
+"""Calls a model in this process works on at once; each slot keeps its own prefix, so roles do not evict each other."""
+
+_FORMS = (
+    "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
+    "local:/path/model.gguf or scripted:FILE"
+)
+
+
+def _openai_client(
+    name: str,
+    address: str,
+    model: str,
+    structure: Structure,
+    limit: asyncio.Semaphore,
+    opening: Opening,
+    *,
+    cost_of: Callable[[Usage], float | None],
+    window: int | None = None,
+    on_close: Callable[[], None] | None = None,
+) -> ProviderClient:
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.profiles.openai import OpenAIModelProfile
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    connection = AsyncOpenAI(
+        base_url=address.rstrip("/"),
+        api_key=os.environ.get("OPENAI_API_KEY", "none"),
+        http_client=DefaultAioHttpClient(),
+        max_retries=0,
+    )
+
+    async def close() -> None:
+        await connection.close()
+        if on_close is not None:
+            on_close()
+
+    return ProviderClient(
+        name,
+        OpenAIChatModel(
+            model,
+            provider=OpenAIProvider(openai_client=connection),
+            # Compatible servers know the older field; some refuse the newer one.
+            profile=OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False),
+        ),
+        structure=structure,
+        limit=limit,
+        cost_of=cost_of,
+        attempts=opening.attempts,
+        window=window,
+        seeds=True,
+        on_close=close,
+    )
+
+
+def _free(_: Usage) -> float | None:
+    return 0.0
+
+
+def _unknown(_: Usage) -> float | None:
+    return None
+
+
+def _priced(model: str, provider: str) -> Callable[[Usage], float | None]:
+    """Prices by genai-prices; None where it knows none."""
+
+    def cost(usage: Usage) -> float | None:
+        from genai_prices import Usage as Counted
+        from genai_prices import calc_price
+
+        counted = Counted(
+            input_tokens=usage.input_tokens,
+            cache_read_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+        )
+        try:
+            return float(calc_price(counted, model, provider_id=provider).total_price)
+        except LookupError:
+            return None
+
+    return cost
+
+
+ROLES: Mapping[str, str] = {
+    "agent": "agent",
+    "generator": "agent",
+    "reflector": "reflector",
+    "curator": "curator",
+    "mutator": "curator",
+    "judge": "judge",
+}
+"""Role names a user may give, and the role each means."""

@@ -1,0 +1,134 @@
+"""A model that answers from a script: for tests and dry runs. It has no state, so equal prompts get equal answers.
+
+A script file is JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The first
+rule whose role and pattern (searched in the system and user messages) fit gives the answer; \\1 or \\g<name> in it
+stand for what the pattern caught. {"error": "429"} instead of an answer makes the provider fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from practicum.errors import ModelError, ProviderError
+from practicum.models.client import JSON, Options, Reply
+from practicum.types import Prompt, Usage
+from practicum.views import count_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a scripted model was asked."""
+
+    role: str
+    prompt: Prompt
+    schema: JSON | None
+    options: Options
+
+    @property
+    def text(self) -> str:
+        """All messages, one after the other."""
+        turns = [part for turn in self.prompt.turns for part in (turn.user, turn.assistant)]
+        return "\n".join([self.prompt.head, *turns, self.prompt.user])
+
+
+class Rule(BaseModel):
+    """One line of a script."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: str | None = None
+    match: str = ""
+    answer: Any = None
+    error: str | None = None
+
+
+@dataclass
+class ScriptedClient:
+    """Answers with `respond(call)`: text, or an exception to raise. `calls` keeps what was asked, in order."""
+
+    respond: Callable[[Call], str | Exception]
+    name: str = "scripted"
+    window: int | None = None
+    concurrency: int = 64
+    calls: list[Call] = field(default_factory=list)
+    priced: bool = True
+
+    @classmethod
+    def from_file(cls, path: Path, concurrency: int = 64) -> ScriptedClient:
+        """Read a script. Raises ModelError naming the line that is wrong."""
+        rules = _rules(path)
+        return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}", concurrency=concurrency)
+
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+        call = Call(role, prompt, schema, options)
+        self.calls.append(call)
+        answer = self.respond(call)
+        # A real model answers later, so that callers meet the interleavings they would meet in earnest.
+        await asyncio.sleep(0)
+        if isinstance(answer, Exception):
+            raise answer
+        usage = Usage(1, count_tokens(call.text), 0, count_tokens(answer))
+        return Reply(answer, usage)
+
+    def cost(self, usage: Usage) -> float | None:
+        return 0.0
+
+    async def close(self) -> None:
+        return None
+
+
+def _rules(path: Path) -> list[Rule]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"cannot read the script {path}: {error}") from error
+    rules = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            rule = Rule.model_validate_json(line)
+            re.compile(rule.match)
+        except ValidationError as error:
+            raise ModelError(f"{path} line {number}: {error.errors()[0]['msg']}") from error
+        except re.error as error:
+            raise ModelError(f"{path} line {number}: 'match' is not a regular expression: {error}") from error
+        rules.append(rule)
+    if not rules:
+        raise ModelError(f"the script {path} has no rules")
+    return rules
+
+
+def _answer(rules: list[Rule], call: Call, path: Path) -> str | Exception:
+    text = call.text
+    for rule in rules:
+        found = re.search(rule.match, text) if rule.role in (None, call.role) else None
+        if found is None:
+            continue
+        if rule.error is not None:
+            return ProviderError(f"{path} answers with error {rule.error}")
+        return _filled(rule.answer, found)
+    return ModelError(f"no rule of {path} fits this call of the {call.role}: {call.prompt.user[:80]!r}")
+
+
+def _filled(answer: Any, found: re.Match[str]) -> str:
+    """The answer with what the pattern caught; inside an object, in each of its strings."""
+    if isinstance(answer, str):
+        return found.expand(answer) if "\\" in answer else answer
+
+    def fill(value: Any) -> Any:
+        if isinstance(value, str):
+            return found.expand(value) if "\\" in value else value
+        if isinstance(value, list):
+            return [fill(v) for v in value]
+        return {k: fill(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    return json.dumps(fill(answer), ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""One SQLite file a run: everything a run was, is and paid for."""

@@ -1,0 +1,1 @@
+"""Where tasks come from (`load`) and how answers are scored (`scorers`)."""

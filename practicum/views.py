@@ -1,0 +1,94 @@
+"""How a context is shown to an agent: in full pages, the most similar entries, or earlier turns.
+
+The order of birth, pages and counters left out serve one end: that nearly all of a prompt is byte for byte what an
+earlier prompt began with, so that a server's prefix cache need not read it again. An edit rewrites the page it
+touches and no other byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from practicum.context import Context, Entry
+from practicum.types import Turn
+
+
+def count_tokens(text: str) -> int:
+    """The house's one estimate of tokens: four characters each, rounded up. For budgets, `icl` and reports alike."""
+    return (len(text) + 3) // 4
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What an agent is shown beside its instructions and its task, and how much that is.
+
+    `pages` go before the task for all tasks alike; `turns` are earlier exchanges; `note` goes after the task.
+    `ids` holds the entries that may be cited (empty where citing makes no sense).
+    """
+
+    pages: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    note: str = ""
+    ids: Container[str] = ()
+    citable: bool = False
+    tokens: int = 0
+
+    def with_note(self, note: str) -> View:
+        """The same view with words after the task, such as a reflection on an earlier try."""
+        return replace(self, note=note, tokens=self.tokens + count_tokens(note))
+
+
+def line(entry: Entry) -> str:
+    """One entry as an agent sees it. A text of several lines stays one item by its indent."""
+    text = entry.text if "\n" not in entry.text else entry.text.replace("\n", "\n  ")
+    return f"[{entry.id}] ({entry.section}) {text}"
+
+
+def _page(entries: Iterable[Entry]) -> tuple[str, int]:
+    text = "\n".join(map(line, entries))
+    return text, count_tokens(text)
+
+
+def full(context: Context) -> View:
+    """Every entry, in pages in the order of birth."""
+    shown = [page.shown(_page) for page in context.pages if page.entries]
+    return View(
+        pages=tuple(text for text, _ in shown),
+        ids=context,
+        citable=bool(shown),
+        tokens=sum(tokens for _, tokens in shown),
+    )
+
+
+def listed(entries: Iterable[Entry]) -> View:
+    """Just these entries, oldest first, as one page."""
+    chosen = sorted(entries, key=lambda e: e.number)
+    if not chosen:
+        return View()
+    text, tokens = _page(chosen)
+    return View(pages=(text,), ids=frozenset(e.id for e in chosen), citable=True, tokens=tokens)
+
+
+def as_turns(entries: Iterable[Entry], answer: str = "answer") -> View:
+    """Entries as earlier exchanges, in the order given: `text` was asked, `data[answer]` was answered."""
+    turns = tuple(Turn(e.text, str(e.data[answer])) for e in entries)
+    return View(turns=turns, tokens=sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns))
+
+
+def nearest(query: np.ndarray, vectors: np.ndarray, k: int) -> list[int]:
+    """Row numbers of the k most similar vectors, best first; ties go to the older row.
+
+    `query` has shape (d,), `vectors` (n, d), both of unit length.
+    """
+    if not len(vectors) or k < 1:
+        return []
+    similarity = vectors @ query
+    k = min(k, len(similarity))
+    # Ties at the cut must not depend on the partition, so all rows as similar as the k-th compete by age.
+    kth = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
+    candidates = np.flatnonzero(similarity >= kth)
+    order = np.lexsort((candidates, -similarity[candidates]))
+    return [int(i) for i in candidates[order][:k]]

@@ -1,0 +1,243 @@
+"""Task files: what is read, and that each fault is told in one line that names the place."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.errors import TaskFileError, UsageError
+from practicum.tasks.load import MAX_CHOICES, choices_from, load_tasks, parse_fields, require_targets
+from practicum.types import Task
+
+Write = Callable[[str | bytes], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def to_file(content: str | bytes) -> Path:
+        path = tmp_path / "tasks.jsonl"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return to_file
+
+
+def fault(path: Path, fields: dict[str, str] | None = None) -> str:
+    with pytest.raises(TaskFileError) as caught:
+        load_tasks(path, fields)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text.replace(str(path), path.name)
+
+
+def test_a_full_line(write: Write) -> None:
+    path = write('{"id": "a", "input": "2+2?", "target": "4", "meta": {"topic": "sums"}}\n')
+    assert load_tasks(path) == [Task("a", "2+2?", "4", {"topic": "sums"})]
+    assert load_tasks(str(path)) == load_tasks(path)
+
+
+def test_ids_default_to_the_line_number_with_blank_lines_counted(write: Write) -> None:
+    tasks = load_tasks(write('{"input": "a"}\n\n  \n{"input": "b"}\n{"id": 7, "input": "c"}'))
+    assert [task.id for task in tasks] == ["line-1", "line-4", "7"]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("42", "42"),
+        ("2.50", "2.5"),
+        ("true", "true"),
+        ("false", "false"),
+        ("null", None),
+        ('"x"', "x"),
+        ("1", "1"),
+    ],
+)
+def test_a_target_becomes_text(write: Write, written: str, read: str | None) -> None:
+    assert load_tasks(write(f'{{"input": "a", "target": {written}}}'))[0].target == read
+
+
+def test_fields_rename_and_other_keys_go_to_meta(write: Write) -> None:
+    path = write(
+        '{"task_id": "T/0", "prompt": "def f():", "test": "check", "input": "no", "meta": {"test": "kept"}}'
+    )
+    assert load_tasks(path, {"input": "prompt", "id": "task_id"}) == [
+        Task("T/0", "def f():", None, {"test": "kept", "input": "no"})
+    ]
+
+
+def test_a_list_of_strings_is_an_input(write: Write) -> None:
+    path = write('{"concepts": ["vest", "snow"]}')
+    assert load_tasks(path, {"input": "concepts"})[0].input == "vest, snow"
+
+
+def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
+    path = write(codecs.BOM_UTF8 + '{"input": "a\u2028b"}\r\n\r\n{"input": "é"}\r\n'.encode())
+    assert [task.input for task in load_tasks(path)] == ["a\u2028b", "é"]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("", "tasks.jsonl: the file holds no tasks"),
+        ("\n \r\n", "tasks.jsonl: the file holds no tasks"),
+        ('{"input": "a"}\n{"input": }', "tasks.jsonl line 2: not JSON (expected value at column 11)"),
+        ('{"input": "a"', "tasks.jsonl line 1: not JSON (EOF while parsing an object at column 13)"),
+        ('{"input": "a", "target": NaN}', "tasks.jsonl line 1: not JSON"),
+        ('{"input": "\\ud800"}', "tasks.jsonl line 1: not JSON"),
+        ("[" * 100_000, "tasks.jsonl line 1: not JSON (recursion limit"),
+        ('[{"input": "a"}]', "tasks.jsonl line 1: a list with an object where an object is expected"),
+        ('"input"', "tasks.jsonl line 1: a string where an object is expected"),
+        ("{}", "tasks.jsonl line 1: field 'input' is missing; the line has no fields"),
+        (
+            '\n{"question": "a", "answer": "b"}',
+            "tasks.jsonl line 2: field 'input' is missing; the line has 'question', 'answer': "
+            "name the one to read with --fields input=NAME",
+        ),
+        ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the line has 'input'"),
+        ('{"input": []}', "tasks.jsonl line 1: field 'input' is empty"),
+        ('{"input": 5}', "line 1: field 'input' must be a string or a list of strings, not a number"),
+        ('{"input": null}', "field 'input' must be a string or a list of strings, not null"),
+        (
+            '{"input": ["a", null]}',
+            "field 'input' must be a string or a list of strings, not a list with null",
+        ),
+        (
+            '{"input": "a", "target": ["b"]}',
+            "line 1: field 'target' must be a string, a number, true or false, not a",
+        ),
+        (
+            '{"input": "a", "target": {}}',
+            "field 'target' must be a string, a number, true or false, not an object",
+        ),
+        ('{"input": "a", "target": 1e999}', "not a number too large to hold"),
+        ('{"input": "a", "id": true}', "field 'id' must be a string or a whole number, not true or false"),
+        ('{"input": "a", "id": " "}', "tasks.jsonl line 1: field 'id' is empty"),
+        ('{"input": "a", "meta": "x"}', "tasks.jsonl line 1: field 'meta' must be an object, not a string"),
+        ('{"input": "a", "tags": 5}', "field 'tags' must be a string or a list of strings, not a number"),
+        (
+            '{"input": "a", "meta": {"tags": null}}',
+            "field 'tags' must be a string or a list of strings, not null",
+        ),
+        ('{"id": 1, "input": "a"}\n{"id": "1", "input": "b"}', "line 2: id '1' was already used on line 1"),
+        ('{"input": "a"}\n{"id": "line-1", "input": "b"}', "line 2: id 'line-1' was already used on line 1"),
+    ],
+)
+def test_a_bad_file_is_told_with_line_and_field(write: Write, content: str, text: str) -> None:
+    assert text in fault(write(content))
+
+
+def test_not_utf8_names_the_line(write: Write) -> None:
+    assert "tasks.jsonl line 2: not UTF-8" in fault(write(b'{"input": "a"}\n{"input": "\xe9"}'))
+    assert "tasks.jsonl line 1: not UTF-8" in fault(write('{"input": "a"}'.encode("utf-16")))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "no such file" in fault(tmp_path / "none.jsonl")
+    assert "is a folder" in fault(tmp_path)
+    assert "cannot be read" in fault(tmp_path / ("x" * 300))
+
+
+def test_faults_name_the_files_own_field(write: Write) -> None:
+    path = write('{"question": 1, "answer": "b"}')
+    assert "field 'question' must be a string" in fault(path, {"input": "question"})
+    assert "field 'q' is missing" in fault(path, {"input": "q"})
+
+
+def test_faults_in_fields(write: Write) -> None:
+    path = write('{"input": "a", "answer": "b"}')
+    assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
+    assert "no line has a field 'anwser', which --fields reads as 'target'" in fault(
+        path, {"target": "anwser"}
+    )
+
+
+def test_long_lists_of_fields_are_cut(write: Write) -> None:
+    text = fault(write(json.dumps({f"k{i}": i for i in range(30)})))
+    assert "'k9' and 20 more:" in text
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+texts = st.text(min_size=1).filter(str.strip)
+records = st.fixed_dictionaries(
+    {"id": texts, "input": texts, "target": st.none() | st.text()},
+    optional={"meta": st.dictionaries(st.text().filter(lambda key: key != "tags"), json_values, max_size=3)},
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(records, min_size=1, max_size=5, unique_by=lambda record: str(record["id"])),
+    st.booleans(),
+    st.booleans(),
+)
+def test_what_was_written_is_read(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], ascii_only: bool, crlf: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
+    end = "\r\n" if crlf else "\n"
+    path.write_bytes(end.join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode())
+    assert load_tasks(path) == [
+        Task(line["id"], line["input"], line["target"], line.get("meta", {})) for line in lines
+    ]
+
+
+@settings(deadline=None)
+@given(st.binary() | st.text().map(str.encode) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_make_it_fail_in_another_way(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(TaskFileError) as caught:
+        load_tasks(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("scorer", "target", "choices", "text"),
+    [
+        ("exact", None, None, "task 'b' has no target, which scorer 'exact' needs"),
+        ("regex", "a(", None, "target of task 'b' is not a pattern of Python's re"),
+        ("numeric", "many", None, "target of task 'b' ('many') holds no number"),
+        ("contains", "  ", None, "target of task 'b' is empty"),
+        ("choice", "Drft", ["Drift", "1"], "target 'Drft' of task 'b' is not among the choices"),
+    ],
+)
+def test_targets_are_checked_ahead(
+    scorer: str, target: str | None, choices: list[str] | None, text: str
+) -> None:
+    good = Task("a", "x", "1")
+    require_targets([good], scorer, "f.jsonl", choices)
+    with pytest.raises(TaskFileError) as caught:
+        require_targets([good, Task("b", "y", target)], scorer, "f.jsonl", choices)
+    assert str(caught.value).startswith("f.jsonl: ")
+    assert text in str(caught.value)
+
+
+def test_parse_fields() -> None:
+    assert parse_fields("input=context, target = answer") == {"input": "context", "target": "answer"}
+    assert parse_fields("input=a=b") == {"input": "a=b"}
+    for bad in ("", "input", "input=", "=context", "input=a,", "input=a,input=b"):
+        with pytest.raises(UsageError, match="--fields"):
+            parse_fields(bad)
+
+
+def test_choices_are_the_distinct_targets_sorted() -> None:
+    tasks = [Task(str(i), "x", target) for i, target in enumerate(["b", "a", None, "b"])]
+    assert choices_from(tasks) == ("a", "b")
+    with pytest.raises(UsageError, match="no task has a target"):
+        choices_from(tasks[2:3])
+    with pytest.raises(UsageError, match="101 different targets are more than 100"):
+        choices_from([Task(str(i), "x", str(i)) for i in range(MAX_CHOICES + 1)])
