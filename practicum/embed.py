@@ -101,7 +101,8 @@ def open_embedder(name: str) -> Embedder:
     return ProviderEmbedder(name)
 
 
-def _key(text: str) -> bytes:
+def text_key(text: str) -> bytes:
+    """What a text's vector is stored under."""
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
@@ -133,7 +134,7 @@ class Vectors:
             return texts
         table = schema.vectors
         found: dict[bytes, bytes] = {}
-        keys = {_key(text): text for text in texts}
+        keys = {text_key(text): text for text in texts}
         listed = list(keys)
         for start in range(0, len(listed), self.CHUNK):
             part = listed[start : start + self.CHUNK]
@@ -150,7 +151,8 @@ class Vectors:
         if self._store is not None:
             name = self.embedder.name
             rows = [
-                {"embedder": name, "key": _key(t), "vector": v.tobytes()} for t, v in zip(texts, vectors, strict=True)
+                {"embedder": name, "key": text_key(t), "vector": v.tobytes()}
+                for t, v in zip(texts, vectors, strict=True)
             ]
             await self._store.write(schema.vectors, rows)
         self._keep(texts, list(vectors))
@@ -164,7 +166,7 @@ class Vectors:
         if needed > len(self._matrix):
             # Doubling keeps many small additions linear in all.
             grown = np.zeros((max(needed, 2 * len(self._matrix), 64), len(fresh[0][1])), dtype=np.float32)
-            grown[:used] = self._matrix[:used]
+            grown[:used] = self._matrix[:used].reshape(used, -1) if used else 0
             self._matrix = grown
         for offset, (text, vector) in enumerate(fresh):
             self._matrix[used + offset] = vector

@@ -62,7 +62,8 @@ class Costs(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A way to learn. `act` is one attempt exactly as in evaluation; `batch` and `steps` serve the estimate only."""
+    """A way to learn. `act` is one attempt exactly as in evaluation; `calls`, `batch` and
+    `epochs` serve the estimate only."""
 
     name: str
     sample: Sample
@@ -73,6 +74,7 @@ class Method:
     accept: Accept
     calls: Costs
     batch: int = 1
+    epochs: int = 1
 
 
 @dataclass(frozen=True)

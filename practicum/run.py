@@ -92,6 +92,7 @@ class House:
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
     failures: list[Record] = field(default_factory=list)
     inflation: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, int] = field(default_factory=dict)
 
     def seat(self, role: str) -> Seat:
         """The model in this role; the agent's where none was named for it."""
@@ -273,6 +274,7 @@ class Run:
     ) -> Reply:
         house = self.house
         estimate = prompt_tokens(prompt)
+        house.largest[role] = max(house.largest.get(role, 0), estimate)
         _must_fit(client, role, estimate, options.max_output_tokens)
         need = need_of(client, estimate * house.inflation.get(client.name, 1.25), options.max_output_tokens)
         await house.budget.reserve(need)
@@ -333,7 +335,8 @@ def _must_fit(client: Client, role: str, estimate: int, output: int) -> None:
     if client.window is not None and estimate > client.window:
         raise ModelError(
             f"the {role}'s prompt of about {estimate} tokens is larger than the window of {client.name} "
-            f"({client.window} tokens): lower the context's budget (--set budget=N) or take a model with a larger window"
+            f"({client.window} tokens): lower the context's budget (--set budget=N) "
+            "or take a model with a larger window"
         )
 
 

@@ -119,7 +119,7 @@ def _experience(rollout: Rollout) -> Lesson:
 def _tagged(rollout: Rollout, place: str, text: str) -> Lesson:
     """Votes without a model: what was used on a success helped, on a failure harmed, else is neutral."""
     verdict: Verdict = {True: "helpful", False: "harmful", None: "neutral"}[rollout.feedback.success]  # type: ignore[assignment]
-    return Lesson(place, text, evidence(rollout), {id: verdict for id in rollout.trace.used}, rollout.sources)
+    return Lesson(place, text, evidence(rollout), dict.fromkeys(rollout.trace.used, verdict), rollout.sources)
 
 
 def evidence(rollout: Rollout) -> str:

@@ -65,6 +65,7 @@ def method(settings: Settings) -> Method:
         accept=always,
         calls=lambda batch: (batch * least, batch * max(most, 2 if s.reflector else 1) + 1),
         batch=s.batch,
+        epochs=s.epochs,
     )
 
 
@@ -86,8 +87,8 @@ ADD: a rule the playbook does not have yet. Keep its "If ..., then ..." form, ge
 UPDATE: replace the text of one entry (its id in ids) with a better one that keeps all that was right in it.
 MERGE: two or more entries that say the same (their ids in ids) become one with the given text.
 DELETE: an entry (its id in ids) that a lesson shows to be wrong.
-If an entry says a lesson already, no edit is needed for it. Never change an entry to say something about another case: \
-ADD a new one instead."""
+If an entry says a lesson already, no edit is needed for it. Never change an entry to say something about another \
+case: ADD a new one instead."""
 
 REWRITER = """\
 You keep the playbook of an agent: short rules, one an entry, shown below as "[id] (section) text". You are given new \

@@ -39,4 +39,5 @@ def method(settings: Settings) -> Method:
         accept=always,
         calls=lambda batch: (batch, batch),
         batch=settings.batch,
+        epochs=settings.epochs,
     )

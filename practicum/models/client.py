@@ -142,8 +142,7 @@ class ProviderClient:
                 with attempt:
                     if attempt.retry_state.attempt_number == 1:
                         raise first
-                    response = await ask()
-                    return response
+                    return await ask()  # type: ignore[no-any-return]
         except RetryError as error:
             last = error.last_attempt.exception()
             raise ProviderError(

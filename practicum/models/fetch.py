@@ -118,7 +118,7 @@ def _is_verified(path: Path, wanted: WheelFile) -> bool:
     # Hashing 98 MB takes longer than loading them, so the check is made once and its result kept.
     try:
         return path.stat().st_size == wanted.size and _marker(path).read_text() == wanted.sha256
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
@@ -163,8 +163,12 @@ def _index_url() -> str:
     for variable in ("PRACTICUM_INDEX", "PIP_INDEX_URL"):
         if url := os.environ.get(variable):
             return url
-    configured = _pip("config", "get", "global.index-url")
-    return configured.stdout.strip() if configured.returncode == 0 else "https://pypi.org/simple"
+    # `pip config get` does not see a file named by PIP_CONFIG_FILE; `list` does.
+    for line in _pip("config", "list").stdout.splitlines():
+        setting, _, url = line.partition("=")
+        if setting == "global.index-url":
+            return url.strip("'\"")
+    return "https://pypi.org/simple"
 
 
 def _wheel_url(wanted: WheelFile, index: str) -> str:
@@ -213,7 +217,8 @@ def _download(url: str, part: Path, progress: Progress | None) -> None:
     for left in reversed(range(_TRIES)):
         before = _size(part)
         try:
-            return _continue(url, part, progress)
+            _continue(url, part, progress)
+            return
         except OSError:
             if not left or _size(part) <= before:
                 raise

@@ -1,4 +1,4 @@
-"""From a model's name to a client: hosted ones by provider, any OpenAI-compatible server by address, local, scripted."""
+"""From a model's name to a client: by provider, by the address of an OpenAI-compatible server, local, scripted."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ steps = Table(
     Column("run_id", String, primary_key=True),
     Column("step", Integer, primary_key=True),
     Column("data", Text, nullable=False),  # numbers of the step as JSON
+    Column("refused", Text, nullable=False),  # JSON list of edits that could not be applied, with reasons
 )
 
 rollouts = Table(
@@ -81,7 +82,6 @@ versions = Table(
     Column("step", Integer, nullable=False),
     Column("next_number", Integer, nullable=False),
     Column("applied", Text, nullable=False),  # JSON list of edits with the ids they got
-    Column("refused", Text, nullable=False),  # JSON list of edits with reasons
 )
 
 vectors = Table(

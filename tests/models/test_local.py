@@ -1,0 +1,214 @@
+"""The local model: names, the real small model served by llama.cpp, grammars, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from practicum.errors import ModelError
+from practicum.models.local import LocalServer, compact_grammar, resolve
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "minItems": 1, "maxItems": 3},
+        "mood": {"enum": ["glad", "sad"]},
+        "why": {"type": "string", "maxLength": 40},
+    },
+    "required": ["name", "tags", "mood", "why"],
+    "additionalProperties": False,
+}
+
+
+def ask(url: str, text: str, **settings: Any) -> dict[str, Any]:
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 200, "temperature": 0} | settings
+    request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=120) as answer:
+        reply: dict[str, Any] = json.load(answer)
+        return reply
+
+
+def content(reply: dict[str, Any]) -> str:
+    return str(reply["choices"][0]["message"]["content"])
+
+
+# ---- names
+
+
+@pytest.mark.parametrize("name", ["local:", "other", "locally", "local:hf:", "local:hf:owner/repo"])
+def test_a_name_that_is_none(name: str) -> None:
+    with pytest.raises(ModelError, match=r"local:hf:OWNER/REPO/FILE"):
+        resolve(name)
+
+
+def test_a_path(tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    with pytest.raises(ModelError, match="No such file"):
+        resolve(f"local:{model}")
+    model.write_bytes(b"<html>")
+    with pytest.raises(ModelError, match="is no GGUF model: it begins with b'<htm'"):
+        resolve(f"local:{model}")
+    model.write_bytes(b"GGUF and more")
+    assert resolve(f"local:{model}") == model
+
+
+def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
+
+    def unreachable(*_: object, **__: object) -> str:
+        raise OSError("Temporary failure in name resolution\nand much more")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    with pytest.raises(ModelError, match=r"hub: Temporary failure in name resolution Check .*local:/path") as caught:
+        resolve("local:hf:owner/repo/sub/model.gguf")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=r"pip install 'practicum\[local\]'"):
+        LocalServer(tmp_path / "model.gguf", log=tmp_path / "log")
+
+
+def test_a_grammar_is_made_once_and_leaves_its_schema_alone() -> None:
+    pytest.importorskip("xllamacpp")
+    schema = json.loads(json.dumps(SCHEMA))
+    assert compact_grammar(schema) is compact_grammar(SCHEMA)
+    assert schema == SCHEMA
+
+
+def test_a_broken_model(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp")
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ModelError, match=r"could not load it .* ends with: .*exiting due to model loading error"):
+        LocalServer(model, log=tmp_path / "log")
+
+
+# ---- the real model
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    return resolve("local")
+
+
+@pytest.fixture(scope="module")
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalServer]:
+    with LocalServer(model, slots=2, window=1024, log=tmp_path_factory.mktemp("server") / "log") as server:
+        yield server
+
+
+@pytest.mark.local
+def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> None:
+    text = content(ask(server.url, "Describe a ball in JSON, at length.", grammar=compact_grammar(SCHEMA)))
+    answer = json.loads(text)
+    assert text == json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
+    assert list(answer) == list(SCHEMA["properties"])
+    assert len(answer["name"]) <= 12
+    assert len(answer["why"]) <= 40
+    assert 1 <= len(answer["tags"]) <= 3
+    assert set(answer["tags"]) <= {"red", "green"}
+    assert answer["mood"] in {"glad", "sad"}
+
+
+@pytest.mark.local
+def test_a_repeated_prompt_comes_from_the_cache(server: LocalServer) -> None:
+    for _ in range(2):
+        usage = ask(server.url, "The same long question. " * 40, max_tokens=2)["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 4
+
+
+@pytest.mark.local
+def test_the_window_is_what_was_asked_for(server: LocalServer) -> None:
+    assert server.window == 1024
+
+
+@pytest.mark.local
+def test_two_models_each_with_its_own_log_and_the_trained_window(
+    server: LocalServer, model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "new" / "log"
+    with LocalServer(model, slots=1, window=10_000, log=log) as second:
+        assert second.window == 8192
+        assert second.url != server.url
+        assert content(ask(second.url, "Hello.", max_tokens=4))
+        assert content(ask(server.url, "Hello.", max_tokens=4))
+    assert "model loaded" in log.read_text()
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(URLError):
+        ask(second.url, "Hello.")
+
+
+@pytest.mark.local
+def test_closing_does_not_wait_for_requests_in_flight(model: Path, tmp_path: Path) -> None:
+    server = LocalServer(model, slots=1, log=tmp_path / "log")
+    failed: list[Exception] = []
+
+    def endless() -> None:
+        try:
+            ask(server.url, "Count.", max_tokens=4000, ignore_eos=True)
+        except OSError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=endless)
+    thread.start()
+    time.sleep(1)
+    start = time.monotonic()
+    server.close()
+    server.close()
+    thread.join(5)
+    assert time.monotonic() - start < 5
+    assert failed
+
+
+LEAVING = """
+import pathlib, sys, time
+from practicum.models.local import LocalServer
+server = LocalServer(pathlib.Path(sys.argv[1]), slots=1, window=256, log=pathlib.Path(sys.argv[2]))
+print(server.url, flush=True)
+if sys.argv[3] == "raise":
+    raise RuntimeError("on purpose")
+if sys.argv[3] == "wait":
+    time.sleep(60)
+"""
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("wait", -signal.SIGKILL)])
+def test_the_server_ends_with_its_process(model: Path, tmp_path: Path, how: str, code: int) -> None:
+    command = [sys.executable, "-c", LEAVING, str(model), str(tmp_path / "log"), how]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout
+        assert process.stderr
+        url = process.stdout.readline().decode().strip()
+        if how == "wait":
+            process.kill()
+        assert process.wait(20) == code
+        assert ("on purpose" if how == "raise" else "") in process.stderr.read().decode()
+    deadline = time.monotonic() + 10
+    while _answers(url):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/models", timeout=5):
+            return True
+    except OSError:
+        return False
