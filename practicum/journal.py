@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import select
@@ -27,14 +27,14 @@ class Record:
     role: str
     digest: str
     answer: str
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     ok: bool = True
     sources: tuple[str, ...] = ()
 
 
 def digest(*parts: Any) -> str:
-    """Names what was asked. Parts are strings or JSON values; lengths are hashed too, so that parts cannot run together."""
+    """Names what was asked. Parts are strings or JSON values, hashed with their lengths."""
     sha = hashlib.sha256()
     for part in parts:
         raw = (part if isinstance(part, str) else json.dumps(part, sort_keys=True, ensure_ascii=False)).encode()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from practicum.output import Output, Upto
 from practicum.run import Run
 from practicum.types import Feedback, Prompt, Score, Task, Trace
 
 
-class Verdict(BaseModel):
+class Verdict(Output):
     """What a judge says."""
 
-    reason: str = Field(max_length=400, description="what decides it, in a sentence")
+    reason: Annotated[str, Upto(400)] = Field(description="what decides it, in a sentence")
     right: bool = Field(description="whether the answer does what the task asks")
 
 
@@ -49,5 +51,5 @@ async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
 
 
 JUDGE = """\
-You check answers. Decide whether the answer does what the task asks, by its substance and not by its wording. \
-With a reference answer, the answer is right if it means the same. First name what decides it, then give your verdict."""
+You check answers. Decide whether the answer does what the task asks, by its substance and not by its wording. With \
+a reference answer, the answer is right if it means the same. First name what decides it, then give your verdict."""

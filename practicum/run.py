@@ -93,6 +93,7 @@ class House:
     failures: list[Record] = field(default_factory=list)
     inflation: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
+    on_attempt: Callable[[], None] | None = None
 
     def seat(self, role: str) -> Seat:
         """The model in this role; the agent's where none was named for it."""
@@ -158,6 +159,13 @@ class Run:
 
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt. A failure is data: the trace carries it."""
+        trace = await self._attempt(task, view)
+        self.house.counts["unknown ids"] += trace.unknown
+        if self.house.on_attempt is not None:
+            self.house.on_attempt()
+        return trace
+
+    async def _attempt(self, task: Task, view: View) -> Trace:
         agent = self.house.agent
         try:
             if not agent.journaled:

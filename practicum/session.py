@@ -600,15 +600,43 @@ def new_folder(name: str) -> Path:
     return folder
 
 
-def load_context(path: Path | str) -> Context:
-    """The last context of a run folder, or a playbook file (markdown or JSON)."""
+def load_context(path: Path | str, version: int | None = None) -> Context:
+    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON)."""
     path = Path(path)
     if (path / FILE).exists():
         with Store.read(path) as store:
-            return rebuild(read_versions(store, RUN))
+            return rebuild(read_versions(store, RUN), version)
+    if version is not None:
+        raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
         raise UsageError(f"{path} is a folder but not a run (it has no {FILE})")
     return playbook.load(path)
+
+
+def run_config(path: Path) -> dict[str, Any]:
+    """How a run was configured, less its limits, its stream and its validation; empty for a playbook file."""
+    if not (path / FILE).exists():
+        return {}
+    with Store.read(path) as store:
+        config, _, _ = read_run(store)
+    kept = config.model_dump(exclude={"max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels"})
+    return {**kept, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
+
+
+def run_summary(store: Store) -> dict[str, Any]:
+    """Scores, usage and number of steps of a run, as its last sitting left them."""
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    last = json.loads(row.result) if row.result else {}
+    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
+    return {"scores": last.get("scores", {}), "usage": last.get("usage", {}), "steps": len(steps)}
+
+
+def create_seed(folder: Path, context: Context) -> None:
+    """A run that holds a context and has learned nothing yet."""
+    with Store.create(folder) as store:
+        config = Config(method="none")
+        store.put(schema.runs, [{"run_id": RUN, "config": config.model_dump_json(), "state": "done", "seconds": 0.0}])
+        store.put(schema.versions, [version_row(RUN, seed_version(context))])
 
 
 def as_seed(context: Context) -> Context:

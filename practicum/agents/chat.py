@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 
+from practicum.output import EntryId, Output, Upto
 from practicum.types import Prompt, Task, Trace, Turn
 from practicum.views import View
 
@@ -71,11 +72,11 @@ def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool) -> type[Base
         return None
     fields: dict[str, Any] = {}
     if citing:
-        fields["used"] = (list[str], Field(max_length=3, description="ids of the entries that apply, best first"))
+        fields["used"] = (list[EntryId], Field(max_length=3, description="ids of the entries that apply, best first"))
     if reasoning:
-        fields["reasoning"] = (str, Field(max_length=600, description="a short line of thought"))
+        fields["reasoning"] = (Annotated[str, Upto(600)], Field(description="a short line of thought"))
     fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))
-    return create_model("answer", __config__=ConfigDict(extra="ignore"), **fields)
+    return create_model("answer", __base__=Output, **fields)
 
 
 USING = """\

@@ -16,7 +16,7 @@ from practicum.views import View
 
 @dataclass
 class CommandAgent:
-    """Starts the program anew for each task, `concurrency` at once. What it writes to standard error is kept on failure."""
+    """Starts the program anew for each task, `concurrency` at once. A failure quotes its standard error."""
 
     command: str
     instructions: str = ""

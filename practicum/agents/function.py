@@ -30,10 +30,12 @@ class FunctionAgent:
         extra = {"place": run.place} if "place" in inspect.signature(self.fn).parameters else {}
         context = context_text(view)
         try:
-            if inspect.iscoroutinefunction(self.fn) or inspect.iscoroutinefunction(getattr(self.fn, "__call__", None)):
+            if inspect.iscoroutinefunction(self.fn):
                 value = await self.fn(task.input, context, **extra)
             else:
                 value = await asyncio.to_thread(self.fn, task.input, context, **extra)
+                # An object whose call is async looks plain from outside, and gives something to wait for.
+                value = await value if inspect.isawaitable(value) else value
         except PracticumError:
             raise
         except Exception as error:

@@ -298,7 +298,8 @@ def _tokens(chars: int) -> int:
 async def serve(options: Options | None = None) -> AsyncIterator[Server]:
     """Run a server inside this event loop, for as long as the block lasts."""
     options = options or Options()
-    with nullcontext() if options.log is None else open(options.log, "a", encoding="ascii") as log:
+    # The log is opened once, before anything is served.
+    with nullcontext() if options.log is None else Path(options.log).open("a", encoding="ascii") as log:  # noqa: ASYNC230
         server = Server(options, log)
         # A hung call ends when its client goes away, or soon after the server is told to stop.
         runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)

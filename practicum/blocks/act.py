@@ -1,4 +1,4 @@
-"""One attempt at one task, exactly as in evaluation: show the context, run the agent, score, say what may be learned."""
+"""One attempt at one task, exactly as in evaluation: show the context, run the agent, score, give feedback."""
 
 from __future__ import annotations
 

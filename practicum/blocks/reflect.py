@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
+from practicum.output import EntryId, Output, Upto
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Verdict
 from practicum.views import line
@@ -19,19 +20,21 @@ Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson 
 LearnFrom = Literal["all", "failures"]
 
 
-class Tag(BaseModel):
+class Tag(Output):
     """A verdict on one entry the agent relied on."""
 
-    id: str = Field(max_length=12)
+    id: EntryId
     verdict: Verdict
 
 
-class Reflection(BaseModel):
+class Reflection(Output):
     """What a reflector writes (ACE, section 3)."""
 
-    diagnosis: str = Field(max_length=300, description="what went right or wrong, and why")
-    correction: str = Field(max_length=200, description="what would have been right")
-    insight: str = Field(max_length=300, description="the general rule to keep for later tasks; empty if there is none")
+    diagnosis: Annotated[str, Upto(300)] = Field(description="what went right or wrong, and why")
+    correction: Annotated[str, Upto(200)] = Field(description="what would have been right")
+    insight: Annotated[str, Upto(300)] = Field(
+        description="the general rule to keep for later tasks; empty if there is none"
+    )
     tags: list[Tag] = Field(max_length=3, description="a verdict on each entry that was used")
 
 

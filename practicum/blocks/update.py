@@ -5,43 +5,44 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
+from practicum.output import EntryId, Output, Upto
 from practicum.run import Run
 from practicum.types import Lesson, Prompt
 from practicum.views import full
 
 
-class EditOut(BaseModel):
+class EditOut(Output):
     """One edit, as a curator writes it."""
 
     op: Literal["ADD", "UPDATE", "MERGE", "DELETE"]
-    ids: list[str] = Field(default=[], max_length=4, description="the entries meant; none for ADD")
-    section: str = Field(default="", max_length=40, description="one or two words; for ADD")
-    text: str = Field(default="", max_length=400, description="the entry's new text; for ADD, UPDATE and MERGE")
+    ids: list[EntryId] = Field(default=[], max_length=4, description="the entries meant; none for ADD")
+    section: Annotated[str, Upto(40)] = Field(default="", description="one or two words; for ADD")
+    text: Annotated[str, Upto(400)] = Field(default="", description="the entry's new text; for ADD, UPDATE and MERGE")
     lessons: list[int] = Field(default=[], max_length=8, description="numbers of the lessons this rests on")
-    reason: str = Field(default="", max_length=120, description="why, in a few words")
+    reason: Annotated[str, Upto(120)] = Field(default="", description="why, in a few words")
 
 
-class Edits(BaseModel):
+class Edits(Output):
     """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
 
     edits: list[EditOut] = Field(max_length=4)
 
 
-class EntryOut(BaseModel):
+class EntryOut(Output):
     """One entry of a playbook that is written anew."""
 
-    section: str = Field(max_length=40)
-    text: str = Field(max_length=400)
+    section: Annotated[str, Upto(40)]
+    text: Annotated[str, Upto(400)]
 
 
-class Playbook(BaseModel):
+class Playbook(Output):
     """A whole playbook, as the rewriting ablation asks for it."""
 
     entries: list[EntryOut] = Field(max_length=60)
@@ -128,7 +129,7 @@ def append(section: str) -> UpdateSeam:
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """An addition that says what an entry of its section already asks replaces that entry's data: one episode a task."""
+    """An addition whose text an entry of its section already has replaces that entry's data: one episode a task."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)

@@ -1,1 +1,1 @@
-
+"""The command line: one file a command, each of which parses, calls, prints."""

@@ -57,6 +57,11 @@ def about(name: str) -> str:
     return " ".join((_module(name).__doc__ or "").split("\n\n")[0].split())
 
 
+def described(name: str) -> dict[str, tuple[Any, str]]:
+    """Each setting of a method: its default and what it does."""
+    return {field: (info.default, info.description or "") for field, info in settings_of(name).model_fields.items()}
+
+
 def _module(name: str) -> Any:
     if name not in NAMES:
         raise UsageError(f"unknown method {name!r}: known are {', '.join(NAMES)}")

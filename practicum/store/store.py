@@ -225,7 +225,7 @@ def _must_exist(folder: Path) -> None:
 def _locked(folder: Path) -> IO[str]:
     """Hold the folder against other processes; the operating system lets go when this one ends, however it ends."""
     try:
-        lock = open(folder / "lock", "a")
+        lock = (folder / "lock").open("a")
     except OSError as error:
         raise StoreError(f"cannot write to the run folder {folder}: {error.strerror}") from error
     try:

@@ -1,0 +1,86 @@
+"""`practicum`: the commands put together, and errors turned into one clear line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from practicum.cli import context, demo, eval, learn, methods
+from practicum.errors import PracticumError
+
+app = typer.Typer(
+    help="Agents that learn from experience by changing what is in their context, never their weights.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("demo")(demo.demo)
+app.command("learn")(learn.learn)
+app.command("eval")(eval.evaluate)
+app.command("show")(context.show)
+app.command("diff")(context.diff)
+app.command("export")(context.export)
+app.command("import")(context.import_)
+app.command("forget")(context.forget)
+app.command("rollback")(context.rollback)
+app.command("methods")(methods.methods)
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback when something fails."),
+    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
+) -> None:
+    if version:
+        from practicum import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; leave with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted)."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    # The switch may stand anywhere, also behind the command.
+    arguments = [a for a in arguments if a != "--debug"]
+    try:
+        code = app(arguments, standalone_mode=False)
+    except PracticumError as error:
+        code = _failed(str(error), error.exit_code, debug)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _failed("interrupted", 130, debug)
+    except BrokenPipeError:
+        # Whoever read our output has gone (head, less); that is no failure of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = _unforeseen(error, debug)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unforeseen(error: Exception, debug: bool) -> int:
+    import click
+
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    return _failed(f"{type(error).__name__}: {error} (this is a fault of practicum; --debug shows where)", 1, debug)
+
+
+def _failed(message: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"practicum: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

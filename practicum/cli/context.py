@@ -1,0 +1,238 @@
+"""Looking at what a run learned, and changing it: show, diff, export, import, forget, rollback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from practicum.errors import UsageError
+
+if TYPE_CHECKING:
+    from practicum.history import Event
+
+Opt = typer.Option
+
+
+def show(
+    run: Path = typer.Argument(..., help="The run's folder."),
+    version: int | None = Opt(None, help="The context at this version (default: the last)."),
+    entry: str | None = Opt(None, help="One entry: its whole history and what it came from."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Show a run: its scores, usage and context; or one entry with its history."""
+    from practicum.cli.running import console_for, print_json
+    from practicum.history import entry_json, read_versions, rebuild
+    from practicum.session import RUN, read_run, run_summary
+    from practicum.store.store import Store
+    from practicum.views import full, line
+
+    with Store.read(run) as store:
+        versions = read_versions(store, RUN)
+        config, splits, state = read_run(store)
+        summary = run_summary(store)
+    console = console_for(json_)
+    if entry is not None:
+        return _show_entry(run, versions, entry, splits, json_)
+    context = rebuild(versions, version)
+    if json_:
+        numbers = {"run": str(run), "state": state, "method": config.method, "versions": len(versions)}
+        print_json({**numbers, **summary, "version": context.version, "entries": [entry_json(e) for e in context]})
+        return 0
+    console.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
+    for name, score in summary["scores"].items():
+        console.print(f"{name}: {score:.1%}")
+    console.print(f"version {context.version}: {len(context)} entries, {full(context).tokens:,} tokens")
+    for e in context:
+        answer = f" → {e.data['answer']}" if "answer" in e.data else ""
+        console.print(f"{line(e)}{answer}  (+{e.helpful} -{e.harmful}, used {e.uses})", markup=False)
+    return 0
+
+
+def _show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> int:
+    from practicum.cli.running import console_for, print_json
+    from practicum.history import entry_json, events_of, rebuild
+
+    events = events_of(versions, id)
+    if not events:
+        raise UsageError(f"there never was an entry {id!r} in {run}")
+    now = rebuild(versions).get(id)
+    inputs = {task.id: task.input for split in (splits.train, splits.val, splits.test) for task in split}
+    if json_:
+        print_json({"id": id, "now": entry_json(now) if now else None, "events": [_event_json(e) for e in events]})
+        return 0
+    console = console_for(json_)
+    console.print(f"{id}: {now.text if now else '(gone)'}", markup=False)
+    if now is not None:
+        console.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
+    for event in events:
+        console.print(f"version {event.version} (step {event.step}): {_words(event)}", markup=False)
+    for source in now.sources if now else ():
+        said = inputs.get(source.removeprefix("task:"), "") if source.startswith("task:") else ""
+        console.print(f"from {source}" + (f": {said}" if said else ""), markup=False)
+    return 0
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {"version": event.version, "step": event.step, "id": event.done.id, **asdict(event.done.edit)}
+
+
+def _words(event: Event) -> str:
+    edit = event.done.edit
+    match edit.op:
+        case "add":
+            what = f"added in {edit.section!r}: {edit.text}"
+        case "update":
+            what = f"changed to: {edit.text}" if edit.text is not None else "changed"
+        case "merge":
+            what = f"{', '.join(edit.ids)} merged into {event.done.id}"
+        case "delete":
+            what = "deleted"
+        case "vote":
+            what = f"votes: +{edit.helpful} -{edit.harmful}, used {edit.uses}"
+    return what + (f" ({edit.reason})" if edit.reason else "")
+
+
+def diff(
+    run: Path = typer.Argument(..., help="The run's folder."),
+    old: int = typer.Argument(..., help="A version."),
+    new: int = typer.Argument(..., help="Another version."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """What changed between two versions of a run."""
+    from practicum.cli.running import console_for, print_json
+    from practicum.history import changes, entry_json, read_versions, rebuild
+    from practicum.session import RUN
+    from practicum.store.store import Store
+    from practicum.views import line
+
+    with Store.read(run) as store:
+        versions = read_versions(store, RUN)
+    added, removed, changed = changes(rebuild(versions, old), rebuild(versions, new))
+    if json_:
+        both = [{"before": entry_json(b), "after": entry_json(a)} for b, a in changed]
+        print_json(
+            {"added": [entry_json(e) for e in added], "removed": [entry_json(e) for e in removed], "changed": both}
+        )
+        return 0
+    console = console_for(json_)
+    for e in removed:
+        console.print(f"- {line(e)}", style="red", markup=False)
+    for before, after in changed:
+        console.print(f"- {line(before)}", style="red", markup=False)
+        console.print(f"+ {line(after)}", style="green", markup=False)
+    for e in added:
+        console.print(f"+ {line(e)}", style="green", markup=False)
+    console.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
+    return 0
+
+
+def export(
+    run: Path = typer.Argument(..., help="A run, or a playbook file."),
+    format: str = Opt("markdown", help="markdown, json or agents-md."),
+    version: int | None = Opt(None, help="The context at this version (default: the last)."),
+    output: Path | None = Opt(None, help="A file to write (default: standard output)."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object: {format, text, output}."),
+) -> int:
+    """Write a context as markdown, JSON, or AGENTS.md."""
+    import sys
+
+    from practicum import playbook
+    from practicum.cli.running import print_json
+    from practicum.session import load_context
+
+    if format not in ("markdown", "json", "agents-md"):
+        raise UsageError(f"unknown format {format!r}: known are markdown, json, agents-md")
+    text = playbook.export(load_context(run, version), format)  # type: ignore[arg-type]
+    if output is not None:
+        playbook.write_whole(output, text)
+    if json_:
+        print_json({"format": format, "text": text, "output": str(output) if output else None})
+    elif output is None:
+        sys.stdout.write(text)
+    return 0
+
+
+def import_(
+    file: Path = typer.Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON."),
+    out: Path = Opt(..., help="Folder of the new run that holds it."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Make a run of a hand-written playbook, to evaluate, or to learn on from with --seed-playbook."""
+    from practicum import playbook
+    from practicum.cli.running import console_for, print_json
+    from practicum.session import create_seed
+
+    context = playbook.load(file)
+    create_seed(out, context)
+    if json_:
+        print_json({"run": str(out), "entries": len(context)})
+    console_for(json_).print(f"{len(context)} entries in {out}: practicum learn TASKS.jsonl --seed-playbook {out}")
+    return 0
+
+
+def forget(
+    run: Path = typer.Argument(..., help="The run's folder."),
+    task: list[str] = Opt([], help="Forget what was learned from this task."),
+    source: list[str] = Opt([], help="Forget what was learned from this source, as `show --entry` names it."),
+    tag: list[str] = Opt([], help="Forget what was learned from tasks with this tag (meta.tags)."),
+    entry: list[str] = Opt([], help="Forget this entry."),
+    keep_mixed: bool = Opt(False, "--keep-mixed", help="Keep entries that other tasks had a part in."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Take what was learned from some tasks, sources, tags or entries out of a run for good, and prove it."""
+    from practicum.cli.running import console_for, print_json
+    from practicum.errors import StoreError
+    from practicum.history import entry_json
+    from practicum.session import RUN
+    from practicum.store.store import Store
+    from practicum.unlearn import forget as unlearn
+    from practicum.views import line
+
+    if not (task or source or tag or entry):
+        raise UsageError("forget what? Give --task, --source, --tag or --entry")
+    with Store.open(run) as store:
+        found = unlearn(store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed)
+    console = console_for(json_)
+    if json_:
+        lists = {"removed": found.removed, "restored": found.restored, "kept_mixed": found.kept_mixed}
+        numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
+        print_json({**{k: [entry_json(e) for e in v] for k, v in lists.items()}, **numbers})
+    for e in found.removed:
+        console.print(f"- {line(e)}", style="red", markup=False)
+    for e in found.restored:
+        console.print(f"back as it was without it: {line(e)}", markup=False)
+    for e in found.kept_mixed:
+        console.print(f"kept, of mixed origin: {line(e)}", markup=False)
+    console.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records are gone")
+    if found.left:
+        raise StoreError(f"{found.left} traces of it are still in {run}: they are also part of what stays")
+    console.print("proof: the file was searched for the forgotten texts and sources, and holds none of them")
+    return 0
+
+
+def rollback(
+    run: Path = typer.Argument(..., help="The run's folder."),
+    version: int = typer.Argument(..., help="The version to go back to."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Make an earlier version the last one again. Nothing is lost: it becomes a new version."""
+    from practicum.cli.running import console_for, print_json
+    from practicum.history import Version, read_versions, rebuild, version_row
+    from practicum.session import RUN
+    from practicum.store import schema
+    from practicum.store.store import Store
+
+    with Store.open(run) as store:
+        versions = read_versions(store, RUN)
+        rebuild(versions, version)
+        last = versions[-1]
+        made = Version(last.version + 1, version, last.step, last.next_number, ())
+        store.put(schema.versions, [version_row(RUN, made)])
+    if json_:
+        print_json({"run": str(run), "version": made.version, "as": version})
+    console_for(json_).print(f"version {made.version} of {run} is version {version} again")
+    return 0

@@ -1,0 +1,89 @@
+"""`practicum eval`: score a context on tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from practicum.errors import UsageError
+
+Opt = typer.Option
+
+
+def evaluate(
+    tasks: Path = typer.Argument(..., help="Tasks as JSON lines, with targets where the scorer needs them."),
+    context: Path | None = Opt(None, help="A run, or a playbook file; without it, the agent with nothing learned."),
+    model: str | None = Opt(None, help="Model of the agent (default: that of the run, else local)."),
+    repeat: int = Opt(1, min=1, help="Times each task is run."),
+    method: str | None = Opt(None, help="How the context is shown (default: as the run's method does, else ace)."),
+    set_: list[str] = Opt([], "--set", help="A setting of the method, as name=value."),
+    role: list[str] = Opt([], help="A model for one role, as role=MODEL."),
+    scorer: str | None = Opt(None, help="exact, numeric, choice, contains, regex, judge or module:function."),
+    instructions: str | None = Opt(None, help="What the agent is told beside the task: a text, or @FILE."),
+    choices: str | None = Opt(None, help="The possible answers, as a,b,c; or auto."),
+    reasoning: bool | None = Opt(None, "--reasoning/--no-reasoning", help="A line of thought before the answer."),
+    agent: str | None = Opt(None, help="chat, command:PROGRAM or module:function."),
+    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
+    concurrency: int | None = Opt(None, min=1, help="Calls in flight at one endpoint."),
+    seed: int | None = Opt(None, help="Of every random choice."),
+    temperature: float | None = Opt(None, min=0.0, help="Of every role."),
+    max_output_tokens: int | None = Opt(None, min=1, help="Most tokens a call may write."),
+    timeout: float | None = Opt(None, help="Seconds a call may take."),
+    structure: str | None = Opt(None, help="How JSON is asked for: native, tool or prompted."),
+    embedder: str | None = Opt(None, help="wordllama, or one of pydantic-ai."),
+    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
+    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Score a context on tasks, with a 95% interval. Settings not given are those of the run."""
+    from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
+    from practicum.cli.live import usage_words
+    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.context import Context
+    from practicum.evaluation import evaluate as score
+    from practicum.session import load_context, run_config
+    from practicum.tasks.load import parse_fields
+
+    listed = read_tasks(tasks, parse_fields(fields) if fields else None)
+    config: dict[str, Any] = run_config(context) if context is not None else {}
+    given: dict[str, Any] = {
+        "method": method,
+        "model": model,
+        "scorer": scorer,
+        "instructions": read_instructions(instructions) if instructions is not None else None,
+        "choices": choices_of(choices, listed) if choices is not None else None,
+        "reasoning": reasoning,
+        "agent": agent,
+        "concurrency": concurrency,
+        "seed": seed,
+        "temperature": temperature,
+        "max_output_tokens": max_output_tokens,
+        "timeout": timeout,
+        "structure": structure,
+        "embedder": embedder,
+        "max_calls": max_calls,
+        "max_tokens": max_tokens,
+    }
+    if method is not None and method != config.get("method"):
+        config["settings"] = {}
+    config |= {name: value for name, value in given.items() if value is not None}
+    config["settings"] = {**config.get("settings", {}), **method_settings(set_)}
+    # A model given for the agent replaces the run's own choice for that role.
+    kept = {r: m for r, m in config.get("roles", {}).items() if model is None or r != "agent"}
+    config["roles"] = {**kept, **roles_of(role)}
+    if repeat > 1 and not config.get("temperature", 0.0) and not json_:
+        console_for(json_).print("note: at temperature 0 repeats differ only as far as the model is not deterministic")
+    learned = load_context(context) if context is not None else Context()
+    console = console_for(json_)
+    found = run_work(lambda stop: score(listed, learned, repeat=repeat, **config), console)
+    if json_:
+        print_json(found.as_json())
+    low, high = found.ci95
+    times = f", {found.repeat} times each" if found.repeat > 1 else ""
+    console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {found.n} tasks{times}")
+    console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
+    if found.stopped:
+        raise UsageError(f"the evaluation is not whole: {found.stopped}")
+    return 0

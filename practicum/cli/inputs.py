@@ -1,0 +1,67 @@
+"""From what was typed to what the library takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from practicum.errors import UsageError
+from practicum.types import Task
+
+
+def read_tasks(path: Path | None, fields: Mapping[str, str] | None) -> list[Task]:
+    """The tasks of a file; none where no file is given."""
+    from practicum.tasks.load import load_tasks
+
+    return load_tasks(path, fields) if path is not None else []
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Texts of the form name=value."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise UsageError(f"{option} {text!r} must read name=value")
+        found[name.strip().replace("-", "_")] = value.strip()
+    return found
+
+
+def method_settings(texts: Sequence[str], **given: Any) -> dict[str, Any]:
+    """Settings of the method: those of --set, and options that are settings by another name."""
+    settings: dict[str, Any] = dict(pairs(texts, "--set"))
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name in settings:
+            raise UsageError(f"setting {name!r} is given twice, as an option and with --set")
+        settings[name] = value
+    return settings
+
+
+def roles_of(texts: Sequence[str]) -> dict[str, str]:
+    """Models by role. The value may hold '=' itself (an address)."""
+    return pairs(texts, "--role")
+
+
+def read_instructions(text: str) -> str:
+    """The text itself, or what the file behind an @ says."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the instructions in {text[1:]}: {getattr(error, 'strerror', error)}") from error
+
+
+def choices_of(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
+    """The possible answers: listed, or those of the targets."""
+    from practicum.tasks.load import choices_from
+
+    if text == "auto":
+        return choices_from(tasks)
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if text and len(found) < 2:
+        raise UsageError(f"--choices {text!r} names fewer than two answers")
+    return found

@@ -1,0 +1,100 @@
+"""`practicum learn`: learn from tasks, or go on with a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from practicum.errors import UsageError
+
+Opt = typer.Option
+
+
+def learn(
+    tasks: Path | None = typer.Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
+    val: Path | None = Opt(None, help="Tasks to choose the best context by."),
+    test: Path | None = Opt(None, help="Held-out tasks, scored at the end."),
+    method: str = Opt("ace", help="How to learn; `practicum methods` lists them."),
+    model: str = Opt("local", help="openai:..., anthropic:..., http://host:port/v1#name, local, local:/path.gguf."),
+    role: list[str] = Opt([], help="A model for one role, as role=MODEL (agent, reflector, curator, judge)."),
+    epochs: int | None = Opt(None, help="Times the tasks are gone through."),
+    batch_size: int | None = Opt(None, help="Tasks attempted at once before the context changes."),
+    online: bool = Opt(False, "--online", help="TASKS is a stream: predict each, then learn from it."),
+    no_labels: bool = Opt(False, "--no-labels", help="Learning sees neither targets nor scores."),
+    judge: bool = Opt(False, "--judge", help="With --no-labels: a judge's verdict is the feedback."),
+    set_: list[str] = Opt([], "--set", help="A setting of the method, as name=value."),
+    scorer: str | None = Opt(None, help="exact, numeric, choice, contains, regex, judge or module:function."),
+    instructions: str = Opt("", help="What the agent is told beside the task: a text, or @FILE."),
+    choices: str = Opt("", help="The possible answers, as a,b,c; or auto, to take them from the targets."),
+    reasoning: bool = Opt(False, "--reasoning", help="The agent writes a line of thought before its answer."),
+    agent: str = Opt("chat", help="chat, command:PROGRAM or module:function."),
+    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
+    seed_playbook: Path | None = Opt(None, help="Start from a playbook file or from another run."),
+    before: bool = Opt(False, "--before", help="Also score --test with the context the run starts from."),
+    validate_every: int = Opt(1, min=1, help="Steps between validations."),
+    concurrency: int = Opt(16, min=1, help="Calls in flight at one endpoint."),
+    seed: int = Opt(0, help="Of every random choice."),
+    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
+    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
+    max_usd: float | None = Opt(None, help="Stop before it costs more than this."),
+    max_minutes: float | None = Opt(None, help="Stop after this long."),
+    temperature: float = Opt(0.0, min=0.0, help="Of every role."),
+    max_output_tokens: int = Opt(1024, min=1, help="Most tokens a call may write."),
+    timeout: float = Opt(120.0, help="Seconds a call may take."),
+    retries: int = Opt(5, min=0, help="Times a call the provider failed is tried again."),
+    structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
+    window: int = Opt(8192, help="Context of local models, in tokens."),
+    embedder: str = Opt("wordllama", help="wordllama, or one of pydantic-ai, such as openai:text-embedding-3-small."),
+    out: Path | None = Opt(None, help="Folder to keep the run in (default: a new one under ./runs)."),
+    resume: Path | None = Opt(None, help="Go on with this run; only --max-... may be given with it."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Learn from tasks: attempt, reflect, and make the context better."""
+    from practicum.cli.running import run_session
+    from practicum.session import learn as start
+    from practicum.session import resume as go_on
+
+    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
+    if resume is not None:
+        if tasks is not None or out is not None:
+            raise UsageError("--resume takes the run's own tasks and settings: give only --max-... with it")
+        return run_session(lambda **how: go_on(resume, limits=limits, **how), json_)
+    if tasks is None:
+        raise UsageError("which tasks? Give a file of JSON lines, or --resume RUN")
+    from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
+    from practicum.session import as_seed, load_context
+    from practicum.tasks.load import parse_fields
+
+    names = parse_fields(fields) if fields else None
+    train, vals, tests = read_tasks(tasks, names), read_tasks(val, names), read_tasks(test, names)
+    config: dict[str, Any] = {
+        "method": method,
+        "settings": method_settings(set_, epochs=epochs, batch=batch_size, online=online or None),
+        "model": model,
+        "roles": roles_of(role),
+        "agent": agent,
+        "scorer": scorer,
+        "instructions": read_instructions(instructions),
+        "choices": choices_of(choices, train),
+        "reasoning": reasoning,
+        "labels": not no_labels,
+        "judged": judge,
+        "seed": seed,
+        "concurrency": concurrency,
+        "structure": structure,
+        "temperature": temperature,
+        "max_output_tokens": max_output_tokens,
+        "timeout": timeout,
+        "attempts": retries + 1,
+        "window": window,
+        "embedder": embedder,
+        "validate_every": validate_every,
+        "before": before,
+        **limits,
+    }
+    context = as_seed(load_context(seed_playbook)) if seed_playbook is not None else None
+    return run_session(
+        lambda **how: start(train, val=vals, test=tests, out=out, seed_context=context, **config, **how), json_
+    )

@@ -1,0 +1,138 @@
+"""The live view: a bar with what matters on a terminal, plain lines elsewhere; and the report at the end."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from practicum.loop import StepReport
+from practicum.types import Usage
+from practicum.views import full
+
+if TYPE_CHECKING:
+    from practicum.session import Result, Session
+
+PLAIN_EVERY = 5.0
+"""Seconds between plain lines, where there is no terminal to draw on."""
+
+
+def usage_words(usage: Usage) -> str:
+    """Usage in a few words."""
+    money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
+    cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
+    return f"{usage.calls:,} calls, {usage.tokens:,} tokens{cached}{money}"
+
+
+class Live:
+    """Watches a session."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._drawn = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description:<9}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+        )
+        self._step = None if not self._drawn else self._bar.add_task("learning", visible=False, state="")
+        self._session: Session | None = None
+        self._last = 0.0
+        self._fetched = -1
+
+    def __enter__(self) -> Live:
+        if self._drawn:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            self._bar.stop()
+
+    def progress(self, done: int, total: int) -> None:
+        """The model's file is being fetched: bytes so far, bytes in all."""
+        if self._step is not None:
+            state = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+            self._bar.update(self._step, description="fetching", total=total, completed=done, state=state, visible=True)
+        elif (tenth := done * 10 // max(total, 1)) > self._fetched:
+            self._fetched = tenth
+            self.console.print(f"fetching the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+
+    def began(self, session: Session, low: int, high: int) -> None:
+        self._session = session
+        config, splits = session.config, session.splits
+        held = f", {len(splits.val)} to validate" if splits.val else ""
+        held += f", {len(splits.test)} held out" if splits.test else ""
+        calls = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        self.console.print(
+            f"{config.method} on {len(splits.train)} tasks{held}; model {config.model}; {calls} calls expected"
+        )
+        self.console.print(f"kept in {session.folder}")
+
+    def evaluating(self, session: Session, name: str, tasks: int) -> None:
+        self._phase(name, tasks)
+        if self._step is not None:
+            session.house.on_attempt = lambda: self._bar.advance(self._step)
+
+    def evaluated(self, session: Session, name: str, score: float) -> None:
+        session.house.on_attempt = None
+        self.console.print(f"{name}: {score:.1%} of {len(session.splits.test)} tasks")
+
+    def stepped(self, session: Session, report: StepReport) -> None:
+        if report.step == 1 or self._phase_name != "learning":
+            self._phase("learning", session.total_steps)
+        words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
+        if self._step is not None:
+            self._bar.update(self._step, completed=report.step, total=session.total_steps, state=words)
+        elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == session.total_steps:
+            self._last = time.monotonic()
+            self.console.print(f"step {report.step} of {session.total_steps}: {words}")
+
+    _phase_name = ""
+
+    def _phase(self, name: str, total: int) -> None:
+        self._phase_name = name
+        if self._step is not None:
+            self._bar.reset(self._step, total=total, description=name, visible=True, state="")
+
+
+def _score(session: Session) -> str:
+    """The score so far, of the attempts made before each lesson."""
+    return f"score {session.points / session.attempts:.0%} · " if session.attempts else ""
+
+
+def report(console: Console, result: Result) -> None:
+    """What a person wants to know at the end."""
+    if result.stopped:
+        console.print(f"Stopped early: {result.stopped}. Go on with: practicum learn --resume {result.run}")
+    for name, score in result.scores.items():
+        console.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
+    context = result.context
+    console.print(f"context: version {context.version}, {len(context)} entries, {full(context).tokens:,} tokens")
+    console.print(f"usage: {usage_words(result.usage)} in {result.seconds:.1f} s")
+    for role, usage in sorted(result.by_role.items()):
+        console.print(f"  {role}: {usage_words(usage)}")
+    if result.hits:
+        console.print(f"from the journal: {result.hits:,} results that were not paid for again")
+    if result.refused or result.errors:
+        notes = [f"{count} {name}" for name, count in result.errors.items()]
+        notes += [f"{result.refused} edits refused"] if result.refused else []
+        console.print("to know: " + ", ".join(notes))
+    console.print(f"look at it: practicum show {result.run}")
+
+
+SCORE_NAMES = {
+    "before": "test score before",
+    "test": "test score",
+    "val_best": "best validation score",
+    "online": "online score",
+}

@@ -1,0 +1,92 @@
+"""Running a session from the command line: the live view, Ctrl-C, and the report at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from practicum.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from practicum.session import Result, Session
+
+T = TypeVar("T")
+
+
+def console_for(json_: bool) -> Console:
+    """Where people read: standard output, or standard error where that is for one JSON object."""
+    from rich.console import Console
+
+    return Console(stderr=json_, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def print_json(value: Any) -> None:
+    """One JSON object, last on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
+    """Run a session with a live view; print its report. Exit code 130 where the user stopped it, else 0."""
+    from practicum.cli.live import Live, report
+
+    console = console_for(json_)
+    live = Live(console)
+    with live:
+        result = run_work(lambda stop: work(watch=live, on_session=stop.session), console, live.progress)
+    if json_:
+        print_json(result.as_json())
+    report(console, result)
+    return 130 if result.interrupted else 0
+
+
+class Stopper:
+    """Ctrl-C: the first lets what is in flight finish, the second leaves at once."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.task: asyncio.Task[Any] | None = None
+        self._session: Session | None = None
+        self._asked = False
+
+    def session(self, session: Session) -> None:
+        """The session to stop."""
+        self._session = session
+
+    def interrupt(self) -> None:
+        from practicum.session import INTERRUPTED
+
+        if self._session is None or self._asked:
+            if self.task is not None:
+                self.task.cancel()
+            return
+        self._asked = True
+        flying = self._session.house.budget.in_flight
+        self._session.house.budget.stop(INTERRUPTED)
+        self.console.print(f"Stopping: {flying} calls in flight are finished first. Ctrl-C again leaves at once.")
+
+
+def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console, progress: Any = None) -> T:
+    """Run async work that Ctrl-C can stop."""
+    from pydantic import ValidationError
+
+    async def main() -> T:
+        stopper = Stopper(console)
+        stopper.task = asyncio.current_task()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopper.interrupt)
+        return await work(stopper)
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError as error:
+        raise KeyboardInterrupt from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(
+            f"--{str(first['loc'][0]).replace('_', '-')} {first.get('input')!r}: {first['msg']}"
+        ) from error
