@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from practicum.models.scripted import ScriptedClient
     from practicum.parts import Parts
     from practicum.playbook import export, load
-    from practicum.session import Result, learn, load_context, resume
+    from practicum.result import Result
+    from practicum.session import learn, load_context, resume
     from practicum.tasks.load import load_tasks
     from practicum.types import Score, Task, Trace
 
@@ -35,7 +36,8 @@ _HOMES = {
     "models.scripted": ("ScriptedClient",),
     "parts": ("Parts",),
     "playbook": ("export", "load"),
-    "session": ("Result", "learn", "load_context", "resume"),
+    "result": ("Result",),
+    "session": ("learn", "load_context", "resume"),
     "tasks.load": ("load_tasks",),
     "types": ("Score", "Task", "Trace"),
 }

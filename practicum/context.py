@@ -155,14 +155,17 @@ class Refused:
 
 
 class Page:
-    """Up to 64 entries by number; never changed once made. Keeps what was rendered of it."""
+    """Up to 64 entries by number; never changed once made. Keeps what was made of its words."""
 
-    def __init__(self, entries: dict[int, Entry]) -> None:
+    __slots__ = ("_shown", "entries")
+
+    def __init__(self, entries: dict[int, Entry], like: Page | None = None) -> None:
+        """`like` is a page that says the same: one of which only counters differ."""
         self.entries = entries
-        self._shown: dict[object, Any] = {}
+        self._shown: dict[object, Any] = {} if like is None else like._shown
 
     def shown(self, how: Callable[[Iterable[Entry]], T]) -> T:
-        """What `how` makes of these entries, computed once for each `how`."""
+        """What `how` makes of these entries, computed once; it may look at all but counters, versions and sources."""
         try:
             made: T = self._shown[how]
         except KeyError:
@@ -198,7 +201,7 @@ class Context:
     def get(self, id: str) -> Entry | None:
         """The entry with this id, or None."""
         number = _number(id)
-        if number is None or not 0 <= number // PAGE < len(self.pages):
+        if number is None or number // PAGE >= len(self.pages):
             return None
         return self.pages[number // PAGE].entries.get(number)
 
@@ -220,7 +223,7 @@ class Context:
 
     def apply(self, delta: Delta) -> Outcome:
         """The next context, what was applied and what was refused. A delta of which nothing applies changes nothing."""
-        draft = _Draft(self)
+        draft = _Draft(self, self.version + 1)
         applied: list[Applied] = []
         refused: list[Refused] = []
         for edit in delta.edits:
@@ -236,11 +239,10 @@ class Context:
 
         Edits of entries that are not there (because what made them was left out) have no effect.
         """
-        draft = _Draft(self)
+        draft = _Draft(self, self.version + 1 if version is None else version)
         for done in log:
             draft.take(done.edit, id=done.id)
-        made = draft.done()
-        return replace(made, version=self.version + 1 if version is None else version)
+        return draft.done()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,21 +256,23 @@ class Outcome:
 
 def _number(id: str) -> int | None:
     """The number in an id, or None where it is not one of ours ("e7", not "e07" or "E7")."""
-    digits = id[1:]
-    if id[:1] != "e" or not (digits.isascii() and digits.isdigit()) or (digits[0] == "0" and digits != "0"):
+    try:
+        number = int(id[1:])
+    except ValueError:
         return None
-    return int(digits)
+    return number if number >= 0 and id == f"e{number}" else None
 
 
 class _Draft:
     """A context being changed: pages are copied when first touched."""
 
-    def __init__(self, base: Context) -> None:
-        self.base = base
-        self.version = base.version + 1
+    def __init__(self, base: Context, version: int) -> None:
+        self.pages = base.pages
+        self.version = version
         self.next_number = base.next_number
         self.size = base.size
         self.touched: dict[int, dict[int, Entry]] = {}
+        self.reworded: set[int] = set()
         self.refs: dict[str, str] = {}
 
     def take(self, edit: Edit, id: str | None = None) -> Applied | str:
@@ -288,131 +292,145 @@ class _Draft:
                 assert_never(edit)
 
     def done(self) -> Context:
-        pages = list(self.base.pages)
+        pages = list(self.pages)
         if self.touched:
             pages.extend(Page({}) for _ in range(max(self.touched) + 1 - len(pages)))
         for index, entries in self.touched.items():
-            pages[index] = Page(entries)
+            pages[index] = Page(entries, like=None if index in self.reworded else pages[index])
         return Context(tuple(pages), self.version, self.next_number, self.size)
 
-    def _page(self, number: int) -> dict[int, Entry]:
-        index = number // PAGE
+    def _page(self, index: int) -> dict[int, Entry]:
+        """The page of this index, to be changed."""
         entries = self.touched.get(index)
         if entries is None:
-            pages = self.base.pages
-            entries = self.touched[index] = dict(pages[index].entries) if index < len(pages) else {}
+            entries = self.touched[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
         return entries
 
     def _find(self, id: str) -> Entry | None:
         number = _number(self.refs.get(id, id))
         if number is None or number >= self.next_number:
             return None
-        touched = self.touched.get(number // PAGE)
+        index = number // PAGE
+        touched = self.touched.get(index)
         if touched is not None:
             return touched.get(number)
-        index = number // PAGE
-        return self.base.pages[index].entries.get(number) if index < len(self.base.pages) else None
+        return self.pages[index].entries.get(number) if index < len(self.pages) else None
 
-    def _put(self, entry: Entry) -> None:
-        self._page(entry.number)[entry.number] = entry
+    def _put(self, entry: Entry, reworded: bool = True) -> None:
+        number = entry.number
+        self._page(number // PAGE)[number] = entry
+        if reworded:
+            self.reworded.add(number // PAGE)
+
+    def _remove(self, entry: Entry) -> None:
+        number = entry.number
+        del self._page(number // PAGE)[number]
+        self.reworded.add(number // PAGE)
+        self.size -= 1
 
     def _add(self, edit: Add, id: str | None) -> Applied | str:
-        if not edit.text.strip():
-            return "its text is empty"
-        if not edit.section.strip():
-            return "its section is empty"
+        if wrong := _wrong_words(edit.text, edit.section):
+            return wrong
         if edit.helpful < 0 or edit.harmful < 0:
             return "counts cannot be negative"
         if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
             return f"its ref {edit.ref!r} is taken"
-        number = self.next_number if id is None else int(id[1:])
-        self.next_number = max(self.next_number, number + 1)
+        if id is None:
+            id = f"e{self.next_number}"
         made = Entry(
-            f"e{number}", edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
+            id, edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
             0, self.version, self.version, edit.sources,
         )  # fmt: skip
-        self._page(number)[number] = made
+        self._put(made)
+        self.next_number = max(self.next_number, made.number + 1)
         self.size += 1
-        if edit.ref:
-            self.refs[edit.ref] = made.id
-        return Applied(replace(edit, ref="") if edit.ref else edit, made.id)
+        if not edit.ref:
+            return Applied(edit, id)
+        self.refs[edit.ref] = id
+        return Applied(replace(edit, ref=""), id)
 
     def _update(self, edit: Update) -> Applied | str:
         old = self._find(edit.id)
         if old is None:
             return f"there is no entry {edit.id!r}"
-        if edit.text is not None and not edit.text.strip():
-            return "its text is empty (delete the entry instead)"
-        if edit.section is not None and not edit.section.strip():
-            return "its section is empty"
-        new = replace(
-            old,
-            text=old.text if edit.text is None else edit.text,
-            section=old.section if edit.section is None else edit.section,
-            key=old.key if edit.key is None else edit.key,
-            data=old.data if edit.data is None else edit.data,
-            changed=self.version,
-            sources=_joined(old.sources, edit.sources),
-        )
-        if (new.text, new.section, new.key, new.data) == (old.text, old.section, old.key, old.data):
+        text = old.text if edit.text is None else edit.text
+        section = old.section if edit.section is None else edit.section
+        key = old.key if edit.key is None else edit.key
+        data = old.data if edit.data is None else edit.data
+        if wrong := _wrong_words(text, section):
+            return wrong
+        if (text, section, key, data) == (old.text, old.section, old.key, old.data):
             return f"it changes nothing of {old.id}"
+        new = Entry(
+            old.id, section, text, key, data, old.helpful, old.harmful,
+            old.uses, old.born, self.version, _joined(old.sources, edit.sources),
+        )  # fmt: skip
         self._put(new)
-        return Applied(replace(edit, id=old.id), old.id)
+        return _applied(edit, old)
 
     def _merge(self, edit: Merge) -> Applied | str:
-        found = {id: self._find(id) for id in dict.fromkeys(edit.ids)}
-        missing = [id for id, entry in found.items() if entry is None]
-        if missing:
-            return f"there is no entry {missing[0]!r}"
-        entries = sorted({e.id: e for e in found.values() if e is not None}.values(), key=lambda e: e.number)
-        if len(entries) < 2:
+        found: dict[str, Entry] = {}
+        for id in edit.ids:
+            entry = self._find(id)
+            if entry is None:
+                return f"there is no entry {id!r}"
+            found[entry.id] = entry
+        if len(found) < 2:
             return "it names fewer than two entries"
-        if edit.text is not None and not edit.text.strip():
-            return "its text is empty"
-        first = entries[0]
-        self._put(
-            replace(
-                first,
-                text=first.text if edit.text is None else edit.text,
-                # A key of its own belongs to the text it was made for.
-                key=first.key if edit.text is None else "",
-                helpful=sum(e.helpful for e in entries),
-                harmful=sum(e.harmful for e in entries),
-                uses=sum(e.uses for e in entries),
-                changed=first.changed if edit.text is None else self.version,
-                sources=_joined(*(e.sources for e in entries), edit.sources),
-            )
-        )
-        for entry in entries[1:]:
-            del self._page(entry.number)[entry.number]
-        self.size -= len(entries) - 1
+        first, *others = entries = sorted(found.values(), key=lambda e: e.number)
+        text = first.text if edit.text is None else edit.text
+        if wrong := _wrong_words(text, first.section):
+            return wrong
+        # A key of its own belongs to the text it was made for.
+        key = first.key if edit.text is None else ""
+        changed = first.changed if edit.text is None else self.version
+        helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
+        uses = sum(e.uses for e in entries)
+        sources = _joined(*(e.sources for e in entries), edit.sources)
+        new = Entry(
+            first.id, first.section, text, key, first.data, helpful, harmful,
+            uses, first.born, changed, sources,
+        )  # fmt: skip
+        self._put(new, reworded=edit.text is not None)
+        for entry in others:
+            self._remove(entry)
         return Applied(replace(edit, ids=tuple(e.id for e in entries)), first.id)
 
     def _delete(self, edit: Delete) -> Applied | str:
         old = self._find(edit.id)
         if old is None:
             return f"there is no entry {edit.id!r}"
-        del self._page(old.number)[old.number]
-        self.size -= 1
-        return Applied(replace(edit, id=old.id), old.id)
+        self._remove(old)
+        return _applied(edit, old)
 
     def _vote(self, edit: Vote) -> Applied | str:
         old = self._find(edit.id)
         if old is None:
             return f"there is no entry {edit.id!r}"
-        if min(edit.helpful, edit.harmful, edit.uses) < 0:
+        if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
             return "counts cannot be negative"
         if not (edit.helpful or edit.harmful or edit.uses):
             return "it counts nothing"
-        self._put(
-            replace(
-                old,
-                helpful=old.helpful + edit.helpful,
-                harmful=old.harmful + edit.harmful,
-                uses=old.uses + edit.uses,
-            )
-        )
-        return Applied(replace(edit, id=old.id), old.id)
+        new = Entry(
+            old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
+            old.uses + edit.uses, old.born, old.changed, old.sources,
+        )  # fmt: skip
+        self._put(new, reworded=False)
+        return _applied(edit, old)
+
+
+def _applied(edit: Update | Delete | Vote, entry: Entry) -> Applied:
+    """The edit as it took effect on this entry, which it may have named by a ref."""
+    return Applied(edit if edit.id == entry.id else replace(edit, id=entry.id), entry.id)
+
+
+def _wrong_words(text: str, section: str) -> str:
+    """What is wrong with an entry's text or section; empty where nothing is."""
+    if not text.strip():
+        return "its text is empty"
+    if not section.strip():
+        return "its section is empty"
+    return "its section has more than one line" if "\n" in section else ""
 
 
 def _joined(*sources: tuple[str, ...]) -> tuple[str, ...]:
@@ -422,10 +440,14 @@ def _joined(*sources: tuple[str, ...]) -> tuple[str, ...]:
 
 def seeded(entries: Iterable[tuple[str, str]], source: str = "seed") -> Context:
     """A context of hand-written (section, text) pairs, at version 0: what a run starts from."""
-    context = Context()
-    for number, (section, text) in enumerate(entries, 1):
-        outcome = context.apply(Delta((Add(section, text, sources=(source,)),)))
-        if outcome.refused:
-            raise ContextFileError(f"entry {number} cannot be used: {outcome.refused[0].reason}")
-        context = outcome.context
-    return replace(context, version=0)
+    return at_zero(Add(section, text, sources=(source,)) for section, text in entries)
+
+
+def at_zero(edits: Iterable[Edit]) -> Context:
+    """The context at version 0 that these edits of nothing give. Raises ContextFileError for one that cannot be."""
+    draft = _Draft(Context(), 0)
+    for number, edit in enumerate(edits, 1):
+        outcome = draft.take(edit)
+        if isinstance(outcome, str):
+            raise ContextFileError(f"entry {number} cannot be used: {outcome}")
+    return draft.done()

@@ -74,7 +74,7 @@ class ProviderEmbedder:
 
         self.name = name
         try:
-            self._embedder = Provided(name)
+            self._embedder = Provided(name, defer_model_check=False)
         except (UserError, ValueError, ImportError) as error:
             raise ModelError(
                 f"embedder {name!r} cannot be used: {error}. Try 'wordllama', which needs no key"
@@ -115,6 +115,7 @@ class Vectors:
         self.embedder = embedder
         self.made = 0
         self._store = store
+        self._making: dict[str, asyncio.Task[None]] = {}
         self._row: dict[str, int] = {}
         self._matrix = np.zeros((0, 0), dtype=np.float32)
 
@@ -124,9 +125,20 @@ class Vectors:
         if missing:
             missing = self._recall(missing)
         if missing:
-            await self._make(missing)
+            await self._made(missing)
         rows = self._row
-        return self._matrix[[rows[text] for text in texts]] if texts else np.zeros((0, 1), dtype=np.float32)
+        return self._matrix[[rows[text] for text in texts]]
+
+    async def _made(self, texts: list[str]) -> None:
+        """Embed these; a text that is being embedded for another caller is waited for, not embedded again."""
+        mine = [text for text in texts if text not in self._making]
+        if mine:
+            making = asyncio.create_task(self._make(mine))
+            self._making.update(dict.fromkeys(mine, making))
+            making.add_done_callback(lambda _: [self._making.pop(text) for text in mine])
+        waited = dict.fromkeys(self._making[text] for text in texts)
+        # Shielded, so that one caller's end is not another's.
+        await asyncio.shield(asyncio.gather(*waited))
 
     def _recall(self, texts: list[str]) -> list[str]:
         """Take what the store knows; return the rest."""
@@ -144,7 +156,7 @@ class Vectors:
         return [text for key, text in keys.items() if key not in found]
 
     async def _make(self, texts: list[str]) -> None:
-        vectors = await self.embedder.embed(texts)
+        vectors = np.asarray(await self.embedder.embed(texts), dtype=np.float32)
         if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
             raise ProviderError(f"embedder {self.embedder.name} gave no usable vectors (shape {vectors.shape})")
         self.made += len(texts)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import select
 
-from practicum.context import Applied, Context, Entry
+from practicum.context import Add, Applied, Context, Entry, Vote
 from practicum.errors import UsageError
 from practicum.store import schema
 from practicum.store.store import Store
@@ -43,12 +43,11 @@ def version_row(run_id: str, version: Version) -> dict[str, Any]:
 
 def seed_version(context: Context) -> Version:
     """The first version: what a run started from."""
-    from practicum.context import Add
-
-    applied = tuple(
+    made = [
         Applied(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources), e.id) for e in context
-    )
-    return Version(0, None, 0, context.next_number, applied)
+    ]
+    used = [Applied(Vote(e.id, uses=e.uses), e.id) for e in context if e.uses]
+    return Version(0, None, 0, context.next_number, (*made, *used))
 
 
 def read_versions(store: Store, run_id: str) -> list[Version]:

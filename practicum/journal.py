@@ -84,10 +84,13 @@ class Journal:
             roles[row.role] = roles.get(row.role, Usage()) + Usage(*row[1:])
         return roles
 
-    async def write(self, record: Record) -> None:
-        """Put a row on the disk."""
+    async def write(self, *records: Record) -> None:
+        """Put rows on the disk, all of them or none."""
+        await self.store.write(schema.journal, [self._row(record) for record in records])
+
+    def _row(self, record: Record) -> dict[str, Any]:
         usage = record.usage
-        row = {
+        return {
             "run_id": self.run_id,
             "place": record.place,
             "role": record.role,
@@ -102,7 +105,6 @@ class Journal:
             "seconds": record.seconds,
             "sources": json.dumps(record.sources),
         }
-        await self.store.write(schema.journal, [row])
 
 
 def _record(row: Any) -> Record:

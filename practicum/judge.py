@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from practicum.errors import OutputError, ProviderError
 from practicum.output import Output, Upto
 from practicum.run import Run
 from practicum.types import Feedback, Prompt, Score, Task, Trace
@@ -44,8 +45,13 @@ class JudgeScorer:
 
 
 async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
-    """Feedback from a judge that never sees the target: what learning without labels may use."""
-    verdict = await judge(run.at("verdict"), task, trace, None)
+    """Feedback from a judge that never sees the target: what learning without labels may use. A judge that gives no
+    verdict, which is counted, leaves it unknown."""
+    try:
+        verdict = await judge(run.at("verdict"), task, trace, None)
+    except (OutputError, ProviderError):
+        run.house.counts["unjudged"] += 1
+        return Feedback(None, "Nothing is known about whether the answer is right.")
     said = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
     return Feedback(verdict.right, f"{said}: {verdict.reason}")
 

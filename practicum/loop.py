@@ -15,6 +15,7 @@ from typing import Protocol
 
 from practicum.context import Applied, Context, Delta, Refused
 from practicum.errors import ProviderError
+from practicum.house import House
 from practicum.run import Act, Run
 from practicum.types import Lesson, Rollout, Task
 
@@ -62,8 +63,8 @@ class Costs(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """A way to learn. `act` is one attempt exactly as in evaluation; `calls`, `batch` and
-    `epochs` serve the estimate only."""
+    """A way to learn. `act` is one attempt exactly as in evaluation; `roles` are asked beside the agent; `calls`,
+    `batch` and `epochs` serve the estimate only."""
 
     name: str
     sample: Sample
@@ -75,6 +76,7 @@ class Method:
     calls: Costs
     batch: int = 1
     epochs: int = 1
+    roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,19 +98,17 @@ async def learn(
     """Learn from `tasks`, starting at `context`; yields each step once it is done.
 
     Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was asked for, and
-    ProviderError when three steps in a row were lost to the provider; what was yielded before is good.
+    ProviderError when three steps in a row were lost; what was yielded before is good.
     """
     history: list[StepReport] = []
-    lost = 0
+    losses = _Losses(run.house)
     for step, batch in enumerate(method.sample(tasks, history, run.at("sample")), 1):
         began = time.monotonic()
-        run.house.budget.check()
         at = run.at(f"step {step}")
         rollouts = await method.attempt(batch, context, at.at("attempt"))
-        lost = lost + 1 if rollouts and all(r.trace.lost for r in rollouts) else 0
-        if lost == LOST_STEPS:
-            raise ProviderError(f"{LOST_STEPS} steps in a row were lost: {rollouts[0].trace.error}")
+        losses.attempted()
         lessons = await method.reflect(rollouts, context, at.at("reflect"))
+        losses.count(rollouts, lessons)
         delta = await method.update(lessons, context, at.at("update", _about(lessons)))
         delta = await method.accept(context, delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
@@ -116,14 +116,47 @@ async def learn(
         val = None
         if validation is not None and step % validation.every == 0:
             val = await validation.score(method, context, run)
-        if not lost:
-            await run.house.settle_failures()
         report = StepReport(
             step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused,
             time.monotonic() - began, val,
         )  # fmt: skip
         history.append(report)
         yield report
+    losses.close()
+
+
+@dataclass
+class _Losses:
+    """Steps in a row that gave nothing, through no fault of the agent."""
+
+    house: House
+    row: int = 0
+    ever: bool = False
+    unreadable: int = 0
+
+    def attempted(self) -> None:
+        """An attempt is over; what goes wrong from here on concerns its reflection."""
+        self.unreadable = self.house.counts["bad output"]
+
+    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> None:
+        """Raises ProviderError at the third, where going on makes no sense.
+
+        A step is lost where every attempt was, or every reflection. Answers that cannot be read stop the run only
+        where there was never another kind: the journal holds them, so that a resume could not get past them.
+        """
+        failed = bool(self.house.failures) or self.house.counts["bad output"] > self.unreadable
+        lost = all(r.trace.lost for r in rollouts) or (failed and not lessons)
+        if not rollouts or not lost:
+            self.row, self.ever = 0, True
+            return
+        self.row += 1
+        if self.row >= LOST_STEPS and (self.house.failures or not self.ever):
+            raise ProviderError(f"{LOST_STEPS} steps in a row were lost: {self.house.trouble}")
+
+    def close(self) -> None:
+        """Raises ProviderError where every step of a run was lost, however few there were."""
+        if self.row and not self.ever:
+            raise ProviderError(f"every step was lost: {self.house.trouble}")
 
 
 def _about(lessons: Sequence[Lesson]) -> tuple[str, ...]:

@@ -22,7 +22,10 @@ from practicum.tasks import scorers
 from practicum.types import Score, Task, Trace
 
 if TYPE_CHECKING:
-    from practicum.session import Config
+    from practicum.config import Config
+
+PYTHON = "python:"
+"""Marks in a configuration what was passed as an object, which no name can bring back."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,17 @@ class Parts:
     clients: Mapping[str, Client] = field(default_factory=dict)
     embedder: Embedder | None = None
     progress: Callable[[int, int], None] | None = None
+
+    def names(self) -> dict[str, Any]:
+        """What a configuration says of these objects, so that a resume without them is refused."""
+        found: dict[str, Any] = {}
+        if self.agent is not None:
+            found["agent"] = PYTHON + FunctionAgent(self.agent).identity
+        if self.scorer is not None:
+            found["scorer"] = PYTHON + getattr(self.scorer, "__qualname__", type(self.scorer).__name__)
+        if "agent" in self.clients:
+            found["model"] = self.clients["agent"].name
+        return found
 
 
 @dataclass(frozen=True)
@@ -57,11 +71,13 @@ class PlainScorer:
         return await score if inspect.isawaitable(score) else score
 
 
-def make_scorer(config: Config, parts: Parts) -> PlainScorer | JudgeScorer | None:
+def make_scorer(config: Config, parts: Parts) -> PlainScorer | JudgeScorer:
     """The scorer a configuration names."""
     if parts.scorer is not None:
         return PlainScorer(scorers.Function("function", parts.scorer), pure=False)
     name = config.scorer or "exact"
+    if name.startswith(PYTHON):
+        raise _object_missing("scorer", name)
     if name == "judge":
         return JudgeScorer()
     return PlainScorer(scorers.load_scorer(name, config.choices or None), pure=":" not in name)
@@ -73,12 +89,21 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         return FunctionAgent(parts.agent)
     if config.agent == "chat":
         return ChatAgent(config.instructions, config.choices, config.reasoning)
+    if config.agent.startswith(PYTHON):
+        raise _object_missing("agent", config.agent)
     kind, _, rest = config.agent.partition(":")
     if kind == "command":
-        return CommandAgent(rest, config.instructions, config.timeout, config.concurrency)
+        return CommandAgent(rest, config.instructions, config.timeout)
     if not rest:
         raise UsageError(f"--agent {config.agent} is none of chat, command:PROGRAM, module:function")
     return FunctionAgent(named(config.agent))
+
+
+def _object_missing(what: str, name: str) -> UsageError:
+    return UsageError(
+        f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: "
+        f"go on from Python with Parts({what}=...), or name it as --{what} module:function in a new run"
+    )
 
 
 def named(reference: str) -> Callable[..., Any]:
@@ -88,8 +113,9 @@ def named(reference: str) -> Callable[..., Any]:
         sys.path.insert(0, os.getcwd())
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot find {reference}: {error}") from error
+    except Exception as error:
+        # Importing runs the user's module, which may raise anything.
+        raise UsageError(f"cannot load {reference}: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise UsageError(f"{reference} is a {type(found).__name__}, not something to call")
     return found  # type: ignore[no-any-return]

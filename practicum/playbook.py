@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from practicum.context import Add, Context, Delta, Entry, seeded
+from practicum.context import Add, Context, Edit, Entry, Vote, at_zero, seeded
 from practicum.errors import ContextFileError, StoreError
 from practicum.history import entry_json
 
@@ -53,6 +53,8 @@ class _FileEntry(BaseModel):
     data: dict[str, Any] = Field(default_factory=dict)
     helpful: int = Field(default=0, ge=0)
     harmful: int = Field(default=0, ge=0)
+    uses: int = Field(default=0, ge=0)
+    sources: tuple[str, ...] = ()
 
 
 class _File(BaseModel):
@@ -68,7 +70,8 @@ def load(path: Path) -> Context:
     except (OSError, UnicodeDecodeError) as error:
         raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
     try:
-        return _from_json(text) if text.lstrip().startswith(("{", "[")) else _from_markdown(text)
+        is_json = path.suffix != ".md" and text.lstrip().startswith(("{", "["))
+        return _from_json(text) if is_json else _from_markdown(text)
     except ContextFileError as error:
         raise ContextFileError(f"{path}: {error}") from error
 
@@ -82,43 +85,45 @@ def _from_json(text: str) -> Context:
     except ValidationError as error:
         first = error.errors()[0]
         raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    edits = tuple(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=("seed",)) for e in file.entries)
-    outcome = Context().apply(Delta(edits))
-    if outcome.refused:
-        raise ContextFileError(f"an entry cannot be used: {outcome.refused[0].reason}")
-    if not edits:
+    if not file.entries:
         raise ContextFileError("it has no entries")
-    return seeded_at_zero(outcome.context)
-
-
-def seeded_at_zero(context: Context) -> Context:
-    """The same entries as a run's starting point."""
-    from dataclasses import replace
-
-    return replace(context, version=0)
+    edits: list[Edit] = []
+    for e in file.entries:
+        edits.append(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",)))
+    edits += [Vote(f"e{number}", uses=e.uses) for number, e in enumerate(file.entries) if e.uses]
+    return at_zero(edits)
 
 
 _ID = re.compile(r"^\[e\d+\]\s*")
 _COUNTS = re.compile(r"\s*\(\+\d+/-\d+\)$")
 
 
+_HEADING = re.compile(r"#{2,6}\s+(.+)$")
+_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+(.+)$")
+
+
 def _from_markdown(text: str) -> Context:
-    """Headings of level two and below are sections; list items are entries; indented lines go on with their item."""
+    """Headings of level two and below are sections; list items are entries; what is indented goes on with its item,
+    as do lines right after it. Other lines are for human readers only."""
     section = "general"
-    pairs: list[tuple[str, str]] = []
-    for raw in text.splitlines():
+    items: list[tuple[str, list[str]]] = []
+    open_ = False
+    for raw in text.split("\n"):
         line = raw.rstrip()
-        if heading := re.match(r"^#{2,6}\s+(.+)$", line):
-            section = heading[1].strip()
-        elif item := re.match(r"^[-*+]\s+(.+)$", line):
-            pairs.append((section, _ID.sub("", item[1])))
-        elif pairs and re.match(r"^\s+\S", line):
-            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]}\n{line.strip()}")
-    if not pairs:
+        if heading := _HEADING.match(line):
+            section, open_ = heading[1].strip(), False
+        elif item := _ITEM.match(line):
+            items.append((section, [_ID.sub("", item[1])]))
+            open_ = True
+        elif items and line and (open_ or line[0].isspace()) and not line.startswith("# "):
+            items[-1][1].append(line.removeprefix("  "))
+        else:
+            open_ = False
+    if not items:
         raise ContextFileError(
             "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
         )
-    return seeded((section, _COUNTS.sub("", text)) for section, text in pairs)
+    return seeded((section, _COUNTS.sub("", "\n".join(lines))) for section, lines in items)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -85,7 +85,8 @@ def nearest(query: np.ndarray, vectors: np.ndarray, k: int) -> list[int]:
     """
     if not len(vectors) or k < 1:
         return []
-    similarity = vectors @ query
+    # Not `vectors @ query`: that may give equal rows different last digits, by where they stand.
+    similarity = np.einsum("ij,j->i", vectors, query)
     k = min(k, len(similarity))
     # Ties at the cut must not depend on the partition, so all rows as similar as the k-th compete by age.
     kth = np.partition(similarity, len(similarity) - k)[len(similarity) - k]

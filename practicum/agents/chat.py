@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.output import EntryId, Output, Upto
+from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.types import Prompt, Task, Trace, Turn
 from practicum.views import View
 
@@ -72,7 +72,8 @@ def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool) -> type[Base
         return None
     fields: dict[str, Any] = {}
     if citing:
-        fields["used"] = (list[EntryId], Field(max_length=3, description="ids of the entries that apply, best first"))
+        cited = Annotated[list[EntryId], AtMost(3)]
+        fields["used"] = (cited, Field(description="ids of the entries that apply, best first"))
     if reasoning:
         fields["reasoning"] = (Annotated[str, Upto(600)], Field(description="a short line of thought"))
     fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
+import shutil
+import signal
 from asyncio.subprocess import PIPE
 from dataclasses import dataclass, field
 
@@ -16,14 +19,13 @@ from practicum.views import View
 
 @dataclass
 class CommandAgent:
-    """Starts the program anew for each task, `concurrency` at once. A failure quotes its standard error."""
+    """Starts the program anew for each task. A failure quotes its standard error."""
 
     command: str
     instructions: str = ""
     timeout: float = 120.0
-    concurrency: int = 4
     journaled: bool = field(default=True, init=False)
-    _limit: asyncio.Semaphore = field(init=False)
+    words: list[str] = field(init=False)
 
     @property
     def identity(self) -> str:
@@ -37,15 +39,17 @@ class CommandAgent:
             raise UsageError(f"--agent command:{self.command} cannot be read: {error}") from error
         if not self.words:
             raise UsageError("--agent command: names no program")
-        self._limit = asyncio.Semaphore(self.concurrency)
+        if shutil.which(self.words[0]) is None:
+            raise UsageError(
+                f"cannot start the agent {self.words[0]!r}: there is no such program (or it may not be run)"
+            )
 
     async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
         line = json.dumps(request(task, view, self.instructions, run.place), ensure_ascii=False) + "\n"
-        async with self._limit:
-            out = await self._run(line.encode())
-        text = out.decode(errors="replace").strip()
+        text = (await self._run(line.encode())).decode(errors="replace").strip()
         try:
-            value = json.loads(text.splitlines()[-1]) if text else None
+            # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
+            value = json.loads(text.rsplit("\n", 1)[-1]) if text else None
         except json.JSONDecodeError as error:
             raise AgentError(f"{self.words[0]} answered {text[-120:]!r}, which is not JSON") from error
         if value is None:
@@ -54,7 +58,10 @@ class CommandAgent:
 
     async def _run(self, line: bytes) -> bytes:
         try:
-            process = await asyncio.create_subprocess_exec(*self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+            # A session of its own: Ctrl-C at the terminal is for us, who let it finish.
+            process = await asyncio.create_subprocess_exec(
+                *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+            )
         except OSError as error:
             raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
         try:
@@ -63,7 +70,7 @@ class CommandAgent:
             raise AgentError(f"{self.words[0]} did not answer within {self.timeout:g} s") from error
         finally:
             if process.returncode is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
             tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["no word on standard error"]

@@ -14,6 +14,13 @@ from practicum.types import Task, Trace
 from practicum.views import View
 
 
+def _takes_place(fn: Callable[..., Any]) -> bool:
+    try:
+        return "place" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return False  # written in C, without a signature
+
+
 @dataclass(frozen=True)
 class FunctionAgent:
     """A function that blocks runs in a thread. One that has a parameter `place` gets it as an idempotency key."""
@@ -27,7 +34,7 @@ class FunctionAgent:
         return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
 
     async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
-        extra = {"place": run.place} if "place" in inspect.signature(self.fn).parameters else {}
+        extra = {"place": run.place} if _takes_place(self.fn) else {}
         context = context_text(view)
         try:
             if inspect.iscoroutinefunction(self.fn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -56,7 +57,8 @@ def request(task: Task, view: View, instructions: str, place: str) -> dict[str, 
 def read_answer(value: object, who: str, view: View) -> Trace:
     """A trace from a text, a number, a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, or a Trace."""
     if isinstance(value, Trace):
-        return value
+        known = tuple(id for id in dict.fromkeys(value.used) if id in view.ids)
+        return replace(value, used=known, unknown=len(set(value.used)) - len(known))
     if isinstance(value, str | int | float):
         return Trace(answer=str(value))
     if not isinstance(value, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -65,7 +65,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             lesson = await reflector(replace(first, trace=trace, feedback=said), context, rounds_, at)
             if lesson is None:
                 break
-            again = await act(task, context, at.at("again"), lesson.text) if lesson.text else None
+            again = await act(task, context, at.at("again"), NOTE.format(lesson.text)) if lesson.text else None
             if again is not None and not again.trace.lost:
                 trace, said = again.trace, again.feedback
                 lesson = replace(lesson, confirmed=said.success is True)
@@ -87,7 +87,8 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
     return each(retry if refine == "retry" else critique)
 
 
+NOTE = "An earlier answer to this was not right. A reflection on it: {}"
+"""What the agent is told when it tries again: the insight, never the right answer itself."""
+
 _NOTHING = Trace(answer="")
 _UNKNOWN = Feedback(None, "")
-
-Rounds = Sequence[Round]

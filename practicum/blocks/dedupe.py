@@ -16,8 +16,20 @@ from practicum.views import full
 
 When = Literal["proactive", "lazy", "never"]
 
-BLOCK = 8192
-"""Old vectors compared at a time, so that the similarities stay in the processor's cache."""
+BLOCK = 2048
+"""New vectors compared at a time."""
+
+PAIRS = 2_000_000
+"""Similarities computed at a time: few enough for the processor's cache, enough for its threads to be worth waking."""
+
+FEW = 16
+"""New vectors up to which reading the old ones takes longer than comparing them in full."""
+
+DENSE = 0.02
+"""Share of pairs from which it is faster to compare all in full."""
+
+ROUNDING = 1e-5
+"""More than what rounding can take from a bound."""
 
 
 def deduplicated(update: UpdateSeam, threshold: float, when: When = "proactive", budget: int = 80_000) -> UpdateSeam:
@@ -53,10 +65,16 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
         old = [e for e in entries if e.id not in names]
         new = [e for e in entries if e.id in names]
         vectors = await run.embed([e.embedded for e in (*old, *new)])
-        for late, early in enumerate(duplicates(vectors[: len(old)], vectors[len(old) :], threshold)):
-            if early is not None:
-                keeper = (*old, *new)[early]
-                merges.append(Merge((tried.name(keeper), tried.name(new[late])), reason=f"similarity ≥ {threshold:g}"))
+        stays: dict[str, Entry] = {}
+        for entry, row in zip(new, duplicates(vectors[: len(old)], vectors[len(old) :], threshold), strict=True):
+            if row is None:
+                continue
+            like = old[row] if row < len(old) else new[row - len(old)]
+            keeper = stays.get(like.id, like)
+            merges.append(Merge((tried.name(keeper), tried.name(entry)), reason=f"similarity ≥ {threshold:g}"))
+            # An old entry that was rewritten may be older than the one it now repeats: that one goes into it.
+            if entry.number < keeper.number:
+                stays[like.id] = entry
     return merges
 
 
@@ -64,33 +82,76 @@ def duplicates(old: np.ndarray, new: np.ndarray, threshold: float) -> list[int |
     """For each new vector the row it duplicates, or None: greedy, oldest first.
 
     `old` has shape (n, d), `new` (m, d), rows of unit length; rows of `new` count on from n. A new vector is compared
-    with all old ones and with the new ones before it that were kept; the most similar one is named.
+    with all old ones and with the new ones before it that were kept; the most similar one is named, the oldest on ties.
     """
-    best, where = _closest(old, new)
-    among = new @ new.T if len(new) else np.zeros((0, 0), dtype=np.float32)
-    kept = np.zeros(len(new), dtype=bool)
     result: list[int | None] = []
-    for i in range(len(new)):
-        top, at = float(best[i]), int(where[i])
-        earlier = np.flatnonzero(kept[:i])
-        if len(earlier):
-            j = int(earlier[np.argmax(among[i, earlier])])
-            if among[i, j] > top:
-                top, at = float(among[i, j]), len(old) + j
-        found = at if top >= threshold else None
-        kept[i] = found is None
-        result.append(found)
+    kept: list[int] = []
+    for start in range(0, len(new), BLOCK):
+        part = new[start : start + BLOCK]
+        best, where = _closest(old, part, threshold)
+        top, at = _closest(new[kept], part, threshold)
+        # Old rows come first, so they win ties.
+        later = top > best
+        best[later], where[later] = top[later], np.asarray(kept)[at[later]] + len(old)
+        for i, row in enumerate(_greedy(part @ part.T, best, threshold)):
+            if row is not None:
+                result.append(len(old) + start + row)
+            elif best[i] >= threshold:
+                result.append(int(where[i]))
+            else:
+                kept.append(start + i)
+                result.append(None)
     return result
 
 
-def _closest(old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each new vector the highest similarity among the old ones, and its row (the oldest on ties)."""
-    best = np.full(len(new), -2.0, dtype=np.float32)
+def _greedy(among: np.ndarray, best: np.ndarray, threshold: float) -> list[int | None]:
+    """For each row the earlier kept row that it is most like, where that is at least the threshold and above `best`."""
+    stays = best < threshold
+    found: list[int | None] = [None] * len(among)
+    for i in np.flatnonzero((np.tril(among, -1) >= threshold).any(axis=1)):
+        similarity = np.where(stays[:i], among[i, :i], -np.inf)
+        j = int(similarity.argmax())
+        if similarity[j] >= threshold and similarity[j] > best[i]:
+            found[i], stays[i] = j, False
+    return found
+
+
+def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """For each new vector the highest similarity among the old ones, if at least the threshold, and its row (the
+    oldest on ties); elsewhere -inf and 0.
+
+    Most pairs are far from similar, which some of the dimensions are enough to tell: by Cauchy and Schwarz the rest
+    adds at most the product of what is left of both lengths. With that as one more dimension, one product of shorter
+    vectors bounds the similarity, and only pairs that might reach the threshold are compared in full.
+    """
+    best = np.full(len(new), -np.inf, dtype=np.float32)
     where = np.zeros(len(new), dtype=np.int64)
-    for start in range(0, len(old) if len(new) else 0, BLOCK):
-        similarity = new @ old[start : start + BLOCK].T
-        at = similarity.argmax(axis=1)
-        top = similarity[np.arange(len(new)), at]
-        better = top > best
-        best[better], where[better] = top[better], at[better] + start
+    if not len(old) or not len(new):
+        return best, where
+    dims = min(int(new.shape[1] * (1.2 - threshold)), new.shape[1])
+    heads = _heads(new, dims).T
+    step = max(PAIRS // len(new), 1)
+    for start in range(0, len(old), step):
+        rows = old[start : start + step]
+        near = None
+        if len(new) > FEW and dims < new.shape[1]:
+            # Flat, since numpy finds the few that are true in a matrix ten times more slowly.
+            near, col = np.divmod(np.flatnonzero(_heads(rows, dims) @ heads >= threshold - ROUNDING), len(new))
+        if near is None or len(near) > len(rows) * len(new) * DENSE:
+            similarity = rows @ new.T
+            near, col = similarity.argmax(axis=0), np.arange(len(new))
+            exact = similarity[near, col]
+        else:
+            exact = np.einsum("ij,ij->i", rows[near], new[col])
+        order = np.lexsort((near, -exact, col))
+        col, first = np.unique(col[order], return_index=True)
+        near, exact = near[order][first], exact[order][first]
+        better = (exact >= threshold) & (exact > best[col])
+        best[col[better]], where[col[better]] = exact[better], near[better] + start
     return best, where
+
+
+def _heads(vectors: np.ndarray, dims: int) -> np.ndarray:
+    """The first `dims` dimensions and, as one more, the length of the rest."""
+    rest = vectors[:, dims:]
+    return np.column_stack((vectors[:, :dims], np.sqrt(np.einsum("ij,ij->i", rest, rest))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -11,9 +12,9 @@ from pydantic import Field
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
-from practicum.output import EntryId, Output, Upto
+from practicum.output import EntryId, Output, Upto, rule
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout, Round, Verdict
+from practicum.types import Lesson, Prompt, Rollout, Round, Turn, Verdict
 from practicum.views import line
 
 Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
@@ -28,23 +29,37 @@ class Tag(Output):
 
 
 class Reflection(Output):
-    """What a reflector writes (ACE, section 3)."""
+    """What a reflector writes of a failure (ACE, section 3).
 
-    diagnosis: Annotated[str, Upto(300)] = Field(description="what went right or wrong, and why")
-    correction: Annotated[str, Upto(200)] = Field(description="what would have been right")
-    insight: Annotated[str, Upto(300)] = Field(
-        description="the general rule to keep for later tasks; empty if there is none"
-    )
-    tags: list[Tag] = Field(max_length=3, description="a verdict on each entry that was used")
+    The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
+    repeats the rule that was relied on.
+    """
+
+    kind: Annotated[str, Upto(80)] = Field(description="what kind of task this is, by its subject")
+    correction: Annotated[str, Upto(60)] = Field(description="what would have been right")
+    insight: Annotated[str, rule(160, empty=False)] = Field(description="the rule to keep for tasks of this kind")
+    diagnosis: Annotated[str, Upto(100)] = Field(description="what went right or wrong, and why")
+    tags: list[Tag] = Field(max_length=3, description="a verdict on each rule that was relied on")
 
 
-def by_model(system: str) -> Reflector:
-    """Ask the reflector about one attempt. Gives None, and counts it, where no usable reflection comes back."""
+class Review(Reflection):
+    """What a reflector writes of a success, which need not teach anything."""
+
+    insight: Annotated[str, rule(160, empty=True)] = Field(description="the rule to keep; empty if it is known already")
+
+
+def by_model(system: str, examples: tuple[Turn, ...] = ()) -> Reflector:
+    """Ask the reflector about one attempt, after some worked examples.
+
+    Gives None, and counts it, where no usable reflection comes back.
+    """
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        prompt = Prompt(system=system, user=_case(rollout, context, earlier, run.house.instructions))
+        case = _case(rollout, context, earlier, run.house.instructions)
+        prompt = Prompt(system=system, user=case, turns=examples)
         try:
-            said = await run.ask("reflector", prompt, Reflection)
+            kind = Reflection if rollout.feedback.success is False else Review
+            said = await run.ask("reflector", prompt, kind)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += 1
             return None
@@ -56,7 +71,7 @@ def by_model(system: str) -> Reflector:
             detail=evidence(rollout),
             votes={id: verdicts.get(id, "neutral") for id in rollout.trace.used},
             sources=rollout.sources,
-            data={"diagnosis": said.diagnosis, "correction": said.correction},
+            data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
         )
 
     return reflect
@@ -71,16 +86,17 @@ def without_reflector() -> Reflector:
     return reflect
 
 
-def per_trace(reflector: Reflector, learn_from: LearnFrom = "all") -> Reflect:
+def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> Reflect:
     """Every rollout by itself, all at once. Reflections made during the attempt are taken as they are.
 
-    With `learn_from="failures"` a success only counts the entries it used, with no call. What the provider lost
-    teaches nothing.
+    With `learn_from="failures"` a success only counts the entries it used, with no call. With `only_confirmed` an
+    insight counts only if the next try succeeded with it. What the provider lost teaches nothing.
     """
 
     async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
         if rollout.rounds:
-            return [round.lesson for round in rollout.rounds]
+            lessons = [round.lesson for round in rollout.rounds]
+            return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
         if learn_from == "failures" and rollout.feedback.success is True:
             return [_tagged(rollout, run.place, "")]
         lesson = await reflector(rollout, context, (), Run(run.house, run.place, rollout.sources))
@@ -137,11 +153,12 @@ def evidence(rollout: Rollout) -> str:
 
 def _case(rollout: Rollout, context: Context, earlier: Sequence[Round], instructions: str) -> str:
     """What the reflector reads of one attempt; what is the same for all attempts comes first."""
-    parts = [f"# What the agent was told\n{instructions}"] if instructions else []
-    parts.append(f"# The attempt\n{evidence(rollout)}")
+    parts = [f"# What the agent is told\n{instructions}"] if instructions else []
     used = [entry for id in rollout.trace.used if (entry := context.get(id)) is not None]
-    parts.append("# Entries it used\n" + ("\n".join(map(line, used)) or "none"))
+    if used:
+        parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
     if earlier:
         said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
-        parts.append(f"# Your earlier reflections on this task, which were not enough\n{said}")
+        parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
+    parts.append(f"# The attempt\n{evidence(rollout)}")
     return "\n\n".join(parts)

@@ -14,25 +14,26 @@ from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
 from practicum.output import EntryId, Output, Upto
 from practicum.run import Run
-from practicum.types import Lesson, Prompt
-from practicum.views import full
+from practicum.types import Lesson, Prompt, Turn
+from practicum.views import full, line
 
 
-class EditOut(Output):
-    """One edit, as a curator writes it."""
+class Decision(Output):
+    """What a curator does about one lesson: one edit, or the entry that says it already."""
 
-    op: Literal["ADD", "UPDATE", "MERGE", "DELETE"]
-    ids: list[EntryId] = Field(default=[], max_length=4, description="the entries meant; none for ADD")
-    section: Annotated[str, Upto(40)] = Field(default="", description="one or two words; for ADD")
-    text: Annotated[str, Upto(400)] = Field(default="", description="the entry's new text; for ADD, UPDATE and MERGE")
-    lessons: list[int] = Field(default=[], max_length=8, description="numbers of the lessons this rests on")
-    reason: Annotated[str, Upto(120)] = Field(default="", description="why, in a few words")
+    lesson: int = Field(description="number of the lesson")
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
+    ids: list[EntryId] = Field(default=[], max_length=3, description="the rules meant; none for ADD")
+    text: Annotated[str, Upto(300)] = Field(
+        default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
+    )
+    reason: Annotated[str, Upto(80)] = Field(default="", description="why, in a few words")
 
 
-class Edits(Output):
+class Decisions(Output):
     """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
 
-    edits: list[EditOut] = Field(max_length=4)
+    decisions: list[Decision] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
 
 
 class EntryOut(Output):
@@ -58,51 +59,137 @@ def votes(lessons: Iterable[Lesson]) -> Delta:
     return Delta(tuple(edits))
 
 
-def curate(system: str, rewrite_system: str | None = None) -> UpdateSeam:
-    """ACE's curator: one call over the playbook and all lessons; a curator that fails leaves the votes, and is counted.
+@dataclass(frozen=True)
+class Curator:
+    """ACE's curator: one call over the whole playbook and all new lessons.
 
-    With `rewrite_system` the curator writes the whole playbook instead (the ablation of ACE's table 18).
+    A lesson is added in its own words unless the curator gives others, so that nothing is worn down by being written
+    again. Every lesson is accounted for: one that the curator forgets, or calls covered by an entry that is not there,
+    is kept as it is (`keep`) or dropped, and counted. A curator that fails leaves the votes, and is counted.
     """
+
+    system: str
+    section: str = "rules"
+    keep: bool = True
+    examples: tuple[Turn, ...] = ()
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        counted = votes(lessons)
+        telling = [lesson for lesson in lessons if lesson.text]
+        if not telling:
+            return counted
+        try:
+            prompt = await curation(self.system, telling, context, run)
+            written = await run.ask("curator", replace(prompt, turns=self.examples), Decisions)
+        except (OutputError, ProviderError):
+            run.house.counts["lost updates"] += 1
+            return counted + self._kept(telling, "the curator failed", run)
+        after = context.apply(counted).context
+        edits: list[Edit] = []
+        open_ = dict(enumerate(telling, 1))
+        for decision in written.decisions:
+            lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
+            wrong = _objection(decision, lesson, after)
+            if wrong is not None:
+                run.house.counts[f"decisions held back: {wrong}"] += 1
+                continue
+            edits += self._edits(decision, [lesson] if lesson else telling)
+            if decision.op != "DELETE":
+                open_.pop(decision.lesson, None)
+        return counted + Delta(tuple(edits)) + self._kept(list(open_.values()), "the curator left it out", run)
+
+    def _kept(self, lessons: Sequence[Lesson], reason: str, run: Run) -> Delta:
+        """Lessons without a decision: entries in their own words, or dropped; counted either way."""
+        run.house.counts["lessons kept as they were" if self.keep else "lessons dropped"] += len(lessons)
+        return Delta(tuple(self._added(lesson, reason=reason) for lesson in lessons) if self.keep else ())
+
+    def _edits(self, said: Decision, lessons: Sequence[Lesson]) -> list[Edit]:
+        """A decision in our terms, with the provenance of its lesson (of all, where it names none)."""
+        sources = tuple(dict.fromkeys(s for lesson in lessons for s in lesson.sources))
+        ids = tuple(lesson.id for lesson in lessons)
+        text = " ".join(said.text.split())
+        match said.op:
+            case "ADD":
+                return [self._added(lesson, text, said.reason) for lesson in lessons[:1]]
+            case "UPDATE":
+                id = said.ids[0] if said.ids else ""
+                return [Update(id, text, sources=sources, lessons=ids, reason=said.reason)]
+            case "MERGE":
+                return [Merge(tuple(said.ids), text or None, sources, ids, said.reason)]
+            case "DELETE":
+                return [Delete(id, sources, ids, said.reason) for id in said.ids or ("",)]
+            case "COVERED":
+                return []
+
+    def _added(self, lesson: Lesson, text: str = "", reason: str = "") -> Add:
+        return Add(self.section, text or lesson.text, sources=lesson.sources, lessons=(lesson.id,), reason=reason)
+
+
+def _objection(said: Decision, lesson: Lesson | None, context: Context) -> str | None:
+    """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
+
+    A weak or harmful curator would otherwise wear down what is right: rules give one answer each, and one lesson does
+    not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections).
+    """
+    if said.op == "ADD":
+        return None if lesson is not None else "it names no lesson"
+    entries = [entry for id in said.ids if (entry := context.get(id)) is not None]
+    if not entries:
+        return "no such rule"
+    if said.op == "DELETE":
+        return "it helped as often as it harmed" if any(e.helpful >= e.harmful for e in entries) else None
+    if lesson is not None and any(_answer(e.text) != _answer(lesson.text) for e in entries):
+        return "the rule answers otherwise"
+    if said.op != "COVERED" and said.text and _answer(said.text) != _answer(entries[0].text):
+        return "the new text answers otherwise"
+    return None
+
+
+def _answer(rule: str) -> str:
+    """What a rule of the form "If ..., ..." says to do; the whole text of any other."""
+    return rule.rpartition(", ")[2].casefold().strip(" .")
+
+
+async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
+    """The curator's prompt: fixed words, the playbook in pages, then each lesson with the entry closest to it."""
+    pages = full(context).pages or ("(no rules yet)",)
+    closest = await _closest(lessons, context, run)
+    said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
+    told = f"# What the agent is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
+    return Prompt(f"{told}{system}\n\n# The playbook", f"# New lessons\n{said}", pages)
+
+
+async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
+    entries = list(context)
+    if not entries:
+        return [None] * len(lessons)
+    known = await run.embed([e.embedded for e in entries])
+    asked = await run.embed([lesson.text for lesson in lessons])
+    return [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+
+
+def _told(number: int, lesson: Lesson, closest: Entry | None) -> str:
+    sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+    near = f"\n  closest rule: {line(closest)}" if closest is not None else ""
+    return f"Lesson {number}{sure}: {lesson.text}{near}"
+
+
+def rewrite(system: str) -> UpdateSeam:
+    """The ablation of ACE's table 18: the whole playbook is written anew at each step."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
         telling = [lesson for lesson in lessons if lesson.text]
         if not telling:
             return counted
-        said = "\n".join(_told(number, lesson) for number, lesson in enumerate(telling, 1))
-        pages = full(context).pages or ("(no entries yet)",)
-        user = f"# Instructions the agent has\n{run.house.instructions or '(none)'}\n\n# New lessons\n{said}"
         try:
-            if rewrite_system is not None:
-                whole = await run.ask("curator", Prompt(rewrite_system, user, pages), Playbook)
-                return counted + _rewritten(whole, context, telling)
-            written = await run.ask("curator", Prompt(system, user, pages), Edits)
+            whole = await run.ask("curator", await curation(system, telling, context, run), Playbook)
         except (OutputError, ProviderError):
             run.house.counts["lost updates"] += 1
             return counted
-        return counted + Delta(tuple(e for out in written.edits for e in _edits(out, telling)))
+        return counted + _rewritten(whole, context, telling)
 
     return update
-
-
-def _told(number: int, lesson: Lesson) -> str:
-    sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
-    return f"Lesson {number}{sure}: {lesson.text}"
-
-
-def _edits(out: EditOut, lessons: Sequence[Lesson]) -> list[Edit]:
-    """An edit in our terms, with the provenance of the lessons it names (of all, where it names none)."""
-    named = [lessons[n - 1] for n in dict.fromkeys(out.lessons) if 1 <= n <= len(lessons)] or list(lessons)
-    sources = tuple(dict.fromkeys(s for lesson in named for s in lesson.sources))
-    ids = tuple(lesson.id for lesson in named)
-    text, section = " ".join(out.text.split()), " ".join(out.section.split()) or "general"
-    if out.op == "ADD":
-        return [Add(section, text, sources=sources, lessons=ids, reason=out.reason)]
-    if out.op == "UPDATE":
-        return [Update(id, text, sources=sources, lessons=ids, reason=out.reason) for id in out.ids[:1] or ("",)]
-    if out.op == "MERGE":
-        return [Merge(tuple(out.ids), text or None, sources, ids, out.reason)]
-    return [Delete(id, sources, ids, out.reason) for id in out.ids or ("",)]
 
 
 def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
@@ -122,6 +209,7 @@ def append(section: str) -> UpdateSeam:
         new = [
             Add(section, lesson.text, data=lesson.data, sources=lesson.sources, lessons=(lesson.id,))
             for lesson in lessons
+            if lesson.text
         ]
         return votes(lessons) + Delta(tuple(new))
 

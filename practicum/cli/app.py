@@ -29,16 +29,23 @@ app.command("rollback")(context.rollback)
 app.command("methods")(methods.methods)
 
 
-@app.callback()
-def _options(
-    debug: bool = typer.Option(False, "--debug", help="Show a traceback when something fails."),
-    version: bool = typer.Option(False, "--version", help="Print the version and leave."),
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from practicum import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _options(
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback when something fails."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    # Both are seen to elsewhere: the first by `main`, the second before any command is looked for.
+    return
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -63,13 +70,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _unforeseen(error: Exception, debug: bool) -> int:
-    import click
-
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.ClickException):
-        error.show()
-        return error.exit_code
+    # Known by what they carry: the classes of typer and click moved from one release to the next.
+    code, words = getattr(error, "exit_code", None), getattr(error, "format_message", None)
+    if isinstance(code, int) and words is None:
+        return _failed("interrupted", code, debug) if code == 130 else code
+    if isinstance(code, int) and words is not None:
+        where = getattr(getattr(error, "ctx", None), "command_path", "practicum")
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(words(), file=sys.stderr)
+            return code
+        return _failed(f"{words().rstrip('.')}; see {where} --help", code, debug)
     return _failed(f"{type(error).__name__}: {error} (this is a fault of practicum; --debug shows where)", 1, debug)
 
 

@@ -23,8 +23,8 @@ def show(
 ) -> int:
     """Show a run: its scores, usage and context; or one entry with its history."""
     from practicum.cli.running import console_for, print_json
+    from practicum.folder import RUN, read_run, run_summary
     from practicum.history import entry_json, read_versions, rebuild
-    from practicum.session import RUN, read_run, run_summary
     from practicum.store.store import Store
     from practicum.views import full, line
 
@@ -104,8 +104,8 @@ def diff(
 ) -> int:
     """What changed between two versions of a run."""
     from practicum.cli.running import console_for, print_json
+    from practicum.folder import RUN
     from practicum.history import changes, entry_json, read_versions, rebuild
-    from practicum.session import RUN
     from practicum.store.store import Store
     from practicum.views import line
 
@@ -142,7 +142,7 @@ def export(
 
     from practicum import playbook
     from practicum.cli.running import print_json
-    from practicum.session import load_context
+    from practicum.folder import load_context
 
     if format not in ("markdown", "json", "agents-md"):
         raise UsageError(f"unknown format {format!r}: known are markdown, json, agents-md")
@@ -164,7 +164,7 @@ def import_(
     """Make a run of a hand-written playbook, to evaluate, or to learn on from with --seed-playbook."""
     from practicum import playbook
     from practicum.cli.running import console_for, print_json
-    from practicum.session import create_seed
+    from practicum.folder import create_seed
 
     context = playbook.load(file)
     create_seed(out, context)
@@ -186,8 +186,8 @@ def forget(
     """Take what was learned from some tasks, sources, tags or entries out of a run for good, and prove it."""
     from practicum.cli.running import console_for, print_json
     from practicum.errors import StoreError
+    from practicum.folder import RUN
     from practicum.history import entry_json
-    from practicum.session import RUN
     from practicum.store.store import Store
     from practicum.unlearn import forget as unlearn
     from practicum.views import line
@@ -221,8 +221,8 @@ def rollback(
 ) -> int:
     """Make an earlier version the last one again. Nothing is lost: it becomes a new version."""
     from practicum.cli.running import console_for, print_json
+    from practicum.folder import RUN, update_run
     from practicum.history import Version, read_versions, rebuild, version_row
-    from practicum.session import RUN
     from practicum.store import schema
     from practicum.store.store import Store
 
@@ -232,6 +232,7 @@ def rollback(
         last = versions[-1]
         made = Version(last.version + 1, version, last.step, last.next_number, ())
         store.put(schema.versions, [version_row(RUN, made)])
+        update_run(store, state="rolled back")
     if json_:
         print_json({"run": str(run), "version": made.version, "as": version})
     console_for(json_).print(f"version {made.version} of {run} is version {version} again")

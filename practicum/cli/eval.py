@@ -43,7 +43,7 @@ def evaluate(
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.context import Context
     from practicum.evaluation import evaluate as score
-    from practicum.session import load_context, run_config
+    from practicum.folder import load_context, run_config
     from practicum.tasks.load import parse_fields
 
     listed = read_tasks(tasks, parse_fields(fields) if fields else None)

@@ -12,7 +12,11 @@ from practicum.errors import UsageError
 Opt = typer.Option
 
 
+WITH_RESUME = ("resume", "max_calls", "max_tokens", "max_usd", "max_minutes", "json_")
+
+
 def learn(
+    context: typer.Context,
     tasks: Path | None = typer.Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
     val: Path | None = Opt(None, help="Tasks to choose the best context by."),
     test: Path | None = Opt(None, help="Held-out tasks, scored at the end."),
@@ -58,13 +62,18 @@ def learn(
 
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
     if resume is not None:
-        if tasks is not None or out is not None:
-            raise UsageError("--resume takes the run's own tasks and settings: give only --max-... with it")
+        sources = {name: context.get_parameter_source(name) for name in context.params}
+        typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+        if extra := [name for name in typed if name not in WITH_RESUME]:
+            raise UsageError(
+                f"--resume takes the run's own tasks and settings: leave out {', '.join(map(_typed, extra))} "
+                "(only --max-... may be given with it)"
+            )
         return run_session(lambda **how: go_on(resume, limits=limits, **how), json_)
     if tasks is None:
         raise UsageError("which tasks? Give a file of JSON lines, or --resume RUN")
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
-    from practicum.session import as_seed, load_context
+    from practicum.folder import load_context
     from practicum.tasks.load import parse_fields
 
     names = parse_fields(fields) if fields else None
@@ -94,7 +103,12 @@ def learn(
         "before": before,
         **limits,
     }
-    context = as_seed(load_context(seed_playbook)) if seed_playbook is not None else None
+    seeds = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
-        lambda **how: start(train, val=vals, test=tests, out=out, seed_context=context, **config, **how), json_
+        lambda **how: start(train, val=vals, test=tests, out=out, seed_context=seeds, **config, **how), json_
     )
+
+
+def _typed(name: str) -> str:
+    """A parameter as it is typed."""
+    return "TASKS" if name == "tasks" else "--" + name.strip("_").replace("_", "-")

@@ -14,7 +14,8 @@ from practicum.types import Usage
 from practicum.views import full
 
 if TYPE_CHECKING:
-    from practicum.session import Result, Session
+    from practicum.result import Result
+    from practicum.session import Session
 
 PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
@@ -89,13 +90,13 @@ class Live:
 
     def stepped(self, session: Session, report: StepReport) -> None:
         if report.step == 1 or self._phase_name != "learning":
-            self._phase("learning", session.total_steps)
+            self._phase("learning", session.estimate.steps)
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
-            self._bar.update(self._step, completed=report.step, total=session.total_steps, state=words)
-        elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == session.total_steps:
+            self._bar.update(self._step, completed=report.step, total=session.estimate.steps, state=words)
+        elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == session.estimate.steps:
             self._last = time.monotonic()
-            self.console.print(f"step {report.step} of {session.total_steps}: {words}")
+            self.console.print(f"step {report.step} of {session.estimate.steps}: {words}")
 
     _phase_name = ""
 
@@ -107,13 +108,15 @@ class Live:
 
 def _score(session: Session) -> str:
     """The score so far, of the attempts made before each lesson."""
-    return f"score {session.points / session.attempts:.0%} · " if session.attempts else ""
+    progress = session.progress
+    return f"score {progress.points / progress.attempts:.0%} · " if progress.attempts else ""
 
 
 def report(console: Console, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
-        console.print(f"Stopped early: {result.stopped}. Go on with: practicum learn --resume {result.run}")
+        higher = "" if result.interrupted else " and a higher limit"
+        console.print(f"Stopped early: {result.stopped}. Go on with: practicum learn --resume {result.run}{higher}")
     for name, score in result.scores.items():
         console.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
     context = result.context

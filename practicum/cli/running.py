@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from practicum.errors import UsageError
+from practicum.errors import PracticumError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.session import Result, Session
+    from practicum.result import Result
+    from practicum.session import Session
 
 T = TypeVar("T")
+
+LEAVE_WITHIN = 2.0
+"""Seconds from the second Ctrl-C to the end, whatever still runs."""
+
+
+class Interrupted(PracticumError):
+    """The user left at once."""
+
+    exit_code = 130
 
 
 def console_for(json_: bool) -> Console:
@@ -64,6 +76,10 @@ class Stopper:
         if self._session is None or self._asked:
             if self.task is not None:
                 self.task.cancel()
+            # A function of the user in a thread cannot be cancelled; what is on the disk is safe.
+            leave = threading.Timer(LEAVE_WITHIN, os._exit, (130,))
+            leave.daemon = True
+            leave.start()
             return
         self._asked = True
         flying = self._session.house.budget.in_flight
@@ -73,7 +89,6 @@ class Stopper:
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console, progress: Any = None) -> T:
     """Run async work that Ctrl-C can stop."""
-    from pydantic import ValidationError
 
     async def main() -> T:
         stopper = Stopper(console)
@@ -84,9 +99,4 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console, progress
     try:
         return asyncio.run(main())
     except asyncio.CancelledError as error:
-        raise KeyboardInterrupt from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise UsageError(
-            f"--{str(first['loc'][0]).replace('_', '-')} {first.get('input')!r}: {first['msg']}"
-        ) from error
+        raise Interrupted("interrupted") from error

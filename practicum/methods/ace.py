@@ -18,9 +18,10 @@ from practicum.blocks.attempt import Refine, once, refined
 from practicum.blocks.dedupe import When, deduplicated
 from practicum.blocks.reflect import LearnFrom, by_model, per_trace, without_reflector
 from practicum.blocks.sample import shuffled_epochs, stream
-from practicum.blocks.update import curate, pruned, within_budget
-from practicum.loop import Method
+from practicum.blocks.update import Curator, append, pruned, rewrite, within_budget
+from practicum.loop import Method, Update
 from practicum.methods import Batched
+from practicum.types import Turn
 
 
 class Settings(Batched):
@@ -32,10 +33,14 @@ class Settings(Batched):
     """retry: on a failure try again with the reflection; critique: the reflector improves its own lesson."""
     learn_from: LearnFrom = "all"
     """all: reflect on successes too; failures: a success only counts the entries it used."""
+    lessons: Literal["all", "confirmed"] = "all"
+    """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
     reflector: bool = True
     """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
-    curator: Literal["edits", "rewrite"] = "edits"
-    """edits: small deltas; rewrite: the whole playbook anew each step (the ablation of table 18)."""
+    curator: Literal["edits", "append", "rewrite"] = "edits"
+    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
+    uncovered: Literal["keep", "drop"] = "keep"
+    """A lesson the curator leaves out: keep it as an entry, or drop it as in the paper."""
     threshold: float = Field(default=0.85, gt=0, le=1)
     """Cosine similarity from which two entries of a section say the same (0.5 to 0.9 behave alike, table 20)."""
     dedupe: When = "proactive"
@@ -50,46 +55,154 @@ def method(settings: Settings) -> Method:
     """Generator, reflector, curator on the six seams."""
     s = settings
     act = answer(full_view)
-    reflector = by_model(REFLECTOR) if s.reflector else without_reflector()
-    update = curate(CURATOR, REWRITER if s.curator == "rewrite" else None)
-    if s.harmful:
-        update = pruned(update, s.harmful)
-    least, most = (1, 1 + 2 * s.rounds if s.refine == "retry" else 1 + s.rounds) if s.reflector else (1, 1)
+    reflector = by_model(REFLECTOR, EXAMPLES) if s.reflector else without_reflector()
+    # A raw attempt holds the right answer, which no retry may see.
+    tries = refined(act, reflector, s.rounds, s.refine) if s.rounds and s.reflector else once(act)
+    update = within_budget(deduplicated(_curator(s), s.threshold, s.dedupe, s.budget), s.budget)
     return Method(
         name="ace",
         sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
         act=act,
-        attempt=refined(act, reflector, s.rounds, s.refine) if s.rounds else once(act),
-        reflect=per_trace(reflector, s.learn_from),
-        update=within_budget(deduplicated(update, s.threshold, s.dedupe, s.budget), s.budget),
+        attempt=tries,
+        reflect=per_trace(reflector, s.learn_from, s.lessons == "confirmed"),
+        update=update,
         accept=always,
-        calls=lambda batch: (batch * least, batch * max(most, 2 if s.reflector else 1) + 1),
+        calls=lambda batch: _calls(s, batch),
         batch=s.batch,
         epochs=s.epochs,
+        roles=(*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else [])),
     )
 
 
-REFLECTOR = """\
-You coach an agent that keeps a playbook of rules. You read one of its attempts and find what it should remember.
+def _curator(s: Settings) -> Update:
+    """How lessons become edits, before de-duplication and budget."""
+    match s.curator:
+        case "edits":
+            update: Update = Curator(CURATOR, SECTION, s.uncovered == "keep", CURATED)
+        case "append":
+            update = append(SECTION)
+        case "rewrite":
+            update = rewrite(REWRITER)
+    return pruned(update, s.harmful) if s.harmful else update
 
-diagnosis: what went right or wrong and why, in one short sentence.
+
+def _calls(s: Settings, batch: int) -> tuple[int, int]:
+    """Fewest and most model calls of a step: attempts, reflections, retries, one curation."""
+    reflections = max(s.rounds, 1) if s.reflector else 0
+    retries = s.rounds if s.refine == "retry" and s.reflector else 0
+    least = 0 if s.learn_from == "failures" or not s.reflector else 1
+    curation = 0 if s.curator == "append" else 1
+    return batch * (1 + least), batch * (1 + reflections + retries) + curation
+
+
+SECTION = "rules"
+"""Where entries go for which the curator names no section."""
+
+REFLECTOR = """\
+You review one attempt of an agent, so that it does better on later tasks. The agent keeps a playbook of short rules.
+
+kind: what kind of task this is, by its subject, in general words. Do not quote the task.
 correction: what would have been right, in a few words.
-insight: one rule that will help with other tasks of the same kind, not only this one. Write it as "If ..., then ...": \
-name the general feature of the task that decides, then exactly what to answer or do. Leave it empty if the attempt \
-teaches nothing new.
-tags: for each entry that was used, whether it was helpful, harmful or neutral here."""
+insight: one rule for all tasks of this kind, in one sentence: "If <kind of task>, <what to do or answer>." It also \
+fits tasks that say it differently, and no other kinds of task. It gives the right answer outright where the kind \
+decides it. It makes sense to a reader who has not seen the task, and says what no rule the agent relied on says.
+diagnosis: what went right or wrong, and why, in a few words.
+tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
+
+EXAMPLES = (
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Rules the agent relied on
+[e4] (rules) If a visitor asks about opening hours, answer Red.
+
+# The attempt
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Blue""",
+        """\
+{"kind":"a lamp that does not work","correction":"Blue",\
+"insight":"If a visitor reports that a lamp or other equipment does not work, answer Blue.",\
+"diagnosis":"a rule for opening hours was used for a broken lamp","tags":[{"id":"e4","verdict":"harmful"}]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Answer with a number.
+
+# The attempt
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Answer: 20
+Feedback: The answer is wrong. The right answer is: 60""",
+        """\
+{"kind":"the price after a discount","correction":"80 - 20 = 60",\
+"insight":"If the price after a discount is asked for, subtract the discount from the full price.",\
+"diagnosis":"gave the discount itself","tags":[]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Rules the agent relied on
+[e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+
+# The attempt
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green""",
+        """\
+{"kind":"keeping a book longer","correction":"Green",\
+"insight":"If a visitor wants to keep a book longer, answer Green.",\
+"diagnosis":"a rule for broken equipment was used for a loan","tags":[{"id":"e7","verdict":"harmful"}]}""",
+    ),
+)
+"""Worked examples from elsewhere: a small model learns the form from them better than from any description."""
 
 CURATOR = """\
-You keep the playbook of an agent: short rules, one an entry, shown below as "[id] (section) text". You are given new \
-lessons and change the playbook with as few edits as needed.
+You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \
+never the lessons. Decide for each new lesson:
 
-ADD: a rule the playbook does not have yet. Keep its "If ..., then ..." form, general and exact.
-UPDATE: replace the text of one entry (its id in ids) with a better one that keeps all that was right in it.
-MERGE: two or more entries that say the same (their ids in ids) become one with the given text.
-DELETE: an entry (its id in ids) that a lesson shows to be wrong.
-If an entry says a lesson already, no edit is needed for it. Never change an entry to say something about another \
-case: ADD a new one instead."""
+ADD: no rule says what the lesson says. It becomes a new rule, word for word; give a text only to say it better.
+UPDATE: one rule (its id in ids) gives the same answer for a case close to this one. Its new text takes in both.
+MERGE: two or three rules (their ids in ids) say the same. One text for all.
+DELETE: the lesson proves one rule (its id in ids) wrong.
+COVERED: one rule (its id in ids) says all of the lesson already.
+
+A rule gives one answer. Never join cases with different answers, and never change what a rule answers."""
+
+CURATED = (
+    Turn(
+        """\
+# New lessons
+Lesson 1: If a visitor wants to keep a book longer, answer Green.
+  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+Lesson 2: If the printer is out of order, answer Blue.
+  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+Lesson 3: If the price after a discount is asked for, subtract the discount from the full price.
+  closest rule: [e2] (rules) If a price with tax is asked for, add the tax to the price.""",
+        """\
+{"decisions":[{"lesson":1,"op":"ADD","ids":[],"text":"","reason":"no rule for loans"},\
+{"lesson":2,"op":"COVERED","ids":["e7"],"text":"","reason":"a printer is equipment"},\
+{"lesson":3,"op":"ADD","ids":[],"text":"","reason":"a discount is no tax"}]}""",
+    ),
+    Turn(
+        """\
+# New lessons
+Lesson 1 (confirmed: with it the next try succeeded): If a visitor wants a book that is lent out, answer Green.
+  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.
+Lesson 2: If a visitor looks for a quiet room, answer Red.
+  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.""",
+        """\
+{"decisions":[{"lesson":1,"op":"UPDATE","ids":["e9"],\
+"text":"If a visitor wants to keep a book longer or wants one that is lent out, answer Green.","reason":"same answer"},\
+{"lesson":2,"op":"ADD","ids":[],"text":"","reason":"another answer"}]}""",
+    ),
+)
+"""Worked examples for the curator."""
 
 REWRITER = """\
-You keep the playbook of an agent: short rules, one an entry, shown below as "[id] (section) text". You are given new \
-lessons. Write the whole playbook anew, with everything that is still right and what the lessons add."""
+You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". Write the whole playbook anew, \
+with everything in it that is right and what the new lessons add."""

@@ -28,7 +28,7 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=_keep_nothing,
         accept=always,
-        calls=lambda batch: (batch, batch),
+        calls=lambda batch: (batch, batch) if settings.online else (0, 0),
     )
 
 

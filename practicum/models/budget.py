@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from practicum.errors import Stopped
 from practicum.types import Usage
 
+ROUNDING = 1e-9
+"""US dollars that sums of many small prices may be off by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -51,6 +54,7 @@ class Budget:
     seconds: float = 0.0
     promised: Need = field(default_factory=Need)
     held: Need = field(default_factory=Need)
+    held_seconds: float = 0.0
     in_flight: int = 0
     stop_reason: str = ""
     _began: float = field(default_factory=time.monotonic)
@@ -70,13 +74,13 @@ class Budget:
         """Raise Stopped where no new work may start."""
         if self.stop_reason:
             raise Stopped(self.stop_reason)
-        if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60:
+        if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60 - self.held_seconds:
             raise Stopped(f"the budget of {self.limits.minutes:g} minutes is spent")
 
     async def reserve(self, need: Need) -> None:
         """Promise `need` to a call; waits for calls in flight where that can help. Raises Stopped where it cannot."""
         self.check()
-        while (over := self._over(need)) is not None:
+        while (over := self.fits(need)) is not None:
             if not self.in_flight:
                 raise Stopped(over)
             if self._settled is None:
@@ -95,24 +99,24 @@ class Budget:
 
     def fits(self, need: Need) -> str | None:
         """None where `need` could be spent now, else which budget it goes over."""
-        return self._over(need)
-
-    def hold(self, need: Need) -> None:
-        """Keep `need` back for the final evaluation."""
-        self.held = need
-
-    def _wake(self) -> None:
-        if self._settled is not None:
-            self._settled.set()
-            self._settled = None
-
-    def _over(self, need: Need) -> str | None:
         total = self.promised + self.held + need
         limits, spent = self.limits, self.spent
         if limits.calls is not None and spent.calls + total.calls > limits.calls:
             return f"the budget of {limits.calls} calls is spent"
         if limits.tokens is not None and spent.tokens + total.tokens > limits.tokens:
             return f"the budget of {limits.tokens} tokens is spent"
-        if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd:
+        if limits.usd is not None and spent.usd is None:
+            return f"the budget of {limits.usd:g} USD cannot be kept, since a call had no known price: it is spent"
+        if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd + ROUNDING:
             return f"the budget of {limits.usd:g} USD is spent"
         return None
+
+    def hold(self, need: Need, seconds: float = 0.0) -> None:
+        """Keep `need`, and time, back for the final evaluation."""
+        self.held, self.held_seconds = need, seconds
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._settled is not None:
+            self._settled.set()
+            self._settled = None

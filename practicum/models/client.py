@@ -1,14 +1,16 @@
 """One way to ask any model: a prompt and perhaps a schema go in, the raw text and what it cost come out.
 
-pydantic-ai speaks to the providers; around it lie a limit on calls in flight (one for an endpoint, made once) and
-retries with backoff, which heed Retry-After. Output is returned raw: it is journaled before anyone parses it.
+pydantic-ai speaks to the providers; around it lie retries with backoff, which heed Retry-After. Output is returned
+raw: it is journaled before anyone parses it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from practicum.errors import ModelError, ProviderError
@@ -17,10 +19,15 @@ from practicum.types import Prompt, Usage
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
-    from tenacity import RetryCallState
 
 Structure = Literal["native", "tool", "prompted", "grammar"]
 JSON = dict[str, Any]
+
+FIRST_TRIES = 3
+"""Tries of a server that never answered yet: a wrong address or a server that is down should be told within seconds."""
+LONGEST_PAUSE = 30.0
+LONGEST_ASKED_PAUSE = 120.0
+"""Seconds between two tries: by our own backoff, and where the provider asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,17 @@ class Reply:
 
 
 class Client(Protocol):
-    """A model that can be asked. `window` is its context in tokens, None where unknown."""
+    """A model that can be asked. `window` is its context in tokens, None where unknown. Clients of one `endpoint`
+    share its slots: as many calls in flight as the run allows, and at most `slots`."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def endpoint(self) -> str: ...
+
+    @property
+    def slots(self) -> int | None: ...
 
     @property
     def window(self) -> int | None: ...
@@ -70,7 +84,8 @@ class ProviderClient:
         model: Model,
         *,
         structure: Structure,
-        limit: asyncio.Semaphore,
+        endpoint: str,
+        slots: int | None = None,
         cost_of: Callable[[Usage], float | None],
         attempts: int = 6,
         wait: float = 0.5,
@@ -79,20 +94,31 @@ class ProviderClient:
         on_close: Callable[[], Any] | None = None,
     ) -> None:
         self._name = name
-        self._model = model
+        self._customized: dict[int, ModelRequestParameters] = {}
+        self._model = _lightened(model, self._customized)
         self._structure = structure
-        self._limit = limit
+        self._endpoint = endpoint
+        self._slots = slots
         self._cost_of = cost_of
         self._attempts = attempts
         self._wait = wait
         self._window = window if window is not None else model.profile.get("context_window")
         self._seeds = seeds
         self._on_close = on_close
+        self._reached = False
         self._shapes: dict[int, tuple[JSON, ModelRequestParameters, dict[str, Any]]] = {}
 
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def endpoint(self) -> str:
+        return self._endpoint
+
+    @property
+    def slots(self) -> int | None:
+        return self._slots
 
     @property
     def window(self) -> int | None:
@@ -118,51 +144,37 @@ class ProviderClient:
         if options.seed is not None and self._seeds:
             settings["seed"] = options.seed
         messages = _messages(prompt)
-        async with self._limit:
-            response = await self._persist(lambda: self._model.request(messages, settings, parameters))  # type: ignore[arg-type]
-        return self._reply(response)
+        return self._reply(await self._persist(lambda: self._model.request(messages, settings, parameters)))  # type: ignore[arg-type]
 
-    async def _persist(self, ask: Callable[[], Any]) -> ModelResponse:
+    async def _persist(self, ask: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
         """Try again what may pass; translate what does not."""
         from pydantic_ai.exceptions import AgentRunError, UserError
 
-        try:
-            response: ModelResponse = await ask()
-            return response
-        except (AgentRunError, UserError) as error:
-            first = error
-        from tenacity import AsyncRetrying, RetryError, retry_if_exception, stop_after_attempt
+        for tried in count(1):
+            try:
+                response = await ask()
+            except (AgentRunError, UserError) as error:
+                if not _passes(error):
+                    raise _plain(self._name, error) from error
+                if not self._reached and tried >= FIRST_TRIES and _unreachable(error):
+                    raise _nobody_there(self._name, error) from error
+                if tried >= self._attempts:
+                    raise ProviderError(
+                        f"{self._name} failed {tried} times: {_short(error)}; is the server up and not overloaded?"
+                    ) from error
+                pause = self._pause(error, tried)
+            else:
+                self._reached = True
+                return response
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
 
-        try:
-            if not _passes(first):
-                raise first
-            async for attempt in AsyncRetrying(
-                retry=retry_if_exception(_passes), stop=stop_after_attempt(self._attempts), wait=self._pause(first)
-            ):
-                with attempt:
-                    if attempt.retry_state.attempt_number == 1:
-                        raise first
-                    return await ask()  # type: ignore[no-any-return]
-        except RetryError as error:
-            last = error.last_attempt.exception()
-            raise ProviderError(
-                f"{self._name} failed {self._attempts} times: {_short(last)}; is the server up and not overloaded?"
-            ) from last
-        except (AgentRunError, UserError) as error:
-            raise _plain(self._name, error) from error
-        raise AssertionError("the retry loop always returns or raises")
-
-    def _pause(self, first: BaseException) -> Callable[[RetryCallState], float]:
-        from tenacity import wait_random_exponential
-
-        backoff = wait_random_exponential(multiplier=self._wait, max=30)
-
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else first
-            asked = getattr(error, "retry_after", None)
-            return min(float(asked), 120.0) if asked is not None else backoff(state)
-
-        return wait
+    def _pause(self, error: BaseException, tried: int) -> float:
+        """Seconds until the next try: what the provider asked for, else a random part of a growing span."""
+        asked = getattr(error, "retry_after", None)
+        if asked is not None:
+            return min(float(asked), LONGEST_ASKED_PAUSE)
+        return random.uniform(0, min(self._wait * 2 ** (tried - 1), LONGEST_PAUSE))
 
     def _shape(self, schema: JSON | None) -> tuple[ModelRequestParameters, dict[str, Any]]:
         """How this model is told its schema; made once for each schema object, which is kept alive with it."""
@@ -173,6 +185,7 @@ class ProviderClient:
         known = self._shapes.get(id(schema))
         if known is None:
             known = self._shapes[id(schema)] = (schema, *_shape_of(schema, self._structure))
+            self._customized[id(known[1])] = self._model.customize_request_parameters(known[1])
         return known[1], known[2]
 
     def _reply(self, response: ModelResponse) -> Reply:
@@ -184,6 +197,29 @@ class ProviderClient:
         usage = Usage(1, counted.input_tokens, counted.cache_read_tokens, counted.output_tokens)
         usage = Usage(1, usage.input_tokens, usage.cached_tokens, usage.output_tokens, self._cost_of(usage))
         return Reply(text, usage, cut=response.finish_reason == "length")
+
+
+def _lightened(model: Any, customized: dict[int, ModelRequestParameters]) -> Model:
+    """The same model, with a fifth less CPU a call (bench/calls_bench.py); what is sent stays the same.
+
+    A schema is rewritten for the provider once (`customized`, by the id of its parameters), not in each call. Messages
+    and schema go round the OpenAI SDK as an extra body, not through it: it walks each message through every variant
+    of its type to find fields to rename, of which plain JSON has none.
+    """
+    customize = model.customize_request_parameters
+    model.customize_request_parameters = lambda parameters: customized.get(id(parameters)) or customize(parameters)
+    client: Any = getattr(model, "client", None)
+    if type(client).__module__.partition(".")[0] != "openai":
+        return model  # type: ignore[no-any-return]
+    completions = client.chat.completions
+    create = completions.create
+
+    async def light(*, messages: Any, response_format: Any = None, extra_body: Any = None, **rest: Any) -> Any:
+        shape = {"response_format": response_format} if response_format else {}
+        return await create(messages=[], extra_body={"messages": messages, **shape, **(extra_body or {})}, **rest)
+
+    completions.create = light
+    return model  # type: ignore[no-any-return]
 
 
 def _shape_of(schema: JSON, structure: Structure) -> tuple[ModelRequestParameters, dict[str, Any]]:
@@ -226,6 +262,37 @@ def _passes(error: BaseException) -> bool:
     if isinstance(error, e.ModelQuotaExceededError | e.ModelRequestRejectedError):
         return isinstance(error, e.ModelHTTPError) and error.status_code in (408, 409, 425)
     return isinstance(error, e.ModelAPIError | e.UnexpectedModelBehavior)
+
+
+def _unreachable(error: BaseException) -> bool:
+    """Whether it looks as if no model server were there: no connection, or words that are no reply of one."""
+    from pydantic_ai import exceptions as e
+
+    if isinstance(error, e.ModelTimeoutError):
+        # A refused connection comes through aiohttp as one that timed out.
+        return any(type(cause).__name__.startswith("Connect") for cause in _causes(error))
+    unreadable = isinstance(error, e.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
+    return unreadable or isinstance(error, e.ModelConnectionError)
+
+
+def _nobody_there(name: str, error: BaseException) -> ModelError:
+    from pydantic_ai import exceptions as e
+
+    if isinstance(error, e.ModelConnectionError):
+        why = " ".join(str(_causes(error)[-1] or error).split())
+        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({why})")
+    return ModelError(
+        f"{name} does not answer as a model server does: check the address (it ends in /v1) and what stands before it, "
+        f"a proxy or a login page ({_short(error)})"
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """An error and what it came from, the root last."""
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
+        chain.append(cause)
+    return chain
 
 
 def _short(error: BaseException | None) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from practicum.errors import ModelError
+from practicum.errors import UsageError
 from practicum.models.client import Client, ProviderClient, Structure
 from practicum.types import Usage
 
@@ -31,14 +30,14 @@ class Opening:
 
 @dataclass
 class Models:
-    """Opens each model once, however many roles share it, and one limit for each endpoint."""
+    """Opens each model once, however many roles share it."""
 
     opening: Opening = field(default_factory=Opening)
     _clients: dict[str, Client] = field(default_factory=dict)
-    _limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
     def open(self, name: str) -> Client:
-        """The client for a model's name. Raises ModelError with what to do where the name or key is wrong."""
+        """The client for a model's name. Raises UsageError where the name or key is wrong, ModelError where a model
+        in this process does not come up."""
         if name not in self._clients:
             self._clients[name] = self._opened(name)
         return self._clients[name]
@@ -49,16 +48,13 @@ class Models:
         for client in clients:
             await client.close()
 
-    def _limit(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        return self._limits.setdefault(endpoint, asyncio.Semaphore(most or self.opening.concurrency))
-
     def _opened(self, name: str) -> Client:
         if name == "local" or name.startswith("local:"):
             return self._local(name)
         if name.startswith("scripted:"):
             from practicum.models.scripted import ScriptedClient
 
-            return ScriptedClient.from_file(Path(name.removeprefix("scripted:")), concurrency=self.opening.concurrency)
+            return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
         if name.startswith(("http://", "https://")):
             return self._compatible(name)
         return self._hosted(name)
@@ -68,19 +64,18 @@ class Models:
 
         path = resolve(name, self.opening.progress)
         slots = min(self.opening.concurrency, LOCAL_SLOTS)
-        server = LocalServer(path, slots=slots, window=self.opening.window, log=self.opening.log / "llama.log")
+        # A slot keeps one prefix. With as many again as calls in flight, one role does not evict another's.
+        server = LocalServer(path, slots=2 * slots, window=self.opening.window, log=self.opening.log / "llama.log")
         return _openai_client(
-            name, server.url, path.stem, "grammar", self._limit(str(path), slots), self.opening,
-            window=server.window, cost_of=_free, on_close=server.close,
+            name, server.url, path.stem, "grammar", self.opening,
+            slots=slots, window=server.window, cost_of=_free, on_close=server.close,
         )  # fmt: skip
 
     def _compatible(self, name: str) -> Client:
         address, _, model = name.partition("#")
         if not model or not urlsplit(address).netloc:
-            raise ModelError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
-        return _openai_client(
-            name, address, model, self.opening.structure, self._limit(address), self.opening, cost_of=_unknown
-        )
+            raise UsageError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
+        return _openai_client(name, address, model, self.opening.structure, self.opening, cost_of=_unknown)
 
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
@@ -89,16 +84,16 @@ class Models:
         try:
             model = infer_model(name)
         except UserError as error:
-            raise ModelError(f"model {name!r} cannot be used: {error}. {_FORMS}") from error
+            raise _unusable(name, str(error)) from error
         except ImportError as error:
             provider = name.partition(":")[0]
-            raise ModelError(f"model {name!r} needs pip install 'pydantic-ai-slim[{provider}]' ({error})") from error
+            raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
         provider, _, short = name.partition(":")
         return ProviderClient(
             name,
             model,
             structure=self.opening.structure,
-            limit=self._limit(provider),
+            endpoint=provider,
             cost_of=_priced(short, provider),
             attempts=self.opening.attempts,
             seeds=provider.startswith("openai"),
@@ -106,7 +101,7 @@ class Models:
 
 
 LOCAL_SLOTS = 4
-"""Calls a model in this process works on at once; each slot keeps its own prefix, so roles do not evict each other."""
+"""Most calls a local model works on at once."""
 
 _FORMS = (
     "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
@@ -114,15 +109,22 @@ _FORMS = (
 )
 
 
+def _unusable(name: str, why: str) -> UsageError:
+    if why.startswith("Unknown"):
+        return UsageError(f"unknown model {name!r}. {_FORMS}")
+    # The first sentence says what is missing (a key, mostly); the rest speaks to users of the library below.
+    return UsageError(f"model {name!r} cannot be used: {why.partition('. ')[0]}")
+
+
 def _openai_client(
     name: str,
     address: str,
     model: str,
     structure: Structure,
-    limit: asyncio.Semaphore,
     opening: Opening,
     *,
     cost_of: Callable[[Usage], float | None],
+    slots: int | None = None,
     window: int | None = None,
     on_close: Callable[[], None] | None = None,
 ) -> ProviderClient:
@@ -152,7 +154,8 @@ def _openai_client(
             profile=OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False),
         ),
         structure=structure,
-        limit=limit,
+        endpoint=address,
+        slots=slots,
         cost_of=cost_of,
         attempts=opening.attempts,
         window=window,

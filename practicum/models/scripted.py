@@ -2,7 +2,8 @@
 
 A script file is JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The first
 rule whose role and pattern (searched in the system and user messages) fit gives the answer; \\1 or \\g<name> in it
-stand for what the pattern caught. {"error": "429"} instead of an answer makes the provider fail.
+stand for what the pattern caught. Where plain text is asked for, an object gives its "answer". {"error": "429"} instead
+of an answer makes the provider fail.
 """
 
 from __future__ import annotations
@@ -57,15 +58,19 @@ class ScriptedClient:
     respond: Callable[[Call], str | Exception]
     name: str = "scripted"
     window: int | None = None
-    concurrency: int = 64
+    slots: int | None = None
     calls: list[Call] = field(default_factory=list)
     priced: bool = True
 
     @classmethod
-    def from_file(cls, path: Path, concurrency: int = 64) -> ScriptedClient:
+    def from_file(cls, path: Path) -> ScriptedClient:
         """Read a script. Raises ModelError naming the line that is wrong."""
         rules = _rules(path)
-        return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}", concurrency=concurrency)
+        return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}")
+
+    @property
+    def endpoint(self) -> str:
+        return self.name
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
         call = Call(role, prompt, schema, options)
@@ -115,7 +120,8 @@ def _answer(rules: list[Rule], call: Call, path: Path) -> str | Exception:
             continue
         if rule.error is not None:
             return ProviderError(f"{path} answers with error {rule.error}")
-        return _filled(rule.answer, found)
+        plain = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
+        return _filled(rule.answer["answer"] if plain else rule.answer, found)
     return ModelError(f"no rule of {path} fits this call of the {call.role}: {call.prompt.user[:80]!r}")
 
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
+import sqlite3
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, NamedTuple
+from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, event, text
+from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool
 
@@ -22,6 +26,9 @@ from practicum.errors import StoreError
 from practicum.store import migrations
 
 FILE = "run.sqlite"
+BUSY = 10.0
+"""Seconds to wait for another process that reads or writes the same file."""
+
 Row = Mapping[str, Any]
 
 
@@ -42,38 +49,43 @@ class Store:
         self._failure: StoreError | None = None
         self._inserts: dict[str, Insert] = {}
         self._thread: threading.Thread | None = None
+        self._writer: Connection | None = None
 
     @classmethod
     def create(cls, folder: Path) -> Store:
         """A new run folder; refused where a run is already."""
-        if (folder / FILE).exists():
-            raise StoreError(f"{folder} holds a run already: resume it with --resume {folder}, or give another --out")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the run folder {folder}: {error.strerror}") from error
-        return cls._open(folder)
+        return cls._open(folder, new=True)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
         """An existing run folder, to go on with; refused while another process has it open for writing."""
         _must_exist(folder)
-        return cls._open(folder)
+        return cls._open(folder, new=False)
 
     @classmethod
     def read(cls, folder: Path) -> Store:
         """An existing run folder, to look at."""
         _must_exist(folder)
-        store = cls(folder, _engine(folder), None)
+        store = cls(folder, _engine(folder, read_only=True), None)
         store._check_format()
         return store
 
     @classmethod
-    def _open(cls, folder: Path) -> Store:
+    def _open(cls, folder: Path, new: bool) -> Store:
         lock = _locked(folder)
         try:
+            if new and (folder / FILE).exists():
+                raise StoreError(
+                    f"{folder} holds a run already: resume it with --resume {folder}, or give another --out"
+                )
             store = cls(folder, _engine(folder), lock)
-            with store._guarded(), store._engine.begin() as db:
+            with _plainly(folder), store._engine.begin() as db:
+                # SQLite's driver opens no transaction for the making of tables; a migration is whole or not at all.
+                db.execute(text("BEGIN IMMEDIATE"))
                 migrations.migrate(db, str(folder))
         except BaseException:
             lock.close()
@@ -81,7 +93,7 @@ class Store:
         return store
 
     def _check_format(self) -> None:
-        with self._guarded(), self._engine.connect() as db:
+        with _plainly(self.folder), self._engine.connect() as db:
             version = int(db.execute(text("PRAGMA user_version")).scalar_one())
         if version != len(migrations.MIGRATIONS):
             raise StoreError(
@@ -91,7 +103,7 @@ class Store:
 
     def rows(self, query: Select[Any]) -> list[Any]:
         """The rows of a query, as tuples with names."""
-        with self._guarded(), self._engine.connect() as db:
+        with _plainly(self.folder), self._engine.connect() as db:
             return list(db.execute(query))
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
@@ -107,22 +119,26 @@ class Store:
 
     def change(self, *statements: Any) -> None:
         """Run statements in one transaction, at once: for the small edits made outside a run."""
-        with self._guarded(), self._engine.begin() as db:
+        with _plainly(self.folder), self._engine.begin() as db:
             for statement in statements:
                 db.execute(statement)
 
     def put(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert or replace rows, at once."""
         if rows:
-            with self._guarded(), self._engine.begin() as db:
+            with _plainly(self.folder), self._engine.begin() as db:
                 db.execute(self._insert(table), list(rows))
 
     def scrub(self) -> None:
         """Overwrite what was deleted: no deleted text stays in the file or in its log."""
-        with self._guarded(), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
-            db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+        with _plainly(self.folder), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
             db.execute(text("VACUUM"))
-            db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)"))
+            busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
+        if busy:
+            raise StoreError(
+                f"another process is reading {self.folder}: what was deleted is gone from the run, but stays in the "
+                "bytes of its log until no process has it open"
+            )
 
     def close(self) -> None:
         """Write what is queued, and let go of the folder."""
@@ -148,53 +164,47 @@ class Store:
 
     def _work(self) -> None:
         """The writer thread: take all that waits, commit it together, say so."""
-        with self._engine.connect() as db:
-            open_ = True
-            while open_:
-                batch = [self._queue.get()]
-                while not self._queue.empty():
-                    batch.append(self._queue.get())
-                writes = [w for w in batch if w is not None]
-                open_ = len(writes) == len(batch)
-                if writes:
-                    _tell(writes, self._commit(db, writes))
+        open_ = True
+        while open_:
+            batch = [self._queue.get()]
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            writes = [w for w in batch if w is not None]
+            open_ = len(writes) == len(batch)
+            if writes:
+                _tell(writes, self._commit(writes))
+        if self._writer is not None:
+            self._writer.close()
 
-    def _commit(self, db: Connection, writes: Sequence[_Write]) -> StoreError | None:
+    def _commit(self, writes: Sequence[_Write]) -> StoreError | None:
+        """Write these rows together. After a first failure nothing is written any more."""
         if self._failure is not None:
             return self._failure
         together: dict[str, tuple[Table, list[Row]]] = {}
         for write in writes:
             together.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
         try:
-            with db.begin():
+            if self._writer is None:
+                self._writer = self._engine.connect()
+            with self._writer.begin():
                 for table, rows in together.values():
-                    db.execute(self._insert(table), rows)
-        except DatabaseError as error:
-            self._failure = self._plain(error)
+                    self._writer.execute(self._insert(table), rows)
+        # Whatever it is, those who wait must hear of it.
+        except Exception as error:
+            self._failure = StoreError(
+                f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full?); what was "
+                "written before is safe, make room and resume"
+            )
         return self._failure
 
-    def _plain(self, error: DatabaseError) -> StoreError:
-        return StoreError(
-            f"cannot write to {self.folder}: {error.orig} (is the disk full?); what was written before is safe, "
-            "make room and resume"
-        )
 
-    def _guarded(self) -> _Guard:
-        return _Guard(self.folder)
-
-
-class _Guard:
-    """Turns the database's errors into one clear line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DatabaseError):
-            raise StoreError(f"cannot use the run in {self.folder}: {error.orig}") from error
+@contextmanager
+def _plainly(folder: Path) -> Iterator[None]:
+    """Turn the database's errors into one clear line."""
+    try:
+        yield
+    except DatabaseError as error:
+        raise StoreError(f"cannot use the run in {folder}: {error.orig}") from error
 
 
 def _tell(writes: Iterable[_Write], failure: StoreError | None) -> None:
@@ -236,14 +246,17 @@ def _locked(folder: Path) -> IO[str]:
     return lock
 
 
-def _engine(folder: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{folder / FILE}", poolclass=NullPool)
+def _engine(folder: Path, read_only: bool = False) -> Engine:
+    mode = "mode=ro" if read_only else "mode=rwc"
+    if read_only and not os.access(folder, os.W_OK) and not (folder / f"{FILE}-wal").exists():
+        # SQLite would make a log to read by, and cannot; without one nobody is writing.
+        mode += "&immutable=1"
+    uri = f"file:{quote(str((folder / FILE).absolute()))}?{mode}"
 
-    @event.listens_for(engine, "connect")
-    def _settle(connection: Any, _: object) -> None:
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=10000"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
+        for pragma in () if read_only else ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
 
-    return engine
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)

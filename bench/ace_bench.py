@@ -1,0 +1,266 @@
+"""ACE on a simulated server: what the house adds to the models' own time, and what the prefix cache serves.
+
+One run learns from 90 tasks one at a time with ACE's default settings. Instructions have 300 tokens, tasks 100. The
+server answers after 0.2 s + 0.02 s per 1,000 prompt tokens + 0.002 s per output token, keeps an idealised prefix
+cache, and plays all three roles: the agent is right at once on six tasks of ten, and on the others once it has read
+the reflection; each reflection has a rule of its own, which the curator adds. So the playbook grows by an entry a task.
+
+    wall / latency   wall time of the learning by the sum of the latencies of all calls, which depend on each other
+    agent cached     share of the agent's prompt tokens that came from the prefix cache, over the whole training
+
+With --curve: the CPU of one step with playbooks of growing size and a scripted model, with no server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import practicum
+from practicum.bench.fill import fill
+from practicum.bench.server import Body, Options, ServerProcess, serve
+from practicum.context import seeded
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.parts import Parts
+from practicum.result import Nobody
+from practicum.session import learn
+from practicum.types import Task
+
+RATIO, CACHED = 1.03, 0.85
+LABELS = ("north", "south", "east", "west", "harbour")
+VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter
+statement currency pension tax cheque child student business garden hotel airline taxi grocery fuel medicine hospital
+school library theatre museum football bicycle bridge river mountain forest winter summer island village engine ladder
+window kitchen carpet mirror candle bottle basket hammer thread needle copper silver marble granite cotton leather
+paper pencil canvas violin trumpet drum piano opera novel poem lantern compass anchor sail rope barrel saddle wagon
+orchard vineyard meadow glacier volcano desert canyon harvest bakery butcher tailor carpenter plumber surgeon
+dentist lawyer judge soldier sailor pilot farmer miner weaver potter"""
+TOPICS = VOCABULARY.split()
+
+
+def words(seed: str, count: int) -> str:
+    return " ".join(Random(seed).sample(TOPICS, count))
+
+
+def filled(text: str, tokens: int) -> str:
+    """The text brought to a number of tokens of four characters."""
+    return text[: 4 * tokens].ljust(4 * tokens, ".")
+
+
+INSTRUCTIONS = filled("You route the messages of customers to one of five teams. " + f"{words('told', 90)}. " * 3, 300)
+"""300 tokens."""
+
+
+def tasks(count: int) -> list[Task]:
+    """Distinct tasks of 100 tokens; how many teams there are is told by the choices."""
+    return [
+        Task(f"t{n}", filled(f"Message {n}: it is about {words(f'task {n}', 75)}", 100), LABELS[n % len(LABELS)])
+        for n in range(count)
+    ]
+
+
+def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
+    """What the simulated models say; `text` is all that was sent, `last` the last message.
+
+    A value made up for the schema, with what matters put right, so that other fields may come and go.
+    """
+    seed = int(sha256(text.encode()).hexdigest()[:12], 16)
+    made = fill(schema, seed)
+    match name:
+        case "Reflection" | "Review":
+            made["insight"] = f"If the message speaks of {words(str(seed), 14)}, answer {LABELS[seed % len(LABELS)]}."
+            made["tags"] = []
+        case "Decisions":
+            made["decisions"] = [
+                {**made["decisions"][0], "lesson": 1, "op": "ADD", "ids": [], "text": "", "section": ""}
+            ]
+        case _:
+            number = int(last.split(":")[0].removeprefix("Message "))
+            # The words after the task of a second try make it longer than 100 tokens.
+            knows = number % 10 < 6 or len(last) > 400
+            made["used"], made["answer"] = [], LABELS[(number + (not knows)) % len(LABELS)]
+    return json.dumps(made)
+
+
+def responder(body: Body) -> str:
+    said = [str(message["content"]) for message in body["messages"]]
+    shape = body["response_format"]["json_schema"]
+    return respond(shape["name"], shape["schema"], "\n".join(said), said[-1])
+
+
+async def serve_until_stopped() -> None:
+    async with serve(Options(responder=responder)) as server:
+        print(f"listening on {server.url}", flush=True)
+        await asyncio.Event().wait()
+
+
+@contextmanager
+def server_process() -> Iterator[ServerProcess]:
+    """The server in a process of its own."""
+    with subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield ServerProcess(process.stdout.readline().split()[-1], process)
+        finally:
+            process.terminate()
+
+
+async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) -> practicum.Result:
+    return await practicum.learn(
+        tasks(count),
+        method="ace",
+        model=f"{server.url}#sim",
+        settings={"rounds": rounds},
+        choices=LABELS,
+        instructions=INSTRUCTIONS,
+        out=folder,
+    )
+
+
+async def by_itself(server: ServerProcess, calls: int = 15) -> float:
+    """Wall time by latencies of the bare openai client, one call after the other: what this machine adds just now."""
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+
+    shape: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": {"type": "object", "properties": {}}},
+    }
+    async with AsyncOpenAI(base_url=server.url, api_key="none", http_client=DefaultAioHttpClient()) as client:
+        for n in range(calls + 1):
+            if n == 1:  # the first opens the connection
+                before, began = server.stats()["latency_sum"], time.perf_counter()
+            said: Any = [
+                {"role": "system", "content": INSTRUCTIONS * 5},
+                {"role": "user", "content": tasks(1)[0].input},
+            ]
+            await client.chat.completions.create(model="sim", messages=said, response_format=shape)
+        wall = time.perf_counter() - began
+    return wall / float(server.stats()["latency_sum"] - before)
+
+
+async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """One run against a fresh server. A run of one task comes before it, which loads libraries and the embedder."""
+    with server_process() as server:
+        began = time.perf_counter()
+        await learned(server, 1, rounds, folder / "warm")
+        startup = time.perf_counter() - began - server.stats()["latency_sum"]
+        alone = [await by_itself(server)]
+        server.reset()
+        began, cpu = time.perf_counter(), time.process_time()
+        result = await learned(server, count, rounds, folder / "run")
+        wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+        served = server.stats()
+        alone.append(await by_itself(server))
+    by_role = {role: round(usage.cached_share, 4) for role, usage in result.by_role.items()}
+    return {
+        "tasks": count,
+        "rounds": rounds,
+        "calls": result.usage.calls,
+        "entries": len(result.context),
+        "wall_s": round(wall, 2),
+        "latency_s": round(served["latency_sum"], 2),
+        "startup_s": round(startup, 2),
+        "bare_openai": round(sum(alone) / 2, 4),
+        "wall_to_latency": round(wall / served["latency_sum"], 4),
+        "cpu_ms_a_step": round(1000 * cpu / count, 1),
+        "agent_cached": by_role["agent"],
+        "all_cached": round(result.usage.cached_share, 4),
+        "by_role": by_role,
+        "errors": result.errors,
+    }
+
+
+class Clock(Nobody):
+    """Notes the CPU of this process after each step."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    def stepped(self, session: Any, report: Any) -> None:
+        self.at.append(time.process_time())
+
+
+async def step_cpu(entries: int, steps: int, folder: Path) -> dict[str, Any]:
+    """CPU milliseconds of a step whose context has `entries` entries; the first, which embeds them all, apart."""
+
+    def answer(call: Call) -> str:
+        return respond((call.schema or {}).get("title", ""), call.schema or {}, call.text, call.prompt.user)
+
+    context = seeded(("rules", f"If it speaks of {words(f'old {n}', 10)}, then answer {n}.") for n in range(entries))
+    clock = Clock()
+    began = time.process_time()
+    await learn(
+        tasks(steps + 1),
+        method="ace",
+        settings={"budget": 10**9},
+        choices=LABELS,
+        instructions=INSTRUCTIONS,
+        parts=Parts(clients={"agent": ScriptedClient(answer)}),
+        seed_context=context,
+        watch=clock,
+        out=folder / f"run-{entries}",
+    )
+    spent = [1000 * (b - a) for a, b in zip(clock.at, clock.at[1:], strict=False)]
+    return {
+        "entries": entries,
+        "median_ms": round(statistics.median(spent), 1),
+        "best_ms": round(min(spent), 1),
+        "first_ms": round(1000 * (clock.at[0] - began), 1),
+    }
+
+
+def load() -> float:
+    return round(os.getloadavg()[0], 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=90, help="tasks to learn from, one at a time (90)")
+    parser.add_argument("--rounds", type=int, default=3, help="ACE's rounds of refinement (3, its default)")
+    parser.add_argument("--curve", type=int, nargs="*", metavar="N", help="a step's CPU with N entries instead")
+    parser.add_argument("--steps", type=int, default=20, help="with --curve: steps a size (20)")
+    parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
+    parser.add_argument("--serve", action="store_true", help="be the server (the benchmark starts it itself)")
+    given = parser.parse_args()
+    if given.serve:
+        asyncio.run(serve_until_stopped())
+        return
+    before = load()
+    with tempfile.TemporaryDirectory(prefix="ace_bench-") as name:
+        folder = Path(name)
+        if given.curve is not None:
+            sizes = given.curve or [100, 1000, 10000]
+            found: Any = [asyncio.run(step_cpu(size, given.steps, folder)) for size in sizes]
+            print(f"{'entries':>8} {'CPU ms a step':>14} {'best':>8} {'first':>8}")
+            for row in found:
+                print(f"{row['entries']:>8} {row['median_ms']:>14} {row['best_ms']:>8} {row['first_ms']:>8}")
+        else:
+            found = asyncio.run(one_run(given.tasks, given.rounds, folder))
+            print(f"{found['calls']} calls in {found['wall_s']} s, {found['entries']} entries from {given.tasks} tasks")
+            ratio, cached = found["wall_to_latency"], found["agent_cached"]
+            print(f"wall / latency   {ratio:.3f}  target {RATIO}: {'ok' if ratio <= RATIO else 'MISSED'}")
+            print(f"bare openai      {found['bare_openai']:.3f}  (the same machine, before and after)")
+            print(f"agent cached     {cached:.1%}  target {CACHED:.0%}: {'ok' if cached >= CACHED else 'MISSED'}")
+            print(f"all roles cached {found['all_cached']:.1%}  {found['by_role']}")
+            print(f"CPU of a step    {found['cpu_ms_a_step']} ms")
+    print(f"load average {before} before, {load()} after, {os.cpu_count()} cores")
+    if given.json:
+        bench = "ace" if given.curve is None else "ace-curve"
+        print(json.dumps({"bench": bench, "result": found, "load": [before, load()]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""A context of 100,000 entries: 1,000 edits applied, shown, de-duplicated. Targets are in `TARGETS`, in milliseconds.
+
+    python bench/context_bench.py [--json]
+
+Each figure is the median of 9; "best" is the fastest of them, for machines that are shared with other work. Vectors
+are random, which is the hard part of it: real texts with few near ones cost the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from practicum.blocks.dedupe import duplicates
+from practicum.context import Add, Context, Delete, Delta, Edit, Merge, Page, Update, Vote
+from practicum.views import full
+
+ENTRIES = 100_000
+EDITS = 1_000
+SECTIONS = 8
+DIMS = 256
+REPEATS = 9
+TARGETS = {
+    "apply": 12.0,
+    "show_cold": 60.0,
+    "show_after_edits": 25.0,
+    "dedupe_one_section": 500.0,
+    "dedupe_8_sections": 500.0,
+}
+
+Words = Callable[[], str]
+
+
+def writer(chance: random.Random) -> Words:
+    """Texts of 80 to 160 characters."""
+    letters = "etaoinshrdlucmfwypvbgk"
+    words = ["".join(chance.choices(letters, k=chance.randint(2, 11))) for _ in range(5_000)]
+
+    def text() -> str:
+        return " ".join(chance.choices(words, k=30))[: chance.randint(80, 160)].strip()
+
+    return text
+
+
+def section(chance: random.Random) -> str:
+    return f"section {chance.randrange(SECTIONS)}"
+
+
+def a_context(chance: random.Random, text: Words) -> Context:
+    adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(ENTRIES))
+    return Context().apply(Delta(tuple(adds))).context
+
+
+def mixed_edits(chance: random.Random, text: Words) -> Delta:
+    """What curators write: three additions, two updates, three votes, a merge and a deletion in ten."""
+    ids = (f"e{n}" for n in chance.sample(range(ENTRIES), 2 * EDITS))
+    source = ("task:new", "rollout:step 1")
+    kinds: list[Callable[[], Edit]] = [
+        *[lambda: Add(section(chance), text(), sources=source)] * 3,
+        *[lambda: Update(next(ids), text(), sources=source)] * 2,
+        *[lambda: Vote(next(ids), 1, 0, 1, sources=source)] * 3,
+        lambda: Merge((next(ids), next(ids)), sources=source),
+        lambda: Delete(next(ids), sources=source),
+    ]
+    return Delta(tuple(kinds[n % len(kinds)]() for n in range(EDITS)))
+
+
+def cold(context: Context) -> Context:
+    """The same context with nothing rendered."""
+    return Context(tuple(Page(p.entries) for p in context.pages), context.version, context.next_number, context.size)
+
+
+def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    gc.collect()
+    began = time.perf_counter()
+    made = work()
+    return 1000 * (time.perf_counter() - began), made
+
+
+def context_times() -> dict[str, list[float]]:
+    chance = random.Random(0)
+    text = writer(chance)
+    base = a_context(chance, text)
+    times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
+    for _ in range(REPEATS):
+        context, delta = cold(base), mixed_edits(chance, text)
+        took, _ = milliseconds(lambda context=context: full(context))
+        times["show_cold"].append(took)
+        took, outcome = milliseconds(lambda context=context, delta=delta: context.apply(delta))
+        times["apply"].append(took)
+        assert not outcome.refused
+        took, _ = milliseconds(lambda outcome=outcome: full(outcome.context))
+        times["show_after_edits"].append(took)
+    return times
+
+
+def unit(rng: np.random.Generator, n: int) -> np.ndarray:
+    vectors = rng.standard_normal((n, DIMS), dtype=np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def dedupe_times() -> dict[str, list[float]]:
+    rng = np.random.default_rng(0)
+    old, new = unit(rng, ENTRIES), unit(rng, EDITS)
+    new[::10] = old[: EDITS // 10]  # one in ten is a duplicate
+    times: dict[str, list[float]] = {"dedupe_one_section": [], "dedupe_8_sections": []}
+    for _ in range(REPEATS):
+        took, found = milliseconds(lambda: duplicates(old, new, 0.85))
+        assert found[::10] == list(range(EDITS // 10))
+        times["dedupe_one_section"].append(took)
+        parts = [(old[i::SECTIONS].copy(), new[i::SECTIONS].copy()) for i in range(SECTIONS)]
+        took, _ = milliseconds(lambda parts=parts: [duplicates(some, fresh, 0.85) for some, fresh in parts])
+        times["dedupe_8_sections"].append(took)
+    return times
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--json", action="store_true", help="print one JSON object, last on standard output")
+    options = parser.parse_args()
+    times = {**context_times(), **dedupe_times()}
+    result = {
+        name: {
+            "median_ms": round(statistics.median(all_), 2),
+            "best_ms": round(min(all_), 2),
+            "target_ms": TARGETS[name],
+        }
+        for name, all_ in times.items()
+    }
+    out = sys.stderr if options.json else sys.stdout
+    print(f"{'':22}{'median':>9}{'best':>9}{'target':>9}  ms", file=out)
+    for name, row in result.items():
+        print(f"{name:22}{row['median_ms']:9.1f}{row['best_ms']:9.1f}{row['target_ms']:9.1f}", file=out)
+    if options.json:
+        print(json.dumps(result))
+    return int(any(row["median_ms"] > row["target_ms"] for row in result.values()))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

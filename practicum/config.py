@@ -1,0 +1,183 @@
+"""What a run is made of: its configuration, checked before anything is paid for, and its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from practicum import methods
+from practicum.errors import TaskFileError, UsageError
+from practicum.models.budget import Limits
+from practicum.models.client import Structure
+from practicum.models.names import ROLES
+from practicum.parts import Parts, make_agent, make_scorer
+from practicum.tasks.load import require_targets
+from practicum.types import Task
+
+
+class Config(BaseModel):
+    """Everything a run is made of, kept with it. Limits alone may change on resume."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    method: str = "ace"
+    """Name of the method."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the method."""
+    model: str = "local"
+    """The model of every role that has none of its own."""
+    roles: dict[str, str] = Field(default_factory=dict)
+    """Models by role."""
+    agent: str = "chat"
+    """chat, command:PROGRAM or module:function."""
+    scorer: str | None = None
+    """Name of the scorer; `choice` where choices are given, else `exact`."""
+    instructions: str = ""
+    """What the agent is told beside the task."""
+    choices: tuple[str, ...] = ()
+    """The answers there are, where they are few."""
+    reasoning: bool = False
+    """Whether the chat agent writes a line of thought before its answer."""
+    labels: bool = True
+    """Whether learning may see targets and scores."""
+    judged: bool = False
+    """Without labels: whether a judge's verdict is the feedback."""
+    seed: int = 0
+    """Of every random choice."""
+    concurrency: int = Field(default=16, ge=1)
+    """Calls in flight at one endpoint, or attempts of an agent that is not ours."""
+    structure: Structure = "native"
+    """How models are asked for JSON: native schema, tool, or prompted."""
+    temperature: float | None = Field(default=0.0, ge=0)
+    """Of every role; None leaves it to the provider."""
+    max_output_tokens: int = Field(default=1024, ge=1)
+    """Most tokens a call may write."""
+    timeout: float = Field(default=120.0, gt=0)
+    """Seconds a call may take."""
+    attempts: int = Field(default=6, ge=1)
+    """Tries of a call that the provider failed."""
+    window: int = Field(default=8192, ge=256)
+    """Context of models in this process, in tokens."""
+    embedder: str = "wordllama"
+    """Name of the embedder."""
+    validate_every: int = Field(default=1, ge=1)
+    """Steps between validations, where there are validation tasks."""
+    before: bool = False
+    """Whether the test tasks are also run with the context the run starts from."""
+    max_calls: int | None = Field(default=None, ge=1)
+    """Most model calls, over all resumes."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens, input and output together."""
+    max_usd: float | None = Field(default=None, gt=0)
+    """Most US dollars."""
+    max_minutes: float | None = Field(default=None, gt=0)
+    """Most minutes of work."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_calls, self.max_tokens, self.max_usd, self.max_minutes)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The tasks of a run."""
+
+    train: tuple[Task, ...]
+    val: tuple[Task, ...] = ()
+    test: tuple[Task, ...] = ()
+
+
+def configured(values: Mapping[str, Any]) -> Config:
+    """A configuration from keywords. Raises UsageError naming the one that is wrong."""
+    try:
+        return Config.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"there is no setting {name!r}: there are {', '.join(Config.model_fields)}") from error
+        raise UsageError(f"{name}={first.get('input')!r}: {first['msg']}") from error
+
+
+def raised(config: Config, limits: Mapping[str, Any]) -> Config:
+    """The same run with higher limits. Raises UsageError for a lower one."""
+    wanted = {name: value for name, value in limits.items() if value is not None}
+    for name, value in wanted.items():
+        old = getattr(config, name)
+        if old is None or value < old:
+            kept = "without bound" if old is None else old
+            raise UsageError(
+                f"--{name.replace('_', '-')} {value} is lower than this run's ({kept}): a resume may only raise it"
+            )
+    return configured({**config.model_dump(), **wanted})
+
+
+def checked(config: Config, splits: Splits, parts: Parts) -> Config:
+    """The configuration with its defaults filled in, or a UsageError, before anything is paid for."""
+    if not splits.train and not splits.test:
+        raise UsageError("there are no tasks")
+    scorer = config.scorer or ("choice" if config.choices else "exact")
+    changes = {"scorer": scorer, "roles": _named_roles(config.roles), **parts.names()}
+    config = config.model_copy(update=changes)
+    _check_targets(config, splits, parts)
+    _check_use(config, splits, parts)
+    return config
+
+
+def _check_targets(config: Config, splits: Splits, parts: Parts) -> None:
+    made = make_scorer(config, parts)
+    named = ((splits.train, "the tasks"), (splits.val, "the validation tasks"), (splits.test, "the test tasks"))
+    for split, where in named:
+        _unique(split, where)
+        if made.needs_target and (split is not splits.train or config.labels):
+            require_targets(split, made.name, where, config.choices or None)
+
+
+def _check_use(config: Config, splits: Splits, parts: Parts) -> None:
+    """Refuse what would have no effect."""
+    method = methods.build(config.method, config.settings)
+    chat = config.agent == "chat"
+    used = roles_used(config, chat, method.roles)
+    if config.method == "icl" and not config.labels:
+        raise UsageError("method icl shows right answers, so it cannot learn without labels")
+    if config.judged and config.labels:
+        raise UsageError("a judge's verdict is feedback for learning without labels: add --no-labels, or leave it out")
+    if config.reasoning and not chat:
+        raise UsageError(f"--reasoning is for the chat agent, not for {config.agent}: leave it out")
+    if config.before and not splits.test:
+        raise UsageError("--before scores the test tasks: give --test, or leave it out")
+    if config.validate_every > 1 and not splits.val:
+        raise UsageError("--validate-every is for validation tasks: give --val, or leave it out")
+    for role in config.roles:
+        if role not in used and role != "agent" and splits.train:
+            asked = ", ".join(used) or "none"
+            raise UsageError(f"method {config.method} asks no {role} here: leave out --role {role} (asked: {asked})")
+    make_agent(config, parts)
+
+
+def roles_used(config: Config, chat: bool, of_method: Sequence[str]) -> list[str]:
+    """The roles whose models a run asks."""
+    judged = config.judged or config.scorer == "judge"
+    return [*(["agent"] if chat else []), *of_method, *(["judge"] if judged else [])]
+
+
+def _named_roles(roles: Mapping[str, str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for role, model in roles.items():
+        if role not in ROLES:
+            raise UsageError(f"unknown role {role!r}: known are {', '.join(ROLES)}")
+        if ROLES[role] in named:
+            raise UsageError(f"role {ROLES[role]} is given two models ({role} is another name of it)")
+        named[ROLES[role]] = model
+    return named
+
+
+def _unique(tasks: Sequence[Task], where: str) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise TaskFileError(f"two of {where} have the id {task.id!r}")
+        seen.add(task.id)

@@ -1,0 +1,91 @@
+"""What a run will need: told before it starts, refused where its budget is too small, held back for its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from practicum.config import Config, Splits
+from practicum.context import Context
+from practicum.errors import UsageError
+from practicum.house import House, need_of
+from practicum.loop import Method
+from practicum.models.budget import Budget, Need
+from practicum.views import count_tokens, full
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Counts calls exactly where the method can, and tokens from the sizes of what is known so far."""
+
+    config: Config
+    splits: Splits
+    method: Method
+    house: House
+    seed: Context
+
+    @property
+    def steps(self) -> int:
+        """Steps the run will take, as far as that is known."""
+        return self.method.epochs * -(-len(self.splits.train) // self.method.batch)
+
+    def calls(self) -> tuple[int, int]:
+        """Fewest and most model calls the run can take, without repairs of bad output."""
+        low, high = self._learning(0), self._learning(1)
+        each = self._calls_per_evaluation()
+        fixed = each * len(self.splits.test) * (1 + self.config.before)
+        val = each * len(self.splits.val)
+        rounds = self.steps // self.config.validate_every
+        return low + fixed + val, high + fixed + val * (1 + rounds)
+
+    def _learning(self, which: int) -> int:
+        whole, rest = divmod(len(self.splits.train), self.method.batch)
+        per = self.method.calls
+        return self.method.epochs * (whole * per(self.method.batch)[which] + (per(rest)[which] if rest else 0))
+
+    def final(self) -> Need:
+        """What the final evaluation may need. Outputs are taken as a quarter of what they may be, but for one call."""
+        calls = self._calls_per_evaluation() * len(self.splits.test)
+        if not calls:
+            return Need()
+        one = self._one_call()
+        spare = int(self._output() * 0.75)
+        return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
+
+    def final_seconds(self) -> float:
+        """How long the final evaluation may take, at the pace so far; at most half of what there is."""
+        count, seconds = self.house.pace
+        if not count or self.config.max_minutes is None:
+            return 0.0
+        rounds = -(-len(self.splits.test) // self.config.concurrency)
+        return min(1.5 * rounds * seconds / count, self.config.max_minutes * 30)
+
+    def refuse_small_budget(self) -> None:
+        """Raise UsageError where a new run's budget does not reach for one step and the final evaluation."""
+        batch = min(self.method.batch, len(self.splits.train))
+        step = self._one_call() * (self.method.calls(batch)[0] if batch else 0)
+        final = self.final()
+        over = Budget(self.config.limits).fits(step + final)
+        if over is not None:
+            whole = step + final
+            raise UsageError(
+                f"{over.removesuffix(' is spent')} does not reach for one step and the final evaluation, which need "
+                f"{whole.calls} calls and up to {whole.tokens} tokens: raise it"
+                + (", or leave out --test" if final.calls else "")
+            )
+
+    def _calls_per_evaluation(self) -> int:
+        asked = 0 if self.house.agent.journaled else 1
+        return asked + (1 if self.config.scorer == "judge" else 0)
+
+    def _output(self) -> int:
+        return self.config.max_output_tokens
+
+    def _one_call(self) -> Need:
+        """The most one agent's call is expected to need."""
+        seats = self.house.seats
+        if not seats:
+            return Need()
+        client = (seats.get("agent") or next(iter(seats.values()))).client
+        longest = max((len(t.input) for t in (*self.splits.train, *self.splits.test)), default=0)
+        guess = count_tokens(self.config.instructions) + longest // 4 + full(self.seed).tokens + 64
+        return need_of(client, 1.25 * self.house.largest.get("agent", guess), self._output())

@@ -1,0 +1,183 @@
+"""What a run's folder holds: its configuration, tasks and steps as rows, and reading them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import select
+
+from practicum import playbook
+from practicum.config import Config, Splits
+from practicum.context import Context, Refused
+from practicum.errors import StoreError, UsageError
+from practicum.history import read_versions, rebuild, seed_version, version_row
+from practicum.loop import StepReport, mean_score
+from practicum.store import schema
+from practicum.store.store import FILE, Store
+from practicum.types import Lesson, Rollout, Task
+from practicum.views import full
+
+RUN = "run"
+"""The id of the run in a folder of its own."""
+
+FINAL = {"forgotten": "was made to forget", "rolled back": "was rolled back by hand"}
+"""States in which a run cannot go on: its contexts are no longer what its journal leads to."""
+
+_ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
+_LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
+_REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
+_TASK: TypeAdapter[Task] = TypeAdapter(Task)
+
+
+def new_folder(name: str) -> Path:
+    """A folder for a new run under ./runs, named by method and time."""
+    stem = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
+    folder = Path("runs") / stem
+    number = 2
+    while folder.exists():
+        folder = Path("runs") / f"{stem}-{number}"
+        number += 1
+    return folder
+
+
+def create(folder: Path) -> Store:
+    """The store of a new run; one that was killed before it was written down counts as new."""
+    if (folder / FILE).is_file():
+        store = Store.open(folder)
+        if not store.rows(select(schema.runs.c.run_id)):
+            return store
+        store.close()
+    return Store.create(folder)
+
+
+def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
+    """Write down what a run starts from. The row of the run comes last: without it there is no run."""
+    # What a run that was killed right here left behind.
+    store.change(schema.tasks.delete(), schema.versions.delete())
+    store.put(schema.tasks, list(_task_rows(splits)))
+    store.put(schema.versions, [version_row(RUN, seed_version(seed))])
+    store.put(schema.runs, [{"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}])
+
+
+def create_seed(folder: Path, context: Context) -> None:
+    """A run that holds a context and has learned nothing yet."""
+    with create(folder) as store:
+        begin(store, Config(method="none"), Splits(()), context, "done")
+
+
+def as_seed(context: Context) -> Context:
+    """A learned context as the start of another run: the same entries and ids, at version 0, as the store keeps it."""
+    return rebuild([seed_version(replace(context, version=0))])
+
+
+def update_run(store: Store, **values: Any) -> None:
+    """Change what is known of the run."""
+    store.change(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
+
+
+def seconds_spent(store: Store) -> float:
+    """What earlier sittings took; 0 for a run that has not begun."""
+    rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == RUN))
+    return float(sum(row.seconds for row in rows))
+
+
+def read_run(store: Store) -> tuple[Config, Splits, str]:
+    """What a run folder was started with, and its state."""
+    found = store.rows(select(schema.runs).where(schema.runs.c.run_id == RUN))
+    if not found:
+        raise StoreError(
+            f"{store.folder} holds no run: it was stopped before it began, and nothing was paid; start it again"
+        )
+    table = schema.tasks
+    rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
+    by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
+    for row in rows:
+        by_split[row.split].append(_TASK.validate_json(row.data))
+    splits = Splits(*(tuple(by_split[name]) for name in ("train", "val", "test")))
+    try:
+        return Config.model_validate_json(found[0].config), splits, found[0].state
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(
+            f"{store.folder} was made by another practicum: its setting {first['loc'][0]!r} is not known here; "
+            "its context can be the seed of a new run (--seed-playbook)"
+        ) from error
+
+
+def load_context(path: Path | str, version: int | None = None) -> Context:
+    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON)."""
+    path = Path(path)
+    if (path / FILE).exists():
+        with Store.read(path) as store:
+            return rebuild(read_versions(store, RUN), version)
+    if version is not None:
+        raise UsageError(f"{path} is not a run, so it has no version {version}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder but not a run (it has no {FILE})")
+    return playbook.load(path)
+
+
+def run_config(path: Path) -> dict[str, Any]:
+    """How a run was configured, less what concerns learning alone; empty for a playbook file."""
+    if not (path / FILE).exists():
+        return {}
+    with Store.read(path) as store:
+        config, _, _ = read_run(store)
+    kept = config.model_dump(exclude={*LEARNING_ONLY})
+    return {**kept, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
+
+
+LEARNING_ONLY = (
+    "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every"
+)  # fmt: skip
+
+
+def run_summary(store: Store) -> dict[str, Any]:
+    """Scores, usage and number of steps of a run, as its last sitting left them."""
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    last = json.loads(row.result) if row.result else {}
+    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
+    return {"scores": last.get("scores", {}), "usage": last.get("usage", {}), "steps": len(steps)}
+
+
+def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
+    """A step as rows of the store."""
+    numbers = {
+        "epoch": report.batch.epoch,
+        "tasks": [t.id for t in report.batch.tasks],
+        "score": mean_score(report.rollouts),
+        "lessons": len(report.lessons),
+        "applied": len(report.applied),
+        "refused": len(report.refused),
+        "version": report.context.version,
+        "entries": len(report.context),
+        "tokens": full(report.context).tokens,
+        "seconds": report.seconds,
+        "val": report.val,
+    }
+    step = {"run_id": RUN, "step": report.step}
+    return {
+        schema.steps: [{**step, "data": json.dumps(numbers), "refused": _REFUSED.dump_json(report.refused).decode()}],
+        schema.rollouts: [
+            {**step, "place": r.place, "sources": json.dumps(r.sources), "data": _ROLLOUT.dump_json(r).decode()}
+            for r in report.rollouts
+        ],
+        schema.lessons: [
+            {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": _LESSON.dump_json(x).decode()}
+            for x in report.lessons
+        ],
+    }
+
+
+def _task_rows(splits: Splits) -> list[dict[str, Any]]:
+    return [
+        {"run_id": RUN, "split": split, "position": i, "task_id": task.id, "data": _TASK.dump_json(task).decode()}
+        for split in ("train", "val", "test")
+        for i, task in enumerate(getattr(splits, split))
+    ]

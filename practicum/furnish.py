@@ -1,0 +1,77 @@
+"""From a configuration to an open house: models in their seats, the agent, the scorer, the journal and the budget."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from practicum.config import Config, roles_used
+from practicum.embed import Embedder, Vectors, open_embedder
+from practicum.errors import ModelError, UsageError
+from practicum.house import House, Seat
+from practicum.journal import Journal
+from practicum.models.budget import Budget
+from practicum.models.client import Client, Options
+from practicum.models.names import Models, Opening
+from practicum.parts import Parts, make_agent, make_scorer
+from practicum.store.store import Store
+
+
+@asynccontextmanager
+async def furnished(
+    store: Store, run_id: str, folder: Path, config: Config, parts: Parts, *, roles: Sequence[str], seconds: float = 0.0
+) -> AsyncIterator[House]:
+    """What all places of a run share, with every model that is needed open; all are closed in the end.
+
+    `roles` are asked beside the agent and the judge; `seconds` is what earlier sittings took. Raises UsageError where
+    a name, a key or a price is missing.
+    """
+    models = Models(
+        Opening(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
+    )
+    try:
+        clients = _clients(config, parts, models, roles)
+        _check_prices(config, clients)
+        options = Options(config.temperature, config.max_output_tokens, config.timeout)
+        journal = Journal(store, run_id)
+        yield House(
+            journal=journal,
+            seats={role: Seat(client, options) for role, client in clients.items()},
+            agent=make_agent(config, parts),
+            scorer=make_scorer(config, parts),
+            vectors=Vectors(parts.embedder or _embedder(config.embedder), store),
+            instructions=config.instructions,
+            labels=config.labels,
+            judged=config.judged,
+            seed=config.seed,
+            concurrency=config.concurrency,
+            budget=Budget(config.limits, spent=journal.before, seconds=seconds),
+        )
+    finally:
+        await models.close()
+
+
+def _embedder(name: str) -> Embedder:
+    try:
+        return open_embedder(name)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
+
+
+def _clients(config: Config, parts: Parts, models: Models, roles: Sequence[str]) -> dict[str, Client]:
+    """A client for every role that is asked, and no model that is not needed."""
+    clients: dict[str, Client] = {}
+    for role in roles_used(config, config.agent == "chat", roles):
+        passed = parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
+        clients[role] = passed or models.open(config.roles.get(role, config.model))
+    return clients
+
+
+def _check_prices(config: Config, clients: dict[str, Client]) -> None:
+    unpriced = [(role, client) for role, client in clients.items() if not client.priced]
+    if config.max_usd is not None and unpriced:
+        role, client = unpriced[0]
+        raise UsageError(
+            f"the price of {client.name} ({role}) is not known, so --max-usd cannot be kept: use --max-tokens"
+        )

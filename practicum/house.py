@@ -1,0 +1,119 @@
+"""What all places of a run share: the journal, the models in their roles, the agent, the budget, the counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from practicum.embed import Vectors
+from practicum.journal import Journal, Record
+from practicum.models.budget import Budget, Need
+from practicum.models.client import Client, Options
+from practicum.types import Rollout, Score, Task, Trace, Usage
+from practicum.views import View
+
+if TYPE_CHECKING:
+    from practicum.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A model in a role, and how it is asked there."""
+
+    client: Client
+    options: Options = field(default_factory=Options)
+
+
+class Agent(Protocol):
+    """An agent under training, as a Run drives it. `journaled` says that the Run must write its results down itself;
+    an agent that acts through `run.ask` has them written there."""
+
+    @property
+    def journaled(self) -> bool: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    async def __call__(self, task: Task, view: View, run: Run) -> Trace: ...
+
+
+class Scorer(Protocol):
+    """Scores a trace. One that is not `pure` (a user's function, say) has its results journaled."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def pure(self) -> bool: ...
+
+    @property
+    def needs_target(self) -> bool: ...
+
+    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score: ...
+
+
+@dataclass
+class House:
+    """What all Runs of one run share. `labels` False keeps targets and scores from everything that learns.
+
+    `failures` are the provider's that nothing was built on yet; they are written with the next result that is.
+    `pace` is how many attempts were made, and the seconds they took together; `trouble` the last thing that went
+    wrong with a model.
+    """
+
+    journal: Journal
+    seats: dict[str, Seat]
+    agent: Agent
+    scorer: Scorer | None
+    vectors: Vectors
+    instructions: str = ""
+    labels: bool = True
+    judged: bool = False
+    seed: int = 0
+    concurrency: int = 16
+    budget: Budget = field(default_factory=Budget)
+    counts: Counter[str] = field(default_factory=Counter)
+    opened: set[str] = field(default_factory=set)
+    evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
+    failures: list[Record] = field(default_factory=list)
+    inflation: dict[str, float] = field(default_factory=dict)
+    largest: dict[str, int] = field(default_factory=dict)
+    pace: tuple[int, float] = (0, 0.0)
+    trouble: str = ""
+    on_attempt: Callable[[], None] | None = None
+    _slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+
+    def seat(self, role: str) -> Seat:
+        """The model in this role; the agent's where none was named for it."""
+        return self.seats.get(role) or self.seats["agent"]
+
+    def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
+        """Held while something is in flight at this endpoint. What waits for it has promised and sent nothing yet,
+        so that a stop lets go of it."""
+        if endpoint not in self._slots:
+            self._slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
+        return self._slots[endpoint]
+
+    def timed(self, record: Record) -> None:
+        """Note how long an attempt took."""
+        if record.role == "agent":
+            self.pace = (self.pace[0] + 1, self.pace[1] + record.seconds)
+
+    async def write(self, *records: Record) -> None:
+        """Put results on the disk, after the provider's failures they may rest on.
+
+        So a failure that the run went on from is never forgotten by a resume, and one that stopped it always is:
+        what was lost at the end of a broken run is tried again.
+        """
+        waiting, self.failures = self.failures, []
+        if waiting or records:
+            await self.journal.write(*waiting, *records)
+
+
+def need_of(client: Client, input_tokens: float, output_tokens: int) -> Need:
+    """The most a call can cost."""
+    most = Usage(1, int(input_tokens) + 1, 0, output_tokens)
+    return Need(1, most.tokens, client.cost(most) or 0.0)

@@ -1,0 +1,86 @@
+"""What comes of a run, and who looks on while it goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from practicum.context import Context
+from practicum.history import entry_json
+from practicum.loop import StepReport
+from practicum.types import Usage
+from practicum.views import full
+
+if TYPE_CHECKING:
+    from practicum.session import Session
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run. `scores` has before, val_best, test, online, each where it applies, in [0, 1]."""
+
+    run: Path
+    context: Context
+    scores: dict[str, float]
+    usage: Usage
+    by_role: dict[str, Usage]
+    seconds: float
+    hits: int
+    refused: int
+    errors: dict[str, int]
+    steps: int
+    stopped: str | None = None
+    interrupted: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them; `stopped` only where it was."""
+        values = {
+            "run": str(self.run),
+            "version": self.context.version,
+            "entries": [entry_json(e) for e in self.context],
+            "context_tokens": full(self.context).tokens,
+            "seconds": round(self.seconds, 3),
+            "scores": self.scores,
+            "usage": usage_json(self.usage),
+            "by_role": {role: usage_json(u) for role, u in self.by_role.items()},
+            "journal": {"hits": self.hits},
+            "refused": self.refused,
+            "errors": self.errors,
+        }
+        return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """Usage as plain values; `usd` is null where a price is unknown."""
+    return {
+        "calls": usage.calls,
+        "input_tokens": usage.input_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens,
+        "usd": usage.usd,
+    }
+
+
+class Watch(Protocol):
+    """Someone who looks on. Every method may be called often and must return at once."""
+
+    def began(self, session: Session, low: int, high: int) -> None: ...
+
+    def evaluating(self, session: Session, name: str, tasks: int) -> None: ...
+
+    def evaluated(self, session: Session, name: str, score: float) -> None: ...
+
+    def stepped(self, session: Session, report: StepReport) -> None: ...
+
+
+class Nobody:
+    """Looks away."""
+
+    def began(self, session: Session, low: int, high: int) -> None: ...
+
+    def evaluating(self, session: Session, name: str, tasks: int) -> None: ...
+
+    def evaluated(self, session: Session, name: str, score: float) -> None: ...
+
+    def stepped(self, session: Session, report: StepReport) -> None: ...

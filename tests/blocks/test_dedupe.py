@@ -1,0 +1,125 @@
+"""De-duplication against the plain reference, and as a wrapper of an update."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.blocks import dedupe
+from practicum.blocks.dedupe import deduplicated, duplicates
+from practicum.context import Add, Context, Delta, Merge, Update, seeded
+from practicum.types import Lesson
+
+
+def reference(old: np.ndarray, new: np.ndarray, threshold: float) -> list[int | None]:
+    result: list[int | None] = []
+    pool = [(row, vector) for row, vector in enumerate(old)]
+    for i, vector in enumerate(new):
+        row, top = None, -np.inf
+        for at, other in pool:
+            similarity = float(np.einsum("i,i->", other, vector))
+            if similarity >= threshold and similarity > top + 1e-6:
+                row, top = at, similarity
+        result.append(row)
+        if row is None:
+            pool.append((len(old) + i, vector))
+    return result
+
+
+def vectors(rng: np.random.Generator, n: int, dims: int, centres: int, spread: float) -> np.ndarray:
+    """Unit vectors around a few centres, some of them the same."""
+    around = rng.standard_normal((centres, dims))
+    around /= np.linalg.norm(around, axis=1, keepdims=True)
+    made = around[rng.integers(0, centres, n)] + spread * rng.standard_normal((n, dims)) / np.sqrt(dims)
+    made[n // 2 :: 3] = made[: len(made[n // 2 :: 3])]
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    return made.astype(np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 40), st.sampled_from([2, 16, 64]),
+    st.sampled_from([0.3, 0.5, 0.85, 0.99]), st.sampled_from([0.0, 0.3, 0.7]), st.sampled_from([7, 16, 4096]),
+)  # fmt: skip
+def test_greedy_equals_the_plain_reference(
+    seed: int, n: int, m: int, dims: int, threshold: float, spread: float, block: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    both = vectors(rng, n + m, dims, 5, spread)
+    old, new = both[:n], both[n:]
+    similarity = both @ both.T
+    # Where rounding decides, both answers are right.
+    if (np.abs(similarity - threshold) < 1e-5).any():
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dedupe, "BLOCK", block)
+        patch.setattr(dedupe, "PAIRS", 5 * block)
+        patch.setattr(dedupe, "FEW", 3)
+        found = duplicates(old, new, threshold)
+    for mine, plain, row in zip(found, reference(old, new, threshold), range(n, n + m), strict=True):
+        if mine != plain:
+            assert mine is not None
+            assert plain is not None
+            assert similarity[row, mine] == pytest.approx(similarity[row, plain], abs=2e-6)
+
+
+def test_many_similar_old_ones_are_compared_in_full() -> None:
+    old = np.tile(np.eye(8, dtype=np.float32)[0], (50, 1))
+    assert duplicates(old, old[:3], 0.9) == [0, 0, 0]
+    assert duplicates(old[:0], old[:3], 0.9) == [None, 0, 0]
+    assert duplicates(old, old[:0], 0.9) == []
+
+
+class FakeRun:
+    """As much of a Run as de-duplication touches; texts that share their first word are the same."""
+
+    def __init__(self) -> None:
+        self.house = SimpleNamespace(counts=Counter[str]())
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        words = sorted({t.split()[0] for t in texts} | {"a", "b", "c", "d"})
+        return np.eye(len(words), dtype=np.float32)[[words.index(t.split()[0]) for t in texts]]
+
+
+def applied(context: Context, delta: Delta, when: Any = "proactive", budget: int = 0) -> tuple[Context, Delta, FakeRun]:
+    async def update(lessons: Sequence[Lesson], context: Context, run: Any) -> Delta:
+        return delta
+
+    run = FakeRun()
+    made = asyncio.run(deduplicated(update, 0.85, when, budget)((), context, run))  # type: ignore[arg-type]
+    outcome = context.apply(made)
+    assert not outcome.refused
+    return outcome.context, made, run
+
+
+def test_the_older_entry_stays_with_counters_and_provenance() -> None:
+    context = seeded([("rules", "a one")])
+    delta = Delta((Add("rules", "a two", helpful=2, sources=("task:1",)), Add("facts", "a three"), Add("rules", "b")))
+    after, _, run = applied(context, delta)
+    assert [e.text for e in after] == ["a one", "a three", "b"]
+    assert (next(iter(after)).helpful, next(iter(after)).sources) == (2, ("seed", "task:1"))
+    assert run.house.counts["duplicates"] == 1
+
+
+def test_a_rewritten_old_entry_takes_in_the_younger_one_it_repeats() -> None:
+    context = seeded([("rules", "a one"), ("rules", "b two")])
+    after, _, _ = applied(context, Delta((Update("e0", "b now"), Add("rules", "b three"))))
+    assert [(e.id, e.text) for e in after] == [("e0", "b now")]
+
+
+def test_lazy_looks_at_all_but_only_over_the_budget() -> None:
+    context = seeded([("rules", "a one"), ("rules", "a two")])
+    delta = Delta((Add("rules", "b"),))
+    assert len(applied(context, delta, "lazy", 1000)[0]) == 3
+    assert len(applied(context, delta, "lazy", 1)[0]) == 2
+    assert len(applied(context, delta, "never")[0]) == 3
+    merges = [e for e in applied(context, delta, "lazy", 1)[1].edits if isinstance(e, Merge)]
+    assert [m.ids for m in merges] == [("e0", "e1")]

@@ -1,0 +1,30 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from helpers import AT_ONCE, Launcher, launched
+
+from practicum.bench.server import ServerProcess, start_process
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    """Starts commands of the command line as processes."""
+    with launched() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def _fast_server() -> Iterator[ServerProcess]:
+    with start_process(**AT_ONCE) as process:
+        yield process
+
+
+@pytest.fixture
+def fast_server(_fast_server: ServerProcess) -> ServerProcess:
+    """A simulated server that answers at once, with nothing counted yet."""
+    _fast_server.reset()
+    return _fast_server

@@ -1,0 +1,125 @@
+"""Vectors: each text once in the life of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from practicum.embed import Vectors, WordLlama, open_embedder
+from practicum.errors import ModelError, ProviderError
+from practicum.store.store import Store
+
+
+class Counting:
+    """Tells texts apart by length, and keeps what it was asked; double precision, as a user's might."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += texts
+        await asyncio.sleep(0)
+        angles = np.array([len(text) for text in texts], dtype=np.float64)
+        return np.column_stack((np.cos(angles), np.sin(angles)))
+
+
+def test_second_use_embeds_nothing_also_from_a_reopened_store(tmp_path: Path) -> None:
+    texts = ["a", "bb", "a", "ccc"]
+    with Store.create(tmp_path) as store:
+        vectors = Vectors(Counting(), store)
+        first = asyncio.run(vectors(texts))
+        assert (first.shape, first.dtype, vectors.made) == ((4, 2), np.float32, 3)
+        assert (first[0] == first[2]).all()
+        again = asyncio.run(vectors(["ccc", "a"]))
+        assert (again == first[[3, 0]]).all()
+        assert vectors.made == 3
+    with Store.open(tmp_path) as store:
+        embedder = Counting()
+        reopened = Vectors(embedder, store)
+        assert (asyncio.run(reopened([*texts, "dddd"]))[:4] == first).all()
+        assert embedder.asked == ["dddd"]
+        assert reopened.made == 1
+
+
+def test_a_text_asked_for_twice_at_once_is_embedded_once() -> None:
+    embedder = Counting()
+    vectors = Vectors(embedder)
+
+    async def work() -> None:
+        one, two = await asyncio.gather(vectors(["a", "bb"]), vectors(["bb", "ccc"]))
+        assert (one[1] == two[0]).all()
+
+    asyncio.run(work())
+    assert sorted(embedder.asked) == ["a", "bb", "ccc"]
+    assert vectors.made == 3
+
+
+def test_one_caller_that_is_cancelled_does_not_stop_another() -> None:
+    vectors = Vectors(Counting())
+
+    async def work() -> np.ndarray:
+        gone = asyncio.create_task(vectors(["a"]))
+        stays = asyncio.create_task(vectors(["a"]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await stays
+
+    assert asyncio.run(work()).shape == (1, 2)
+
+
+def test_no_texts_need_no_embedder() -> None:
+    embedder = Counting()
+    assert len(asyncio.run(Vectors(embedder)([]))) == 0
+    assert embedder.asked == []
+
+
+def test_many_texts_in_many_calls() -> None:
+    vectors = Vectors(Counting())
+    texts = ["x" * n for n in range(300)]
+
+    async def work() -> None:
+        for start in range(0, 300, 7):
+            await vectors(texts[start : start + 7])
+
+    asyncio.run(work())
+    both = asyncio.run(vectors(texts))
+    assert np.allclose(both[:, 0], np.cos(np.arange(300)), atol=1e-6)
+    assert vectors.made == 300
+
+
+class Broken(Counting):
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        return np.full((len(texts), 2), np.nan)
+
+
+def test_vectors_that_are_none_are_refused() -> None:
+    with pytest.raises(ProviderError, match="embedder counting gave no usable vectors"):
+        asyncio.run(Vectors(Broken())(["a"]))
+
+
+def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
+    root = logging.getLogger()
+    before = root.level, list(root.handlers)
+    texts = ["my card was stolen", "someone took my bank card", "the weather is fine", "", "\x00", "🦙"]
+    vectors = asyncio.run(Vectors(open_embedder("wordllama"))(texts))
+    assert vectors.shape == (6, 256)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    similarity = vectors @ vectors[0]
+    assert similarity[1] > 0.5 > similarity[2]
+    assert (root.level, list(root.handlers)) == before
+    many = asyncio.run(WordLlama().embed([f"text {n}" for n in range(300)]))
+    assert many.shape == (300, 256)
+
+
+@pytest.mark.parametrize("name", ["nonsense", "openai:text-embedding-3-small", "nobody:x"])
+def test_an_unknown_embedder_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelError, match="embedder"):
+        open_embedder(name)

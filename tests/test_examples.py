@@ -1,0 +1,128 @@
+"""Each example runs as its docstring says, in a process of its own, against the simulated server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from practicum.bench.server import ServerProcess, start_process
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with start_process(latency=0, per_1k_prompt=0, per_output=0) as process:
+        yield process
+
+
+def run(server: ServerProcess, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run python with these arguments in `folder`, with the simulated server as the only one in reach."""
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), "")
+    env = {**os.environ, **proxies, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "none", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("name", ["ace", "episodes", "own_agent"])
+def test_an_example_learns_through_the_library(name: str, server: ServerProcess, tmp_path: Path) -> None:
+    server.reset()
+    done = run(server, tmp_path, str(EXAMPLES / f"{name}.py"), f"{server.url}#sim")
+    assert "%" in done.stdout
+    assert server.stats()["calls"] >= 16
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "run.sqlite").exists()
+
+
+def test_the_plain_script_does_the_same_without_practicum(server: ServerProcess, tmp_path: Path) -> None:
+    server.reset()
+    done = run(server, tmp_path, str(EXAMPLES / "ace_plain.py"), "sim")
+    assert "before" in done.stdout
+    assert server.stats()["calls"] >= 2 * 4 + 2 * 8 * 2
+    assert "practicum" not in [line.split()[1] for line in _imports(EXAMPLES / "ace_plain.py")]
+
+
+def test_a_program_is_an_agent(server: ServerProcess, tmp_path: Path) -> None:
+    lines = (EXAMPLES / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    (tmp_path / "train.jsonl").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
+    (tmp_path / "test.jsonl").write_text("\n".join(lines[8:]) + "\n", encoding="utf-8")
+    server.reset()
+    agent = f"command:{sys.executable} {EXAMPLES / 'agent_command.py'}"
+    done = run(
+        server, tmp_path, "-m", "practicum.cli.app", "learn", "train.jsonl", "--test", "test.jsonl",
+        "--method", "episodes", "--set", "k=8", "--agent", agent, "--before", "--json",
+    )  # fmt: skip
+    scores = json.loads(done.stdout)["scores"]
+    assert scores["before"] == 0.25
+    assert scores["test"] == 1.0
+    assert server.stats()["calls"] == 0
+
+
+def test_the_program_answers_a_line_by_itself(tmp_path: Path) -> None:
+    line = json.dumps({
+        "task": {"id": "x", "input": "a new battery"},
+        "context": "Task: the screen is black\nAnswer: K7\nTask: my battery is dead\nAnswer: K5",
+        "instructions": "", "place": "step 1/attempt/0.x",
+    })  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "agent_command.py")], input=line + "\n", capture_output=True, text=True
+    )
+    assert json.loads(done.stdout)["answer"] == "K5"
+
+
+def _imports(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("import ", "from "))]
+
+
+def test_the_quickstart_says_what_its_commands_print(tmp_path: Path) -> None:
+    """Its commands with the scripted model, in their order, print each line it shows ('…' stands for more)."""
+    text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (script,) = (body for kind, body in blocks if kind == "json" and '"role"' in body)
+    (tmp_path / "script.jsonl").write_text(script, encoding="utf-8")
+    ran = 0
+    for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
+        if kind != "bash" or re.search(r"pip install|openai:|--model local", body):
+            continue
+        printed = shell(body, tmp_path).splitlines()
+        for line in shown.splitlines() if next_kind == "" else ():
+            start, *more = SECONDS.sub("N s", line).split("…")
+            found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
+            assert found, f"not printed by the quickstart's command:\n{body}\n{line}\n\nprinted:\n" + "\n".join(printed)
+        ran += 1
+    assert ran >= 10
+
+
+SECONDS = re.compile(r"\d+\.\d s")
+
+
+def _same(printed: str, line: str) -> bool:
+    return SECONDS.sub("N s", printed).rstrip() == SECONDS.sub("N s", line).rstrip()
+
+
+def shell(commands: str, folder: Path) -> str:
+    """What these commands print, with our `practicum` and `python` first in the path."""
+    tools = folder / "bin"
+    if not tools.exists():
+        tools.mkdir()
+        (tools / "practicum").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m practicum.cli.app "$@"\n')
+        (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        for tool in tools.iterdir():
+            tool.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-ec", commands], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
