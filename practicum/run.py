@@ -41,11 +41,13 @@ Act = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 
 @dataclass(frozen=True)
 class Run:
-    """A place in a run. `about` names the sources ("task:t1") that what happens here comes from."""
+    """A place in a run. `about` names the sources ("task:t1") that what happens here comes from; `teaches` is False
+    where nothing is learned from it, as in evaluation."""
 
     house: House
     place: str = ""
     about: tuple[str, ...] = ()
+    teaches: bool = True
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Run:
         """The place `name` below this one. Raises PlaceTaken when it is opened a second time."""
@@ -53,7 +55,7 @@ class Run:
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
-        return Run(self.house, place, self.about if about is None else about)
+        return Run(self.house, place, self.about if about is None else about, self.teaches)
 
     def rng(self, name: str = "") -> random.Random:
         """Chance that depends on the seed and this place only."""
@@ -147,7 +149,7 @@ class Run:
         self, act: Act, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
     ) -> list[Rollout]:
         """Each task once under `context`, with `act` alone. Kept by split, task and what the context shows."""
-        top = Run(self.house, f"evaluate {split} {context.digest} {repeat}")
+        top = Run(self.house, f"evaluate {split} {context.digest} {repeat}", teaches=False)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
         known = self.house.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}

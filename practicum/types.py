@@ -31,8 +31,9 @@ class Step:
 class Trace:
     """What an agent did on one task. `used` are the ids of the entries it says it relied on.
 
-    `error` is set when the attempt failed before there was an answer; `lost` when that was the provider's fault,
-    so that there is nothing to learn from it. `unknown` counts cited ids that were never shown.
+    `error` is set when the attempt failed before there was an answer; `lost` when that was the provider's fault or
+    the output could not be read, so that there is nothing to learn from it. `unknown` counts cited ids that were never
+    shown.
     """
 
     answer: str

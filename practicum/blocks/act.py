@@ -35,7 +35,7 @@ def answer(show: Show) -> Answer:
 async def _feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
     house = run.house
     # Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
-    if house.judged and not house.labels and trace.error is None and run.place.startswith("step"):
+    if house.judged and not house.labels and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
     return feedback(task, trace, score, house.labels)
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
-from practicum.output import EntryId, Output, Upto, rule
+from practicum.output import AtMost, EntryId, Output, Upto, rule
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Turn, Verdict
 from practicum.views import line
@@ -39,7 +39,7 @@ class Reflection(Output):
     correction: Annotated[str, Upto(60)] = Field(description="what would have been right")
     insight: Annotated[str, rule(160, empty=False)] = Field(description="the rule to keep for tasks of this kind")
     diagnosis: Annotated[str, Upto(100)] = Field(description="what went right or wrong, and why")
-    tags: list[Tag] = Field(max_length=3, description="a verdict on each rule that was relied on")
+    tags: Annotated[list[Tag], AtMost(3)] = Field(description="a verdict on each rule that was relied on")
 
 
 class Review(Reflection):
@@ -99,7 +99,7 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
             return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
         if learn_from == "failures" and rollout.feedback.success is True:
             return [_tagged(rollout, run.place, "")]
-        lesson = await reflector(rollout, context, (), Run(run.house, run.place, rollout.sources))
+        lesson = await reflector(rollout, context, (), replace(run, about=rollout.sources))
         return [lesson] if lesson is not None else []
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:

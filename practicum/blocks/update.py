@@ -12,7 +12,7 @@ from pydantic import Field
 from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
-from practicum.output import EntryId, Output, Upto
+from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Turn
 from practicum.views import full, line
@@ -23,7 +23,7 @@ class Decision(Output):
 
     lesson: int = Field(description="number of the lesson")
     op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
-    ids: list[EntryId] = Field(default=[], max_length=3, description="the rules meant; none for ADD")
+    ids: Annotated[list[EntryId], AtMost(3)] = Field(default=[], description="the rules meant; none for ADD")
     text: Annotated[str, Upto(300)] = Field(
         default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
     )

@@ -86,7 +86,7 @@ def learn(
         "agent": agent,
         "scorer": scorer,
         "instructions": read_instructions(instructions),
-        "choices": choices_of(choices, train),
+        "choices": choices_of(choices, [*train, *vals, *tests]),
         "reasoning": reasoning,
         "labels": not no_labels,
         "judged": judge,

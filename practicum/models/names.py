@@ -64,8 +64,8 @@ class Models:
 
         path = resolve(name, self.opening.progress)
         slots = min(self.opening.concurrency, LOCAL_SLOTS)
-        # A slot keeps one prefix. With as many again as calls in flight, one role does not evict another's.
-        server = LocalServer(path, slots=2 * slots, window=self.opening.window, log=self.opening.log / "llama.log")
+        # A slot keeps one prefix. With some to spare beside the calls in flight, one role does not evict another's.
+        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=self.opening.window, log=self.opening.log / "llama.log")
         return _openai_client(
             name, server.url, path.stem, "grammar", self.opening,
             slots=slots, window=server.window, cost_of=_free, on_close=server.close,
@@ -99,6 +99,9 @@ class Models:
             seeds=provider.startswith("openai"),
         )
 
+
+SPARE_SLOTS = 3
+"""Slots of a local model beside those in flight: one for each further role."""
 
 LOCAL_SLOTS = 4
 """Most calls a local model works on at once."""

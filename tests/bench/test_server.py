@@ -233,9 +233,7 @@ def test_the_tail_spreads_latency_by_request_and_keeps_its_mean() -> None:
         ("context", openai.BadRequestError, "context_length_exceeded"),
     ],
 )
-def test_error_faults_are_what_openai_sends(
-    kind: str, expected: type[openai.APIStatusError], code: str | None
-) -> None:
+def test_error_faults_are_what_openai_sends(kind: str, expected: type[openai.APIStatusError], code: str | None) -> None:
     async def go() -> None:
         async with simulated(faults=[(kind, 1)]) as client, openai_client(client.server) as model:
             with pytest.raises(expected) as caught:

@@ -65,9 +65,7 @@ def test_a_target_becomes_text(write: Write, written: str, read: str | None) -> 
 
 
 def test_fields_rename_and_other_keys_go_to_meta(write: Write) -> None:
-    path = write(
-        '{"task_id": "T/0", "prompt": "def f():", "test": "check", "input": "no", "meta": {"test": "kept"}}'
-    )
+    path = write('{"task_id": "T/0", "prompt": "def f():", "test": "check", "input": "no", "meta": {"test": "kept"}}')
     assert load_tasks(path, {"input": "prompt", "id": "task_id"}) == [
         Task("T/0", "def f():", None, {"test": "kept", "input": "no"})
     ]
@@ -154,9 +152,7 @@ def test_faults_name_the_files_own_field(write: Write) -> None:
 def test_faults_in_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
-    assert "no line has a field 'anwser', which --fields reads as 'target'" in fault(
-        path, {"target": "anwser"}
-    )
+    assert "no line has a field 'anwser', which --fields reads as 'target'" in fault(path, {"target": "anwser"})
 
 
 def test_long_lists_of_fields_are_cut(write: Write) -> None:
@@ -188,16 +184,12 @@ def test_what_was_written_is_read(
     path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
     end = "\r\n" if crlf else "\n"
     path.write_bytes(end.join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode())
-    assert load_tasks(path) == [
-        Task(line["id"], line["input"], line["target"], line.get("meta", {})) for line in lines
-    ]
+    assert load_tasks(path) == [Task(line["id"], line["input"], line["target"], line.get("meta", {})) for line in lines]
 
 
 @settings(deadline=None)
 @given(st.binary() | st.text().map(str.encode) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_make_it_fail_in_another_way(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_no_bytes_make_it_fail_in_another_way(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)
     with pytest.raises(TaskFileError) as caught:
@@ -215,9 +207,7 @@ def test_no_bytes_make_it_fail_in_another_way(
         ("choice", "Drft", ["Drift", "1"], "target 'Drft' of task 'b' is not among the choices"),
     ],
 )
-def test_targets_are_checked_ahead(
-    scorer: str, target: str | None, choices: list[str] | None, text: str
-) -> None:
+def test_targets_are_checked_ahead(scorer: str, target: str | None, choices: list[str] | None, text: str) -> None:
     good = Task("a", "x", "1")
     require_targets([good], scorer, "f.jsonl", choices)
     with pytest.raises(TaskFileError) as caught:
