@@ -1,4 +1,4 @@
-"""Everything learned is an entry; a context is an immutable value of entries, changed by deltas of small edits.
+"""A context is an immutable value of entries; applying a delta gives the next one.
 
 `Context.apply` is pure and total: each edit is applied or comes back refused with a reason. Entries live in pages of
 64 in the order of birth, so that an edit replaces one page and shares all others: applying a delta does not depend
@@ -9,149 +9,18 @@ on how much was learned before, and a page keeps its rendering and its digest fo
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
+from practicum.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote
 from practicum.errors import ContextFileError
 
 T = TypeVar("T")
 
 PAGE = 64
 """Entries a page: small enough that rewriting one is nothing, large enough that there are few of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing learned: a playbook bullet, a memory, an episode.
-
-    `id` is "e" and a number that is never reused. `key` is the text its embedding is made from (the text itself
-    where empty). `born` and `changed` are the versions that made it and last changed what it says.
-    """
-
-    id: str
-    section: str
-    text: str
-    key: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    helpful: int = 0
-    harmful: int = 0
-    uses: int = 0
-    born: int = 0
-    changed: int = 0
-    sources: tuple[str, ...] = ()
-
-    @property
-    def number(self) -> int:
-        """Place in the order of birth, from 0."""
-        return int(self.id[1:])
-
-    @property
-    def embedded(self) -> str:
-        """The text this entry is found by."""
-        return self.key or self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """A new entry. `ref` is a name by which later edits of the same delta may mean it, before it has an id."""
-
-    section: str
-    text: str
-    key: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    helpful: int = 0
-    harmful: int = 0
-    ref: str = ""
-    sources: tuple[str, ...] = ()
-    lessons: tuple[str, ...] = ()
-    reason: str = ""
-    op: Literal["add"] = "add"
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Another text, section, key or data for one entry; None leaves as it is."""
-
-    id: str
-    text: str | None = None
-    section: str | None = None
-    key: str | None = None
-    data: Mapping[str, Any] | None = None
-    sources: tuple[str, ...] = ()
-    lessons: tuple[str, ...] = ()
-    reason: str = ""
-    op: Literal["update"] = "update"
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """Several entries become the oldest of them: counters add up, provenance joins; `text` None keeps the oldest's."""
-
-    ids: tuple[str, ...]
-    text: str | None = None
-    sources: tuple[str, ...] = ()
-    lessons: tuple[str, ...] = ()
-    reason: str = ""
-    op: Literal["merge"] = "merge"
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """One entry goes; its id stays taken."""
-
-    id: str
-    sources: tuple[str, ...] = ()
-    lessons: tuple[str, ...] = ()
-    reason: str = ""
-    op: Literal["delete"] = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """Counts for one entry, each 0 or more: times it helped, times it harmed, times an agent relied on it."""
-
-    id: str
-    helpful: int = 0
-    harmful: int = 0
-    uses: int = 0
-    sources: tuple[str, ...] = ()
-    lessons: tuple[str, ...] = ()
-    reason: str = ""
-    op: Literal["vote"] = "vote"
-
-
-Edit = Add | Update | Merge | Delete | Vote
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A small set of edits, applied in order."""
-
-    edits: tuple[Edit, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.edits)
-
-    def __add__(self, other: Delta) -> Delta:
-        return Delta(self.edits + other.edits)
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """An edit that took effect. `id` is the entry it made, changed or removed; in `edit` every ref is an id."""
-
-    edit: Edit
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """An edit that could not be applied, and why."""
-
-    edit: Edit
-    reason: str
 
 
 class Page:
@@ -451,3 +320,23 @@ def at_zero(edits: Iterable[Edit]) -> Context:
         if isinstance(outcome, str):
             raise ContextFileError(f"entry {number} cannot be used: {outcome}")
     return draft.done()
+
+
+__all__ = [
+    "PAGE",
+    "Add",
+    "Applied",
+    "Context",
+    "Delete",
+    "Delta",
+    "Edit",
+    "Entry",
+    "Merge",
+    "Outcome",
+    "Page",
+    "Refused",
+    "Update",
+    "Vote",
+    "at_zero",
+    "seeded",
+]

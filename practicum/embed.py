@@ -166,7 +166,8 @@ class Vectors:
                 {"embedder": name, "key": text_key(t), "vector": v.tobytes()}
                 for t, v in zip(texts, vectors, strict=True)
             ]
-            await self._store.write(schema.vectors, rows)
+            # A result that rests on them is written later, so they are on the disk before it.
+            self._store.post(schema.vectors, rows)
         self._keep(texts, list(vectors))
 
     def _keep(self, texts: list[str], vectors: list[np.ndarray]) -> None:

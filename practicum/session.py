@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -135,18 +134,18 @@ class Session:
         if validation is not None:
             self.progress.validated(self.seed, await validation.score(self.method, self.seed, root))
         async for report in loop(self.method, self.splits.train, self.seed, root, validation):
-            await self._keep(report)
+            self._keep(report)
 
-    async def _keep(self, report: StepReport) -> None:
-        """Write a step down and count it."""
+    def _keep(self, report: StepReport) -> None:
+        """Write a step down and count it. A resume makes steps anew, so nothing waits for the disk."""
         parent = self.progress.context
         self.progress.stepped(report, bool(self.config.settings.get("online")))
-        writes = [self.store.write(table, rows) for table, rows in step_rows(report).items() if rows]
+        for table, rows in step_rows(report).items():
+            self.store.post(table, rows)
         new = report.context
         if new.version != parent.version:
             made = Version(new.version, parent.version, report.step, new.next_number, report.applied)
-            writes.append(self.store.write(schema.versions, [version_row(RUN, made)]))
-        await asyncio.gather(*writes)
+            self.store.post(schema.versions, [version_row(RUN, made)])
         self.house.budget.hold(self.estimate.final(), self.estimate.final_seconds())
         if self.house.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.house.budget.elapsed

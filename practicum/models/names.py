@@ -64,8 +64,10 @@ class Models:
 
         path = resolve(name, self.opening.progress)
         slots = min(self.opening.concurrency, LOCAL_SLOTS)
-        # A slot keeps one prefix. With some to spare beside the calls in flight, one role does not evict another's.
-        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=self.opening.window, log=self.opening.log / "llama.log")
+        # A slot keeps one prefix; with some to spare, one role does not evict another's.
+        server = LocalServer(
+            path, slots=slots + SPARE_SLOTS, window=self.opening.window, log=self.opening.log / "llama.log"
+        )
         return _openai_client(
             name, server.url, path.stem, "grammar", self.opening,
             slots=slots, window=server.window, cost_of=_free, on_close=server.close,

@@ -35,7 +35,7 @@ Row = Mapping[str, Any]
 class _Write(NamedTuple):
     table: Table
     rows: Sequence[Row]
-    done: asyncio.Future[None]
+    done: asyncio.Future[None] | None
 
 
 class Store:
@@ -108,14 +108,25 @@ class Store:
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert or replace rows; returns once they are on the disk."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._send(_Write(table, rows, done))
+        await done
+
+    def post(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert or replace rows soon: before anything that is written later, and at the latest on close.
+
+        For what a resume makes anew, and for what only later writes rest on. A failure is raised by the next write.
+        """
+        if rows:
+            self._send(_Write(table, rows, None))
+
+    def _send(self, write: _Write) -> None:
         if self._failure is not None:
             raise self._failure
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="practicum-store", daemon=True)
             self._thread.start()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.put(_Write(table, rows, done))
-        await done
+        self._queue.put(write)
 
     def change(self, *statements: Any) -> None:
         """Run statements in one transaction, at once: for the small edits made outside a run."""
@@ -210,8 +221,9 @@ def _plainly(folder: Path) -> Iterator[None]:
 def _tell(writes: Iterable[_Write], failure: StoreError | None) -> None:
     """Wake all waiters of a loop with one call; a loop that is gone needs no word."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for write in writes:
-        by_loop.setdefault(write.done.get_loop(), []).append(write.done)
+    for done in (write.done for write in writes):
+        if done is not None:
+            by_loop.setdefault(done.get_loop(), []).append(done)
     for loop, futures in by_loop.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_resolve, futures, failure)
