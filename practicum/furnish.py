@@ -42,6 +42,7 @@ async def furnished(
             scorer=make_scorer(config, parts),
             vectors=Vectors(parts.embedder or _embedder(config.embedder), store),
             instructions=config.instructions,
+            choices=config.choices,
             labels=config.labels,
             judged=config.judged,
             seed=config.seed,

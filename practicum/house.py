@@ -70,6 +70,7 @@ class House:
     scorer: Scorer | None
     vectors: Vectors
     instructions: str = ""
+    choices: tuple[str, ...] = ()
     labels: bool = True
     judged: bool = False
     seed: int = 0

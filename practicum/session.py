@@ -133,8 +133,12 @@ class Session:
         validation = Validation(self.splits.val, self.config.validate_every) if self.splits.val else None
         if validation is not None:
             self.progress.validated(self.seed, await validation.score(self.method, self.seed, root))
-        async for report in loop(self.method, self.splits.train, self.seed, root, validation):
-            self._keep(report)
+        last = None
+        async for last in loop(self.method, self.splits.train, self.seed, root, validation):
+            self._keep(last)
+        if validation is not None and last is not None and last.val is None:
+            # What was learned last counts too, also where the number of steps is no multiple of `validate_every`.
+            self.progress.validated(last.context, await validation.score(self.method, last.context, root))
 
     def _keep(self, report: StepReport) -> None:
         """Write a step down and count it. A resume makes steps anew, so nothing waits for the disk."""

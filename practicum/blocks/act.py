@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from practicum.context import Context
+from practicum.context import Context, Entry
 from practicum.judge import judged_feedback
 from practicum.run import Run, feedback
 from practicum.types import Feedback, Rollout, Score, Task, Trace
@@ -49,7 +49,7 @@ def similar_turns(k: int, section: str) -> Show:
     """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        entries = [e for e in context.in_section(section) if e.data.get("good", True)]
+        entries = _good(context, section)
         if not entries:
             return View()
         vectors = await run.embed([e.embedded for e in entries])
@@ -64,7 +64,7 @@ def fitting_turns(section: str, tokens: int) -> Show:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         entries, room = [], tokens
-        for entry in context.in_section(section):
+        for entry in _good(context, section):
             room -= as_turns([entry]).tokens + TURN_FRAME
             if room < 0:
                 break
@@ -72,6 +72,11 @@ def fitting_turns(section: str, tokens: int) -> Show:
         return as_turns(entries)
 
     return show
+
+
+def _good(context: Context, section: str) -> list[Entry]:
+    """What may be shown as solved, oldest first. An entry written by hand may have no answer."""
+    return [e for e in context.in_section(section) if e.data.get("good", True) and "answer" in e.data]
 
 
 TURN_FRAME = 16

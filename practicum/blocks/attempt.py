@@ -43,8 +43,10 @@ def shown_answers() -> Attempt:
     """No attempt: each task with its right answer, as a solved example. Costs nothing."""
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
-        target = task.target or ""
-        return Rollout(task, Trace(answer=target), None, Feedback(True, "This is the right answer.", target), run.place)
+        if task.target is None:
+            return Rollout(task, _NOTHING, None, Feedback(None, "No right answer is known."), run.place)
+        said = Feedback(True, "This is the right answer.", task.target)
+        return Rollout(task, Trace(answer=task.target), None, said, run.place)
 
     return each(show)
 
@@ -81,6 +83,8 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             lesson = await reflector(first, context, rounds_, run.at(f"round {len(rounds_) + 1}"))
             if lesson is None or (rounds_ and lesson.text == rounds_[-1].lesson.text):
                 break
+            # It is one attempt however often it is reflected on, so its entries are counted once: by the last word.
+            rounds_ = [Round(replace(round.lesson, votes={})) for round in rounds_]
             rounds_.append(Round(lesson))
         return replace(first, rounds=tuple(rounds_))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.context import Context
+from practicum.context import Context, Entry
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
 from practicum.output import AtMost, EntryId, Output, Upto, rule
@@ -48,14 +48,16 @@ class Review(Reflection):
     insight: Annotated[str, rule(160, empty=True)] = Field(description="the rule to keep; empty if it is known already")
 
 
-def by_model(system: str, examples: tuple[Turn, ...] = ()) -> Reflector:
+def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = True) -> Reflector:
     """Ask the reflector about one attempt, after some worked examples.
 
-    Gives None, and counts it, where no usable reflection comes back.
+    Without `rules_shown` it does not read the rules the agent relied on, and the outcome alone votes on them. Gives
+    None, and counts it, where no usable reflection comes back.
     """
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        case = _case(rollout, context, earlier, run.house.instructions)
+        used = _rules(rollout, context) if rules_shown else []
+        case = _case(rollout, used, earlier, run.house.instructions)
         prompt = Prompt(system=system, user=case, turns=examples)
         try:
             kind = Reflection if rollout.feedback.success is False else Review
@@ -63,13 +65,14 @@ def by_model(system: str, examples: tuple[Turn, ...] = ()) -> Reflector:
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += 1
             return None
-        verdicts = {tag.id: tag.verdict for tag in said.tags if tag.id in rollout.trace.used}
-        run.house.counts["unknown tags"] += len(said.tags) - len(verdicts)
+        tags = said.tags if rules_shown else []
+        verdicts = {tag.id: tag.verdict for tag in tags if tag.id in rollout.trace.used}
+        run.house.counts["unknown tags"] += len(tags) - len(verdicts)
         return Lesson(
             id=run.place,
             text=said.insight.strip(),
             detail=evidence(rollout),
-            votes={id: verdicts.get(id, "neutral") for id in rollout.trace.used},
+            votes={id: verdicts.get(id, "neutral" if rules_shown else _verdict(rollout)) for id in rollout.trace.used},
             sources=rollout.sources,
             data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
         )
@@ -137,8 +140,17 @@ def _experience(rollout: Rollout) -> Lesson:
 
 def _tagged(rollout: Rollout, place: str, text: str) -> Lesson:
     """Votes without a model: what was used on a success helped, on a failure harmed, else is neutral."""
-    verdict: Verdict = {True: "helpful", False: "harmful", None: "neutral"}[rollout.feedback.success]  # type: ignore[assignment]
-    return Lesson(place, text, evidence(rollout), dict.fromkeys(rollout.trace.used, verdict), rollout.sources)
+    return Lesson(place, text, evidence(rollout), dict.fromkeys(rollout.trace.used, _verdict(rollout)), rollout.sources)
+
+
+def _verdict(rollout: Rollout) -> Verdict:
+    match rollout.feedback.success:
+        case True:
+            return "helpful"
+        case False:
+            return "harmful"
+        case None:
+            return "neutral"
 
 
 def evidence(rollout: Rollout) -> str:
@@ -151,10 +163,13 @@ def evidence(rollout: Rollout) -> str:
     return "\n".join(parts)
 
 
-def _case(rollout: Rollout, context: Context, earlier: Sequence[Round], instructions: str) -> str:
+def _rules(rollout: Rollout, context: Context) -> list[Entry]:
+    return [entry for id in rollout.trace.used if (entry := context.get(id)) is not None]
+
+
+def _case(rollout: Rollout, used: Sequence[Entry], earlier: Sequence[Round], instructions: str) -> str:
     """What the reflector reads of one attempt; what is the same for all attempts comes first."""
     parts = [f"# What the agent is told\n{instructions}"] if instructions else []
-    used = [entry for id in rollout.trace.used if (entry := context.get(id)) is not None]
     if used:
         parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
     if earlier:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -89,11 +89,14 @@ class Curator:
         open_ = dict(enumerate(telling, 1))
         for decision in written.decisions:
             lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
-            wrong = _objection(decision, lesson, after)
+            wrong = _objection(decision, lesson, after, run.house.choices)
             if wrong is not None:
                 run.house.counts[f"decisions held back: {wrong}"] += 1
                 continue
-            edits += self._edits(decision, [lesson] if lesson else telling)
+            made = self._edits(decision, [lesson] if lesson else telling)
+            # The next decision is held against what this one leaves: a rule that is gone cannot take in its lesson.
+            after = after.apply(Delta(tuple(made))).context
+            edits += made
             if decision.op != "DELETE":
                 open_.pop(decision.lesson, None)
         return counted + Delta(tuple(edits)) + self._kept(list(open_.values()), "the curator left it out", run)
@@ -125,29 +128,32 @@ class Curator:
         return Add(self.section, text or lesson.text, sources=lesson.sources, lessons=(lesson.id,), reason=reason)
 
 
-def _objection(said: Decision, lesson: Lesson | None, context: Context) -> str | None:
+def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> str | None:
     """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
 
-    A weak or harmful curator would otherwise wear down what is right: rules give one answer each, and one lesson does
-    not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections).
+    A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, and
+    one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections).
     """
     if said.op == "ADD":
         return None if lesson is not None else "it names no lesson"
-    entries = [entry for id in said.ids if (entry := context.get(id)) is not None]
-    if not entries:
+    ids = dict.fromkeys(said.ids)
+    entries = [entry for id in ids if (entry := context.get(id)) is not None]
+    if not entries or (said.op in ("UPDATE", "MERGE") and len(entries) < len(ids)):
         return "no such rule"
     if said.op == "DELETE":
         return "it helped as often as it harmed" if any(e.helpful >= e.harmful for e in entries) else None
-    if lesson is not None and any(_answer(e.text) != _answer(lesson.text) for e in entries):
-        return "the rule answers otherwise"
-    if said.op != "COVERED" and said.text and _answer(said.text) != _answer(entries[0].text):
-        return "the new text answers otherwise"
-    return None
+    if said.op == "UPDATE" and not said.text.strip():
+        return "it gives no text"
+    if said.op == "MERGE" and len(entries) < 2:
+        return "it names fewer than two rules"
+    texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
+    named = {answers for text in texts if (answers := _answers(text, choices))}
+    return "it would join different answers" if len(named) > 1 else None
 
 
-def _answer(rule: str) -> str:
-    """What a rule of the form "If ..., ..." says to do; the whole text of any other."""
-    return rule.rpartition(", ")[2].casefold().strip(" .")
+def _answers(text: str, choices: Sequence[str]) -> frozenset[str]:
+    """The possible answers that a text names, as whole words."""
+    return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
 
 
 async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
@@ -273,7 +279,8 @@ def within_budget(update: UpdateSeam, tokens: int) -> UpdateSeam:
         for entry in sorted(tried.outcome.context, key=_worth):
             if over <= 0:
                 break
-            over -= (len(entry.text) + len(entry.section)) // 4 + 2
+            # Rounded down, so that what is left is never more than it seems.
+            over -= len(line(entry)) // 4
             gone.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.house.counts["pruned"] += len(gone)
         return tried.delta + Delta(tuple(gone))
@@ -300,8 +307,3 @@ def pruned(update: UpdateSeam, margin: int) -> UpdateSeam:
         return tried.delta + Delta(gone)
 
     return wrapped
-
-
-def count_ops(edits: Iterable[Edit]) -> Counter[str]:
-    """How many edits of each kind."""
-    return Counter(edit.op for edit in edits)

@@ -8,6 +8,7 @@ is enforced by code.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
@@ -35,6 +36,8 @@ class Settings(Batched):
     """all: reflect on successes too; failures: a success only counts the entries it used."""
     lessons: Literal["all", "confirmed"] = "all"
     """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
+    rules_shown: bool = True
+    """Whether the reflector reads the rules the agent relied on; a weak model copies them into its insight."""
     reflector: bool = True
     """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
@@ -55,7 +58,11 @@ def method(settings: Settings) -> Method:
     """Generator, reflector, curator on the six seams."""
     s = settings
     act = answer(full_view)
-    reflector = by_model(REFLECTOR, EXAMPLES) if s.reflector else without_reflector()
+    reflector = (
+        by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
+        if s.reflector
+        else without_reflector()
+    )
     # A raw attempt holds the right answer, which no retry may see.
     tries = refined(act, reflector, s.rounds, s.refine) if s.rounds and s.reflector else once(act)
     update = within_budget(deduplicated(_curator(s), s.threshold, s.dedupe, s.budget), s.budget)
@@ -160,6 +167,13 @@ Feedback: The answer is wrong. The right answer is: Green""",
     ),
 )
 """Worked examples from elsewhere: a small model learns the form from them better than from any description."""
+
+_NO_RULES = (re.compile(r"# Rules the agent relied on\n.*?\n\n", re.DOTALL), re.compile(r',"tags":\[.*\]'))
+
+WITHOUT_RULES = tuple(
+    Turn(_NO_RULES[0].sub("", turn.user), _NO_RULES[1].sub(',"tags":[]', turn.assistant)) for turn in EXAMPLES
+)
+"""The same examples as a reflector sees its cases that does not read the rules."""
 
 CURATOR = """\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \

@@ -1,0 +1,62 @@
+"""Which tasks come next, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from helpers import client, make_tasks
+from test_run import within
+
+from practicum.blocks.sample import everything, nothing, shuffled_epochs, stream
+from practicum.loop import Batch, Sample
+from practicum.run import Run
+
+
+def batches(folder: Path, sample: Sample, n: int, seed: int = 0) -> list[Batch]:
+    async def work(run: Run) -> list[Batch]:
+        return list(sample(make_tasks(n), [], run.at("sample")))
+
+    found = within(folder, client(), work, seed)
+    assert isinstance(found, list)
+    return found
+
+
+def ids(some: Sequence[Batch]) -> list[str]:
+    return [task.id for batch in some for task in batch.tasks]
+
+
+@pytest.mark.parametrize(("n", "batch", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])])
+def test_every_epoch_has_each_task_once_in_batches(tmp_path: Path, n: int, batch: int, sizes: list[int]) -> None:
+    found = batches(tmp_path / "run", shuffled_epochs(2, batch), n)
+    assert [len(b.tasks) for b in found] == sizes * 2
+    for epoch in (1, 2):
+        assert sorted(ids([b for b in found if b.epoch == epoch])) == sorted(t.id for t in make_tasks(n))
+
+
+def test_epochs_differ_in_order_and_the_seed_decides_it(tmp_path: Path) -> None:
+    one, same, other = (
+        ids(batches(tmp_path / name, shuffled_epochs(2, 4), 20, seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    )
+    assert one == same != other
+    assert one[:20] != one[20:]
+    assert one[:20] != [t.id for t in make_tasks(20)]
+
+
+def test_more_epochs_begin_with_the_same_ones(tmp_path: Path) -> None:
+    two = ids(batches(tmp_path / "two", shuffled_epochs(2, 3), 10))
+    three = ids(batches(tmp_path / "three", shuffled_epochs(3, 3), 10))
+    assert three[:20] == two
+
+
+def test_a_stream_keeps_the_given_order(tmp_path: Path) -> None:
+    found = batches(tmp_path / "run", stream(2), 5)
+    assert [len(b.tasks) for b in found] == [2, 2, 1]
+    assert ids(found) == [f"t{n}" for n in range(5)]
+
+
+def test_all_at_once_and_not_at_all(tmp_path: Path) -> None:
+    assert [len(b.tasks) for b in batches(tmp_path / "all", everything(), 5)] == [5]
+    assert batches(tmp_path / "none of none", everything(), 0) == []
+    assert batches(tmp_path / "none", nothing(), 5) == []

@@ -1,0 +1,149 @@
+"""Wrappers of an update that enforce by code: the token budget, harmful entries, one episode a task. And votes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.blocks.update import append, draft, newest_per_key, pruned, votes, within_budget
+from practicum.context import Add, Context, Delete, Delta, Merge, Outcome, Update, Vote, at_zero, seeded
+from practicum.loop import Update as Seam
+from practicum.run import Run
+from practicum.types import Lesson
+from practicum.views import full, line
+
+Verdict = Literal["helpful", "harmful", "neutral"]
+
+
+def giving(delta: Delta) -> Seam:
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return delta
+
+    return update
+
+
+def ran(update: Seam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[Outcome, Counter[str]]:
+    """What an update gives, applied; these wrappers want no more of a Run than its counts."""
+    run = SimpleNamespace(house=SimpleNamespace(counts=Counter[str]()))
+
+    async def work() -> Delta:
+        return await update(lessons, context, cast(Run, run))
+
+    return context.apply(asyncio.run(work())), run.house.counts
+
+
+ENTRIES = st.lists(
+    st.tuples(st.text("ab \n", min_size=1, max_size=60).filter(str.strip), st.integers(0, 3), st.integers(0, 3),
+              st.integers(0, 2)),
+    max_size=150,
+)  # fmt: skip
+
+
+def context_of(entries: Sequence[tuple[str, int, int, int]]) -> Context:
+    adds = [Add("rules", text, helpful=up, harmful=down) for text, up, down, _ in entries]
+    return at_zero([*adds, *(Vote(f"e{n}", uses=uses) for n, (*_, uses) in enumerate(entries) if uses)])
+
+
+def rank(helpful: int, harmful: int, uses: int) -> int:
+    return 0 if harmful > helpful else 1 if uses == 0 else 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(ENTRIES, ENTRIES, st.integers(1, 1500))
+def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
+    old: list[tuple[str, int, int, int]], new: list[tuple[str, int, int, int]], tokens: int
+) -> None:
+    context = context_of(old)
+    delta = Delta(tuple(Add("rules", text, helpful=up, harmful=down) for text, up, down, _ in new))
+    unbound = context.apply(delta).context
+    outcome, counts = ran(within_budget(giving(delta), tokens), context)
+    assert not outcome.refused
+    assert full(outcome.context).tokens <= tokens
+    gone = [e for e in unbound if e.id not in outcome.context]
+    assert counts["pruned"] == len(gone)
+    if gone:
+        worst_kept = min((rank(e.helpful, e.harmful, e.uses) for e in outcome.context), default=2)
+        assert max(rank(e.helpful, e.harmful, e.uses) for e in gone) <= worst_kept
+        unused = [e.number for e in gone if rank(e.helpful, e.harmful, e.uses) == 1]
+        young = [e.number for e in outcome.context if rank(e.helpful, e.harmful, e.uses) == 1]
+        assert not unused or not young or max(unused) < min(young)
+        # No more goes than has to: with the last one back it might be too much.
+        largest = max(len(line(e)) for e in gone)
+        assert full(outcome.context).tokens + largest // 4 + len(gone) + 3 > tokens
+    else:
+        assert full(unbound).tokens <= tokens
+
+
+def test_under_the_budget_nothing_is_touched() -> None:
+    delta = Delta((Add("rules", "new"),))
+    outcome, counts = ran(within_budget(giving(delta), 1000), seeded([("rules", "old")]))
+    assert [a.edit.op for a in outcome.applied] == ["add"]
+    assert counts["pruned"] == 0
+
+
+def test_what_the_same_delta_adds_can_be_dropped_again() -> None:
+    delta = Delta((Add("rules", "x" * 400), Merge(("e0", "e1")), Add("rules", "y")))
+    outcome, _ = ran(within_budget(giving(delta), 20), seeded([("rules", "one"), ("rules", "two")]))
+    assert not outcome.refused
+    assert [e.text for e in outcome.context] == ["y"]
+
+
+def test_harm_beyond_the_margin_is_dropped_at_once() -> None:
+    context = context_of([("a", 0, 2, 1), ("b", 1, 3, 1), ("c", 0, 1, 1), ("d", 5, 6, 1)])
+    outcome, counts = ran(pruned(giving(Delta((Vote("e2", harmful=1),))), 2), context)
+    assert [e.text for e in outcome.context] == ["d"]
+    assert counts["pruned"] == 3
+    assert all(a.edit.reason for a in outcome.applied if isinstance(a.edit, Delete))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["e0", "e1"]), st.sampled_from(["helpful", "harmful", "neutral"]))))
+def test_each_lesson_counts_once(said_of: list[dict[str, Verdict]]) -> None:
+    lessons = [Lesson(f"l{n}", "", votes=verdicts, sources=(f"task:{n}",)) for n, verdicts in enumerate(said_of)]
+    context = seeded([("rules", "one"), ("rules", "two")])
+    after = context.apply(votes(lessons)).context
+    for entry in after:
+        said = [verdicts[entry.id] for verdicts in said_of if entry.id in verdicts]
+        assert (entry.helpful, entry.harmful, entry.uses) == (
+            said.count("helpful"), said.count("harmful"), len(said),
+        )  # fmt: skip
+    # What a lesson says of an entry is not what the entry comes from.
+    assert all(entry.sources == ("seed",) for entry in after)
+
+
+def episode(answer: str, **data: Any) -> Lesson:
+    return Lesson("l", "Which?", data={"answer": answer, **data}, sources=(f"rollout:{answer}",))
+
+
+def test_an_episode_is_kept_once_and_is_the_newest() -> None:
+    update = newest_per_key(append("episodes"))
+    first, _ = ran(update, Context(), [episode("a")])
+    again, _ = ran(update, first.context, [episode("a")])
+    assert again.applied == ()
+    other, _ = ran(update, first.context, [episode("b"), Lesson("m", "What?", data={"answer": "c"})])
+    assert [type(a.edit) for a in other.applied] == [Update, Add]
+    assert [(e.id, e.text, e.data["answer"]) for e in other.context] == [("e0", "Which?", "b"), ("e1", "What?", "c")]
+    assert set(next(iter(other.context)).sources) == {"rollout:a", "rollout:b"}
+
+
+def test_lessons_without_words_become_no_entry() -> None:
+    outcome, _ = ran(append("rules"), seeded([("rules", "one")]), [Lesson("l", "", votes={"e0": "helpful"})])
+    assert [e.helpful for e in outcome.context] == [1]
+    assert outcome.context.size == 1
+
+
+def test_a_draft_names_what_it_adds() -> None:
+    tried = draft(
+        seeded([("rules", "one")]), Delta((Add("rules", "two"), Add("rules", " "), Add("rules", "x", ref="r")))
+    )
+    names = {e.text: tried.name(e) for e in tried.outcome.context}
+    assert names["one"] == "e0"
+    assert names["x"] == "r"
+    merged = seeded([("rules", "one")]).apply(tried.delta + Delta((Merge(("e0", names["two"], "r")),)))
+    assert [e.text for e in merged.context] == ["one"]
+    assert len(merged.refused) == 1

@@ -1,0 +1,127 @@
+"""Episodes: what is kept of an attempt, and which of it a later task is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import client, make_tasks
+
+import practicum
+from practicum.context import Add, at_zero
+from practicum.embed import WordLlama
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session import Result
+from practicum.types import Task
+
+TRAIN = [
+    Task("t0", "My bank card was stolen on the train", "Cards"),
+    Task("t1", "Where is the parcel I ordered last week?", "Parcels"),
+    Task("t2", "The card I use at the bank does not work", "Cards"),
+    Task("t3", "The parcel came with a broken lamp in it", "Parcels"),
+    Task("t4", "I cannot log in to my account any more", "Access"),
+    Task("t5", "How do I block a lost card?", "Cards"),
+]
+HELD = [Task("h0", "Someone stole my bank card", "Cards"), Task("h1", "My parcel did not come", "Parcels")]
+
+
+def learn(folder: Path, model: ScriptedClient, tasks: list[Task] = TRAIN, **how: Any) -> Result:
+    parts = practicum.Parts(clients={"agent": model})
+    return practicum.run_sync(practicum.learn(tasks, out=folder, method="episodes", parts=parts, **how))
+
+
+def wrong(call: Call) -> str:
+    return "wrong"
+
+
+def turns(call: Call) -> list[tuple[str, str]]:
+    return [(turn.user, turn.assistant) for turn in call.prompt.turns]
+
+
+def by_similarity(tasks: list[Task], text: str) -> list[tuple[str, str | None]]:
+    """Least similar first."""
+    vectors = asyncio.run(WordLlama().embed([*(t.input for t in tasks), text]))
+    similarity = vectors[:-1] @ vectors[-1]
+    return [(tasks[i].input, tasks[i].target) for i in np.argsort(similarity)]
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 50])
+def test_the_k_most_similar_are_shown_the_most_similar_last(tmp_path: Path, k: int) -> None:
+    model = client(wrong)
+    learn(tmp_path / "run", model, test=HELD, settings={"k": k, "batch": 6})
+    shown = {call.prompt.user: turns(call) for call in model.calls[len(TRAIN) :]}
+    assert shown == {task.input: by_similarity(TRAIN, task.input)[-k:] for task in HELD}
+
+
+def test_a_failure_is_kept_as_the_right_answer(tmp_path: Path) -> None:
+    model = client(lambda call: "Cards")
+    result = learn(tmp_path / "run", model)
+    kept = {e.text: dict(e.data) for e in result.context}
+    assert len(model.calls) == len(TRAIN)
+    assert kept == {
+        t.input: {"answer": t.target, "good": True, "corrected": t.target != "Cards"} for t in TRAIN
+    }  # fmt: skip
+    assert all(f"task:{t.id}" in e.sources for t in TRAIN for e in result.context if e.text == t.input)
+
+
+def test_what_nothing_says_is_good_is_kept_and_not_shown(tmp_path: Path) -> None:
+    model = client(lambda call: "Cards")
+    result = learn(tmp_path / "run", model, labels=False, test=HELD)
+    assert [e.data["good"] for e in result.context] == [False] * len(TRAIN)
+    assert len(model.calls) == len(TRAIN) + len(HELD)
+    assert not [call for call in model.calls if call.prompt.turns]
+
+
+def test_without_labels_a_judge_says_what_is_good(tmp_path: Path) -> None:
+    def judging(call: Call) -> str:
+        if call.role == "agent":
+            return "Cards"
+        about, _, _ = call.prompt.user.partition("# Answer")
+        return json.dumps({"reason": "so", "right": "card" in about})
+
+    model = client(judging)
+    result = learn(tmp_path / "run", model, labels=False, judged=True, test=HELD, settings={"k": 50})
+    good = {t.input for t in TRAIN if "card" in t.input}
+    assert {e.text for e in result.context if e.data["good"]} == good
+    last = [call for call in model.calls if call.role == "agent"][-1]
+    assert {user for user, _ in turns(last)} == good
+
+
+def test_a_second_epoch_goes_over_the_same_episodes(tmp_path: Path) -> None:
+    def improving(call: Call) -> str:
+        return "Cards" if not call.prompt.turns else call.prompt.turns[-1].assistant
+
+    once = learn(tmp_path / "once", client(improving), settings={"batch": 6})
+    twice = learn(tmp_path / "twice", client(improving), settings={"batch": 6, "epochs": 2})
+    assert sorted(e.text for e in twice.context) == sorted(t.input for t in TRAIN)
+    assert {e.text: e.data["answer"] for e in twice.context} == {e.text: e.data["answer"] for e in once.context}
+    # In the second epoch the very task is the nearest episode, so that it is right by itself.
+    assert not [e for e in twice.context if e.data["corrected"]]
+
+
+def test_online_each_task_is_shown_only_what_came_before(tmp_path: Path) -> None:
+    model = client(lambda call: call.prompt.turns[-1].assistant if call.prompt.turns else "nobody")
+    result = learn(tmp_path / "run", model, settings={"online": True, "k": 50})
+    assert [call.prompt.user for call in model.calls] == [t.input for t in TRAIN]
+    for n, call in enumerate(model.calls):
+        assert turns(call) == (by_similarity(TRAIN[:n], TRAIN[n].input) if n else [])
+    right = [n > 0 and by_similarity(TRAIN[:n], t.input)[-1][1] == t.target for n, t in enumerate(TRAIN)]
+    assert result.scores["online"] == pytest.approx(sum(right) / len(TRAIN))
+    assert 0 < sum(right) < len(TRAIN)
+
+
+def test_a_batch_sees_the_episodes_of_earlier_batches_only(tmp_path: Path) -> None:
+    model = client(wrong)
+    learn(tmp_path / "run", model, make_tasks(6), settings={"batch": 3, "k": 50})
+    assert [len(call.prompt.turns) for call in model.calls] == [0] * 3 + [3] * 3
+
+
+def test_an_entry_of_a_seed_that_has_no_answer_is_no_episode(tmp_path: Path) -> None:
+    seed = at_zero([Add("episodes", "By hand"), Add("episodes", "Solved", data={"answer": "Cards"})])
+    model = client(wrong)
+    learn(tmp_path / "run", model, TRAIN[:1], seed_context=seed)
+    assert turns(model.calls[0]) == [("Solved", "Cards")]

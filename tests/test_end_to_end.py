@@ -1,0 +1,53 @@
+"""The whole way with a real model: the small one in llama.cpp learns by episodes, and is asked nothing twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers import context_bytes
+
+import practicum
+from practicum.tasks.load import load_tasks
+from practicum.types import Task
+
+DATA = Path(practicum.__file__).parent / "data"
+TEAMS = ("Birch", "Hazel", "Maple")
+
+
+def messages(name: str, count: int) -> list[Task]:
+    """The first so many of three teams, of whom a model cannot know what they do."""
+    return [t for t in load_tasks(DATA / f"support_{name}.jsonl") if t.target in TEAMS][:count]
+
+
+@pytest.mark.local
+@pytest.mark.timeout(240)
+def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_call(tmp_path: Path) -> None:
+    learning = practicum.learn(
+        messages("train", 40),
+        test=messages("test", 12),
+        out=tmp_path / "run",
+        method="episodes",
+        settings={"batch": 8},
+        model="local",
+        instructions=f"You route support messages to a team: {', '.join(TEAMS)}. Answer with the team's name only.",
+        choices=TEAMS,
+        before=True,
+        max_output_tokens=32,
+        window=1024,
+    )
+    result = practicum.run_sync(learning)
+    assert result.stopped is None
+    assert not result.errors
+    assert len(result.context) == 40
+    assert result.scores["test"] >= 0.75
+    assert result.scores["test"] > result.scores["before"]
+    assert result.usage.calls == 40 + 2 * 12
+    assert result.usage.input_tokens > result.usage.cached_tokens > 0
+    assert 0 < result.usage.output_tokens <= 32 * result.usage.calls
+
+    again = practicum.run_sync(practicum.resume(tmp_path / "run"))
+    assert again.usage == result.usage
+    assert again.hits == result.usage.calls
+    assert again.scores == result.scores
+    assert context_bytes(again) == context_bytes(result)
