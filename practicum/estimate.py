@@ -34,7 +34,7 @@ class Estimate:
         each = self._calls_per_evaluation()
         fixed = each * len(self.splits.test) * (1 + self.config.before)
         val = each * len(self.splits.val)
-        rounds = self.steps // self.config.validate_every
+        rounds = -(-self.steps // self.config.validate_every)
         return low + fixed + val, high + fixed + val * (1 + rounds)
 
     def _learning(self, which: int) -> int:

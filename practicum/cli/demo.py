@@ -37,7 +37,7 @@ def demo(
                 test=test,
                 out=out,
                 method="episodes",
-                settings={"batch": 8},
+                settings={"batch": 8, "k": 2},
                 model=model,
                 instructions=INSTRUCTIONS.format(teams=", ".join(teams)),
                 choices=teams,
