@@ -73,4 +73,6 @@ def _explained(name: str, kind: type[MethodSettings], error: ValidationError) ->
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         return f"method {name} has no setting {field!r}: it has {', '.join(kind.model_fields)}"
+    if not field:
+        return f"method {name}: {first['msg'].removeprefix('Value error, ')}"
     return f"setting {field}={first['input']!r} of method {name}: {first['msg']}"

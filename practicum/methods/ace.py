@@ -9,9 +9,9 @@ is enforced by code.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from practicum.blocks.accept import always
 from practicum.blocks.act import answer, full_view
@@ -52,6 +52,14 @@ class Settings(Batched):
     """Most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
     harmful: int = Field(default=3, ge=0)
     """An entry whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
+
+    @model_validator(mode="after")
+    def _can_act(self) -> Self:
+        if self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds):
+            raise ValueError(
+                "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed"
+            )
+        return self
 
 
 def method(settings: Settings) -> Method:
