@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar, assert_never
 
-from practicum.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote
+from practicum.edits import Add, Applied, Delete, Delta, Edit, Entry, Fate, Merge, Refused, Update, Vote
 from practicum.errors import ContextFileError
 
 T = TypeVar("T")
@@ -331,6 +331,7 @@ __all__ = [
     "Delta",
     "Edit",
     "Entry",
+    "Fate",
     "Merge",
     "Outcome",
     "Page",

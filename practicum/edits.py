@@ -114,16 +114,26 @@ Edit = Add | Update | Merge | Delete | Vote
 
 
 @dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a lesson that no edit names: `entry` says it already, or it was dropped (`entry` empty); why."""
+
+    lesson: str
+    entry: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
-    """A small set of edits, applied in order."""
+    """A small set of edits, applied in order; `fates` account for lessons that needed none."""
 
     edits: tuple[Edit, ...] = ()
+    fates: tuple[Fate, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.edits)
 
     def __add__(self, other: Delta) -> Delta:
-        return Delta(self.edits + other.edits)
+        return Delta(self.edits + other.edits, self.fates + other.fates)
 
 
 @dataclass(frozen=True, slots=True)

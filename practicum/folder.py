@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -152,9 +152,11 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],
         "score": mean_score(report.rollouts),
+        "sampled": dict(report.batch.data),
         "lessons": len(report.lessons),
         "applied": len(report.applied),
         "refused": len(report.refused),
+        "fates": [asdict(fate) for fate in report.fates],
         "version": report.context.version,
         "entries": len(report.context),
         "tokens": full(report.context).tokens,

@@ -43,6 +43,10 @@ def digest(*parts: Any) -> str:
     return sha.hexdigest()[:32]
 
 
+NOTED = "noted"
+"""The role of what cost nothing but cannot be made anew: how long a step took, which attempt came first."""
+
+
 class Journal:
     """The journal of one run. `hits` counts the effects it saved."""
 
@@ -65,7 +69,7 @@ class Journal:
                 f"the journal answers another question at '{place}': the program, its prompts or its settings changed "
                 "since this run began; start a new run (its context can be the seed: --seed-playbook RUN)"
             )
-        self.hits += 1
+        self.hits += known.role != NOTED
         return known
 
     def by_role(self) -> dict[str, Usage]:
@@ -87,6 +91,10 @@ class Journal:
     async def write(self, *records: Record) -> None:
         """Put rows on the disk, all of them or none."""
         await self.store.write(schema.journal, [self._row(record) for record in records])
+
+    def post(self, record: Record) -> None:
+        """Put a row on the disk soon, before anything that is written later."""
+        self.store.post(schema.journal, [self._row(record)])
 
     def _row(self, record: Record) -> dict[str, Any]:
         usage = record.usage

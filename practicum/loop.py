@@ -9,11 +9,11 @@ blocks, never a branch here.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from practicum.context import Applied, Context, Delta, Refused
+from practicum.context import Applied, Context, Delta, Fate, Refused
 from practicum.errors import ProviderError
 from practicum.house import House
 from practicum.run import Act, Run
@@ -25,16 +25,21 @@ LOST_STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step works on. `arm` is the candidate to start from, for methods that keep several (GEPA)."""
+    """What one step works on. `arm` is the candidate to start from, for methods that keep several (GEPA); `data` is
+    what the sampler has to say of its choice, as JSON values, kept with the step."""
 
     tasks: tuple[Task, ...]
     epoch: int = 1
     arm: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step: what was tried, what was learned from it, what the context became."""
+    """One step: what was tried, what was learned from it, what the context became.
+
+    `seconds` is how long the sitting that made the step took for it; None where a stop cut it in two.
+    """
 
     step: int
     batch: Batch
@@ -43,7 +48,8 @@ class StepReport:
     context: Context
     applied: tuple[Applied, ...]
     refused: tuple[Refused, ...]
-    seconds: float
+    fates: tuple[Fate, ...]
+    seconds: float | None
     val: float | None = None
 
 
@@ -53,30 +59,10 @@ Attempt = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
 Reflect = Callable[[Sequence[Rollout], Context, Run], Awaitable[list[Lesson]]]
 Update = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
 Accept = Callable[[Context, Delta, Sequence[Rollout], Run], Awaitable[Delta]]
-
-
-class Costs(Protocol):
-    """Model calls of one step over a batch of this size: the fewest and the most."""
-
-    def __call__(self, batch: int) -> tuple[int, int]: ...
-
-
-@dataclass(frozen=True)
-class Method:
-    """A way to learn. `act` is one attempt exactly as in evaluation; `roles` are asked beside the agent; `calls`,
-    `batch` and `epochs` serve the estimate only."""
-
-    name: str
-    sample: Sample
-    act: Act
-    attempt: Attempt
-    reflect: Reflect
-    update: Update
-    accept: Accept
-    calls: Costs
-    batch: int = 1
-    epochs: int = 1
-    roles: tuple[str, ...] = ()
+Schedule = Callable[
+    ["Method", Sequence[Task], Context, Run, "Validation | None"],
+    AsyncIterator[StepReport],
+]
 
 
 @dataclass(frozen=True)
@@ -101,10 +87,10 @@ async def learn(
     ProviderError when three steps in a row were lost; what was yielded before is good.
     """
     history: list[StepReport] = []
-    losses = _Losses(run.house)
+    losses = Losses(run.house)
     for step, batch in enumerate(method.sample(tasks, history, run.at("sample")), 1):
-        began = time.monotonic()
         at = run.at(f"step {step}")
+        clock = Clock(at)
         rollouts = await method.attempt(batch, context, at.at("attempt"))
         losses.attempted()
         lessons = await method.reflect(rollouts, context, at.at("reflect"))
@@ -113,20 +99,40 @@ async def learn(
         delta = await method.accept(context, delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
         context = outcome.context
+        seconds = clock.stop()
         val = None
         if validation is not None and step % validation.every == 0:
             val = await validation.score(method, context, run)
         report = StepReport(
-            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused,
-            time.monotonic() - began, val,
+            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused, delta.fates,
+            seconds, val,
         )  # fmt: skip
         history.append(report)
         yield report
     losses.close()
 
 
+class Clock:
+    """Measures a step once: a resume finds what was measured, and does not take its own haste for it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._hits = run.house.journal.hits
+        self._began = time.monotonic()
+
+    def stop(self) -> float | None:
+        """Seconds since the start; None where a part of the work came from the journal, and nothing was measured."""
+        known = self.run.recall("seconds")
+        if known is not None:
+            return float(known)
+        cut = self.run.house.journal.hits > self._hits
+        seconds = None if cut else time.monotonic() - self._began
+        self.run.note("seconds", seconds)
+        return seconds
+
+
 @dataclass
-class _Losses:
+class Losses:
     """Steps in a row that gave nothing, through no fault of the agent."""
 
     house: House
@@ -157,6 +163,31 @@ class _Losses:
         """Raises ProviderError where every step of a run was lost, however few there were."""
         if self.row and not self.ever:
             raise ProviderError(f"every step was lost: {self.house.trouble}")
+
+
+class Costs(Protocol):
+    """Model calls of one step over a batch of this size: the fewest and the most."""
+
+    def __call__(self, batch: int) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to learn. `act` is one attempt exactly as in evaluation; `roles` are asked beside the agent; `schedule`
+    drives the six functions; `calls`, `batch` and `epochs` serve the estimate only."""
+
+    name: str
+    sample: Sample
+    act: Act
+    attempt: Attempt
+    reflect: Reflect
+    update: Update
+    accept: Accept
+    calls: Costs
+    batch: int = 1
+    epochs: int = 1
+    roles: tuple[str, ...] = ()
+    schedule: Schedule = learn
 
 
 def _about(lessons: Sequence[Lesson]) -> tuple[str, ...]:

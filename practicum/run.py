@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -24,7 +24,7 @@ from practicum.asking import again, asked, json_part, json_schema, no_output, pr
 from practicum.context import Context
 from practicum.errors import AgentError, ModelError, OutputError, PlaceTaken, ProviderError
 from practicum.house import Agent, House, Scorer, Seat, need_of
-from practicum.journal import Record, digest
+from practicum.journal import NOTED, Record, digest
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.views import View
@@ -60,6 +60,20 @@ class Run:
     def rng(self, name: str = "") -> random.Random:
         """Chance that depends on the seed and this place only."""
         return random.Random(digest(str(self.house.seed), self.place, name))
+
+    def recall(self, name: str) -> Any:
+        """What an earlier sitting noted under this name, or None."""
+        known = self.house.journal.find(f"{self.place}/{name}", NOTED)
+        return None if known is None else json.loads(known.answer)
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep a JSON value that a resume could not make again, such as how long something took.
+
+        It is on the disk before any result that comes later, so nothing that rests on it can be known without it.
+        """
+        place = f"{self.place}/{name}"
+        self._open(place)
+        self.house.journal.post(Record(place, NOTED, NOTED, json.dumps(value), sources=self.about))
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
         """Run named jobs at once, each at its own place; results in the order given.

@@ -35,7 +35,6 @@ from practicum.furnish import furnished
 from practicum.history import Version, read_versions, rebuild, version_row
 from practicum.house import House
 from practicum.loop import Method, StepReport, Validation, mean_score
-from practicum.loop import learn as loop
 from practicum.models.budget import Need
 from practicum.parts import Parts
 from practicum.result import Nobody, Result, Watch
@@ -134,7 +133,7 @@ class Session:
         if validation is not None:
             self.progress.validated(self.seed, await validation.score(self.method, self.seed, root))
         last = None
-        async for last in loop(self.method, self.splits.train, self.seed, root, validation):
+        async for last in self.method.schedule(self.method, self.splits.train, self.seed, root, validation):
             self._keep(last)
         if validation is not None and last is not None and last.val is None:
             # What was learned last counts too, also where the number of steps is no multiple of `validate_every`.

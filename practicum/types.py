@@ -11,12 +11,14 @@ Verdict = Literal["helpful", "harmful", "neutral"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do. `target` is the right answer where one is known; `meta` never reaches a model."""
+    """One thing to do. `target` is the right answer where one is known; `meta` never reaches a model. `recorded` is
+    what an agent did on it before this run, for learning from stored traces."""
 
     id: str
     input: str
     target: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    recorded: Recorded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,14 @@ class Score:
     value: float
     correct: bool
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An attempt that was made elsewhere: its trace, and its score where one was kept with it."""
+
+    trace: Trace
+    score: Score | None = None
 
 
 @dataclass(frozen=True, slots=True)

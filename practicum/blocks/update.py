@@ -235,7 +235,7 @@ def newest_per_key(update: UpdateSeam) -> UpdateSeam:
                 edits.append(edit)
             elif edit.data != old.data:
                 edits.append(Update(old.id, data=edit.data, sources=edit.sources, lessons=edit.lessons))
-        return Delta(tuple(edits))
+        return replace(delta, edits=tuple(edits))
 
     return wrapped
 
@@ -258,11 +258,12 @@ def draft(context: Context, delta: Delta) -> Draft:
     edits: list[Edit] = []
     for n, edit in enumerate(delta.edits):
         edits.append(replace(edit, ref=f"new{n}") if isinstance(edit, Add) and not edit.ref else edit)
-    outcome = context.apply(Delta(tuple(edits)))
+    tried = replace(delta, edits=tuple(edits))
+    outcome = context.apply(tried)
     refused = {id(r.edit) for r in outcome.refused}
     refs = [e.ref for e in edits if isinstance(e, Add) and id(e) not in refused]
     added = [a.id for a in outcome.applied if isinstance(a.edit, Add)]
-    return Draft(Delta(tuple(edits)), outcome, dict(zip(added, refs, strict=True)))
+    return Draft(tried, outcome, dict(zip(added, refs, strict=True)))
 
 
 def within_budget(update: UpdateSeam, tokens: int) -> UpdateSeam:
