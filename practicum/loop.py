@@ -95,7 +95,7 @@ async def learn(
         losses.attempted()
         lessons = await method.reflect(rollouts, context, at.at("reflect"))
         losses.count(rollouts, lessons)
-        delta = await method.update(lessons, context, at.at("update", _about(lessons)))
+        delta = await method.update(lessons, context, at.at("update", about(lessons)))
         delta = await method.accept(context, delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
         context = outcome.context
@@ -190,7 +190,8 @@ class Method:
     schedule: Schedule = learn
 
 
-def _about(lessons: Sequence[Lesson]) -> tuple[str, ...]:
+def about(lessons: Sequence[Lesson]) -> tuple[str, ...]:
+    """What these lessons come from, each source once."""
     return tuple(dict.fromkeys(source for lesson in lessons for source in lesson.sources))
 
 

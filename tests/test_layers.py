@@ -23,13 +23,13 @@ LAYERS = (
     ("asking", "house"),
     ("run",),  # the one door to every effect
     ("judge",),
-    ("loop",),
+    ("loop", "asynchronous"),  # the loop, and the same without a barrier
     ("blocks",),
     ("methods",),
     ("parts",),  # names to objects
     ("config",),
     ("folder", "furnish", "estimate", "result"),  # what a session is made of
-    ("session", "evaluation"),  # the library's front door
+    ("session", "evaluation", "dynamics"),  # the library's front door
     ("cli",),
 )
 """Packages and modules in order; those of one line may know each other. `bench` and `data` stand apart."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Outcome, Update, Vote
+from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, EntryId, Output, Upto
@@ -64,13 +64,12 @@ class Curator:
     """ACE's curator: one call over the whole playbook and all new lessons.
 
     A lesson is added in its own words unless the curator gives others, so that nothing is worn down by being written
-    again. Every lesson is accounted for: one that the curator forgets, or calls covered by an entry that is not there,
-    is kept as it is (`keep`) or dropped, and counted. A curator that fails leaves the votes, and is counted.
+    again. Lessons that it says nothing of, or calls covered by an entry that is not there, are in no edit and no fate:
+    see `accounted`. A curator that fails leaves the votes, and is counted.
     """
 
     system: str
     section: str = "rules"
-    keep: bool = True
     examples: tuple[Turn, ...] = ()
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -83,49 +82,41 @@ class Curator:
             written = await run.ask("curator", replace(prompt, turns=self.examples), Decisions)
         except (OutputError, ProviderError):
             run.house.counts["lost updates"] += 1
-            return counted + self._kept(telling, "the curator failed", run)
+            return counted
         after = context.apply(counted).context
-        edits: list[Edit] = []
-        open_ = dict(enumerate(telling, 1))
+        decided = Delta()
         for decision in written.decisions:
             lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
             wrong = _objection(decision, lesson, after, run.house.choices)
             if wrong is not None:
                 run.house.counts[f"decisions held back: {wrong}"] += 1
                 continue
-            made = self._edits(decision, [lesson] if lesson else telling)
+            made = self._decided(decision, lesson, telling, after)
             # The next decision is held against what this one leaves: a rule that is gone cannot take in its lesson.
-            after = after.apply(Delta(tuple(made))).context
-            edits += made
-            if decision.op != "DELETE":
-                open_.pop(decision.lesson, None)
-        return counted + Delta(tuple(edits)) + self._kept(list(open_.values()), "the curator left it out", run)
+            after = after.apply(made).context
+            decided += made
+        return counted + decided
 
-    def _kept(self, lessons: Sequence[Lesson], reason: str, run: Run) -> Delta:
-        """Lessons without a decision: entries in their own words, or dropped; counted either way."""
-        run.house.counts["lessons kept as they were" if self.keep else "lessons dropped"] += len(lessons)
-        return Delta(tuple(self._added(lesson, reason=reason) for lesson in lessons) if self.keep else ())
-
-    def _edits(self, said: Decision, lessons: Sequence[Lesson]) -> list[Edit]:
-        """A decision in our terms, with the provenance of its lesson (of all, where it names none)."""
-        sources = tuple(dict.fromkeys(s for lesson in lessons for s in lesson.sources))
-        ids = tuple(lesson.id for lesson in lessons)
+    def _decided(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
+        """A decision in our terms. One that names no lesson rests on all of them, and accounts for none."""
+        sources = tuple(dict.fromkeys(s for x in ([lesson] if lesson else lessons) for s in x.sources))
+        ids = (lesson.id,) if lesson else ()
         text = " ".join(said.text.split())
         match said.op:
             case "ADD":
-                return [self._added(lesson, text, said.reason) for lesson in lessons[:1]]
+                words = text or (lesson.text if lesson else "")
+                return Delta((Add(self.section, words, sources=sources, lessons=ids, reason=said.reason),))
             case "UPDATE":
-                id = said.ids[0] if said.ids else ""
-                return [Update(id, text, sources=sources, lessons=ids, reason=said.reason)]
+                old = context.get(said.ids[0])
+                if old is not None and old.text == text:
+                    return Delta(fates=tuple(Fate(id, old.id, said.reason) for id in ids))
+                return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
             case "MERGE":
-                return [Merge(tuple(said.ids), text or None, sources, ids, said.reason)]
+                return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
             case "DELETE":
-                return [Delete(id, sources, ids, said.reason) for id in said.ids or ("",)]
+                return Delta(tuple(Delete(id, sources, ids, said.reason) for id in said.ids))
             case "COVERED":
-                return []
-
-    def _added(self, lesson: Lesson, text: str = "", reason: str = "") -> Add:
-        return Add(self.section, text or lesson.text, sources=lesson.sources, lessons=(lesson.id,), reason=reason)
+                return Delta(fates=tuple(Fate(id, said.ids[0], said.reason) for id in ids))
 
 
 def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> str | None:
@@ -147,11 +138,11 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
     if said.op == "MERGE" and len(entries) < 2:
         return "it names fewer than two rules"
     texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
-    named = {answers for text in texts if (answers := _answers(text, choices))}
+    named = {answers for text in texts if (answers := answers_in(text, choices))}
     return "it would join different answers" if len(named) > 1 else None
 
 
-def _answers(text: str, choices: Sequence[str]) -> frozenset[str]:
+def answers_in(text: str, choices: Sequence[str]) -> frozenset[str]:
     """The possible answers that a text names, as whole words."""
     return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
 

@@ -24,7 +24,9 @@ def learn(
     model: str = Opt("local", help="openai:..., anthropic:..., http://host:port/v1#name, local, local:/path.gguf."),
     role: list[str] = Opt([], help="A model for one role, as role=MODEL (agent, reflector, curator, judge)."),
     epochs: int | None = Opt(None, help="Times the tasks are gone through."),
-    batch_size: int | None = Opt(None, help="Tasks attempted at once before the context changes."),
+    batch_size: str | None = Opt(None, help="Tasks attempted at once before the context changes; combee: or auto."),
+    asynchronous: bool = Opt(False, "--asynchronous", help="combee: no barrier; slow attempts hold no other up."),
+    staleness: int | None = Opt(None, help="combee --asynchronous: versions a delta may be behind unreconciled."),
     online: bool = Opt(False, "--online", help="TASKS is a stream: predict each, then learn from it."),
     no_labels: bool = Opt(False, "--no-labels", help="Learning sees neither targets nor scores."),
     judge: bool = Opt(False, "--judge", help="With --no-labels: a judge's verdict is the feedback."),
@@ -80,7 +82,14 @@ def learn(
     train, vals, tests = read_tasks(tasks, names), read_tasks(val, names), read_tasks(test, names)
     config: dict[str, Any] = {
         "method": method,
-        "settings": method_settings(set_, epochs=epochs, batch=batch_size, online=online or None),
+        "settings": method_settings(
+            set_,
+            epochs=epochs,
+            batch=batch_size,
+            online=online or None,
+            asynchronous=asynchronous or None,
+            staleness=staleness,
+        ),
         "model": model,
         "roles": roles_of(role),
         "agent": agent,

@@ -30,7 +30,14 @@ class Batched(MethodSettings):
     """Tasks attempted at once before the context changes."""
 
 
-NAMES = ("none", "icl", "episodes", "ace")
+class WideBatches(Batched):
+    """Settings of methods that learn from many attempts at once."""
+
+    batch: int = Field(default=40, ge=1)
+    """Tasks attempted at once before the context changes."""
+
+
+NAMES = ("none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized")
 
 
 def settings_of(name: str) -> type[MethodSettings]:

@@ -9,24 +9,26 @@ is enforced by code.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from practicum.blocks.accept import always
+from practicum.blocks.account import Uncovered, accounted
 from practicum.blocks.act import answer, full_view
 from practicum.blocks.attempt import Refine, once, refined
 from practicum.blocks.dedupe import When, deduplicated
-from practicum.blocks.reflect import LearnFrom, by_model, per_trace, without_reflector
+from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
 from practicum.blocks.sample import shuffled_epochs, stream
 from practicum.blocks.update import Curator, append, pruned, rewrite, within_budget
-from practicum.loop import Method, Update
-from practicum.methods import Batched
+from practicum.loop import Attempt, Method, Update
+from practicum.methods import Batched, MethodSettings
 from practicum.types import Turn
 
 
-class Settings(Batched):
-    """Settings of ACE; its ablations are among them."""
+class Learning(MethodSettings):
+    """Settings of every method that grows a playbook with a reflector and a curator."""
 
     rounds: int = Field(default=3, ge=0)
     """Most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
@@ -42,8 +44,6 @@ class Settings(Batched):
     """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
     """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
-    uncovered: Literal["keep", "drop"] = "keep"
-    """A lesson the curator leaves out: keep it as an entry, or drop it as in the paper."""
     threshold: float = Field(default=0.85, gt=0, le=1)
     """Cosine similarity from which two entries of a section say the same (0.5 to 0.9 behave alike, table 20)."""
     dedupe: When = "proactive"
@@ -62,46 +62,85 @@ class Settings(Batched):
         return self
 
 
+class Settings(Learning, Batched):
+    """Settings of ACE; its ablations are among them."""
+
+    uncovered: Uncovered = "keep"
+    """A lesson the curator leaves out: keep it as an entry, or drop it as in the paper."""
+
+
 def method(settings: Settings) -> Method:
     """Generator, reflector, curator on the six seams."""
     s = settings
-    act = answer(full_view)
-    reflector = (
-        by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
-        if s.reflector
-        else without_reflector()
-    )
-    # A raw attempt holds the right answer, which no retry may see.
-    tries = refined(act, reflector, s.rounds, s.refine) if s.rounds and s.reflector else once(act)
-    update = within_budget(deduplicated(_curator(s), s.threshold, s.dedupe, s.budget), s.budget)
+    update = accounted(curator(s), s.uncovered, SECTION) if s.curator == "edits" else curator(s)
+    return playbook(s, "ace", update, batch=s.batch, epochs=s.epochs)
+
+
+def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int) -> Method:
+    """What all methods that grow a playbook share; they differ in how lessons become edits."""
     return Method(
-        name="ace",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
-        act=act,
-        attempt=tries,
-        reflect=per_trace(reflector, s.learn_from, s.lessons == "confirmed"),
-        update=update,
+        name=name,
+        sample=stream(batch) if s.online else shuffled_epochs(epochs, batch),
+        act=ACT,
+        attempt=attempts(s),
+        reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),
+        update=settled(s)(update),
         accept=always,
-        calls=lambda batch: _calls(s, batch),
-        batch=s.batch,
-        epochs=s.epochs,
-        roles=(*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else [])),
+        calls=lambda size: calls(s, size),
+        batch=batch,
+        epochs=epochs,
+        roles=roles(s),
     )
 
 
-def _curator(s: Settings) -> Update:
-    """How lessons become edits, before de-duplication and budget."""
+ACT = answer(full_view)
+"""The agent sees the whole playbook."""
+
+
+def reflector(s: Learning) -> Reflector:
+    """Who makes lessons of attempts."""
+    if not s.reflector:
+        return without_reflector()
+    return by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
+
+
+def attempts(s: Learning) -> Attempt:
+    """How a task is tried. A raw attempt holds the right answer, which no retry may see."""
+    return refined(ACT, reflector(s), s.rounds, s.refine) if s.rounds and s.reflector else once(ACT)
+
+
+def curator(s: Learning) -> Update:
+    """How lessons become edits, before anything is wrapped around it."""
     match s.curator:
         case "edits":
-            update: Update = Curator(CURATOR, SECTION, s.uncovered == "keep", CURATED)
+            return Curator(CURATOR, SECTION, CURATED)
         case "append":
-            update = append(SECTION)
+            return append(SECTION)
         case "rewrite":
-            update = rewrite(REWRITER)
-    return pruned(update, s.harmful) if s.harmful else update
+            return rewrite(REWRITER)
 
 
-def _calls(s: Settings, batch: int) -> tuple[int, int]:
+def dropping(s: Learning) -> Update:
+    """The curator as the papers have it: what it does not mention is lost. Here it is counted."""
+    return accounted(curator(s), "drop", SECTION) if s.curator == "edits" else curator(s)
+
+
+def settled(s: Learning) -> Callable[[Update], Update]:
+    """What is done to every delta: pruning, then de-duplication, then the budget, which has the last word."""
+
+    def wrap(update: Update) -> Update:
+        update = pruned(update, s.harmful) if s.harmful else update
+        return within_budget(deduplicated(update, s.threshold, s.dedupe, s.budget), s.budget)
+
+    return wrap
+
+
+def roles(s: Learning) -> tuple[str, ...]:
+    """Who is asked beside the agent."""
+    return (*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else []))
+
+
+def calls(s: Learning, batch: int) -> tuple[int, int]:
     """Fewest and most model calls of a step: attempts, reflections, retries, one curation."""
     reflections = max(s.rounds, 1) if s.reflector else 0
     retries = s.rounds if s.refine == "retry" and s.reflector else 0

@@ -82,7 +82,7 @@ class FakeRun:
     """As much of a Run as de-duplication touches; texts that share their first word are the same."""
 
     def __init__(self) -> None:
-        self.house = SimpleNamespace(counts=Counter[str]())
+        self.house = SimpleNamespace(choices=(), counts=Counter[str]())
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         words = sorted({t.split()[0] for t in texts} | {"a", "b", "c", "d"})

@@ -1,0 +1,240 @@
+"""Learning without a barrier: a slow attempt holds no other up (Combee, appendix B; METHODS, section 2).
+
+A second schedule beside `learn`, over the same six functions. Attempts are numbered in the order they start, each from
+the newest context. Their lessons fill groups as they arrive; a full group is reduced at once, and its delta is applied
+to the context as it is by then. What comes from an older context is reconciled with the newer one first.
+
+Everything follows from the order in which attempts and groups end. The journal keeps that order, and a resume repeats
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from practicum.context import Context, Delete, Delta, Edit, Merge, Refused, Update
+from practicum.errors import JournalMismatch
+from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about
+from practicum.run import Run
+from practicum.types import Lesson, Rollout, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What came of one batch of the sampler."""
+
+    rollouts: list[Rollout]
+    lessons: list[Lesson]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What came of one group: the delta, and the context it was made from. `again` is the second time."""
+
+    group: int
+    lessons: Sequence[Lesson]
+    base: Context
+    delta: Delta
+    again: bool = False
+
+
+def without_barrier(*, slots: int, group: int, copies: int = 1, staleness: int = 0) -> Schedule:
+    """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
+    more than `staleness` versions old is reconciled before it is applied."""
+
+    def schedule(
+        method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
+    ) -> AsyncIterator[StepReport]:
+        groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
+        return _Flow(method, run, validation, context, slots, staleness, groups).steps(tasks)
+
+    return schedule
+
+
+def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
+    """What of a delta made from version `base` still holds in `now`, and the edits that do not, with reasons.
+
+    Additions and votes always hold. A change of an entry that is gone, or that was changed since, does not.
+    """
+    holds: list[Edit] = []
+    fails: list[Refused] = []
+    for edit in delta.edits:
+        ids = edit.ids if isinstance(edit, Merge) else (edit.id,) if isinstance(edit, Update | Delete) else ()
+        entries = [now.get(id) for id in ids]
+        changed = [e for e in entries if e is not None and e.changed > base]
+        if None in entries:
+            fails.append(Refused(edit, f"an entry it changes went meanwhile (made from version {base})"))
+        elif changed:
+            why = f"{changed[0].id} was changed in version {changed[0].changed} (made from version {base})"
+            fails.append(Refused(edit, why))
+        else:
+            holds.append(edit)
+    return replace(delta, edits=tuple(holds)), fails
+
+
+@dataclass
+class Filling:
+    """A group being filled. The first of a copy's groups is smaller, so that copies meet other neighbours."""
+
+    size: int
+    room: int
+    lessons: list[Lesson] = field(default_factory=list)
+
+    def take(self, lesson: Lesson) -> list[Lesson] | None:
+        """The group that this lesson fills, or None."""
+        self.lessons.append(lesson)
+        self.room -= bool(lesson.text)
+        return self.close() if self.room <= 0 else None
+
+    def close(self) -> list[Lesson]:
+        """What there is; the next group begins empty."""
+        full, self.lessons, self.room = self.lessons, [], self.size
+        return full
+
+
+@dataclass
+class _Flow:
+    """The state that events change: what runs, what fills, and the newest context."""
+
+    method: Method
+    run: Run
+    validation: Validation | None
+    context: Context
+    slots: int
+    staleness: int
+    groups: list[Filling]
+    running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
+    arrived: Attempted = field(default_factory=lambda: Attempted([], []))
+    ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    trying: int = 0
+    attempts: int = 0
+    reductions: int = 0
+    step: int = 0
+
+    async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
+        """Run to the end; a step is a delta that was applied."""
+        losses = Losses(self.run.house)
+        unchecked = Attempted([], [])
+        batches = self.method.sample(tasks, (), self.run.at("sample"))
+        event = 0
+        try:
+            self._fill(batches)
+            clock = self._clock()
+            while self.running:
+                event += 1
+                done = await self._next(event)
+                if isinstance(done, Reduced):
+                    yield await self._applied(done, clock)
+                    clock = self._clock()
+                else:
+                    self.trying -= 1
+                    self._take(done)
+                    unchecked = Attempted(unchecked.rollouts + done.rollouts, unchecked.lessons + done.lessons)
+                    if len(unchecked.rollouts) >= self.groups[0].size:
+                        losses.count(unchecked.rollouts, unchecked.lessons)
+                        unchecked = Attempted([], [])
+                self._fill(batches)
+            if self.arrived.rollouts:
+                yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
+        finally:
+            await self._drain()
+        losses.count(unchecked.rollouts, unchecked.lessons)
+        losses.close()
+
+    def _clock(self) -> Clock:
+        self.step += 1
+        return Clock(self.run.at(f"step {self.step}"))
+
+    def _fill(self, batches: Iterator[Batch]) -> None:
+        """Start attempts from the newest context while there is room; at the end, reduce groups as they are."""
+        while self.trying < self.slots and (batch := next(batches, None)) is not None:
+            self.attempts, self.trying = self.attempts + 1, self.trying + 1
+            name = f"attempt {self.attempts}"
+            self._start(name, self._attempt(batch, self.context, self.run.at(name)))
+        if not self.trying:
+            for group in self.groups:
+                self._reduce(group.close())
+
+    def _start(self, name: str, work: Awaitable[Attempted | Reduced]) -> None:
+        job = self.running[name] = asyncio.ensure_future(work)
+        job.add_done_callback(lambda _: self.ended.put_nowait(name))
+
+    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
+        rollouts = await self.method.attempt(batch, context, at.at("attempt"))
+        return Attempted(rollouts, await self.method.reflect(rollouts, context, at.at("reflect")))
+
+    async def _reduced(self, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run) -> Reduced:
+        return made(delta=await self.method.update(lessons, base, at))
+
+    def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
+        """Start the reduction of a group, or of what of it (`of`) could not be applied."""
+        if not lessons:
+            return
+        self.reductions += of is None
+        number = of.group if of else self.reductions
+        name = f"group {number} again" if of else f"group {number}"
+        made = partial(Reduced, number, lessons, self.context, again=of is not None)
+        self._start(name, self._reduced(made, lessons, self.context, self.run.at(name, about(lessons))))
+
+    async def _next(self, event: int) -> Attempted | Reduced:
+        """What ends next: as the journal says, else whatever does, and the journal is told."""
+        name = self.run.recall(f"event {event}")
+        if name is None:
+            while (name := await self.ended.get()) not in self.running:
+                pass  # ended, and used, in the order of the journal
+            if self.running[name].exception() is None:
+                self.run.note(f"event {event}", name)
+        elif name not in self.running:
+            raise JournalMismatch(f"the journal says that {name!r} came next, which was not begun: start a new run")
+        return await self.running.pop(name)
+
+    def _take(self, done: Attempted) -> None:
+        """Lessons enter the open group of each copy; votes go with the first copy only."""
+        self.arrived.rollouts.extend(done.rollouts)
+        self.arrived.lessons.extend(done.lessons)
+        for lesson in done.lessons:
+            for copy, group in enumerate(self.groups):
+                if copy and not lesson.text:
+                    continue
+                if full := group.take(replace(lesson, votes={}) if copy else lesson):
+                    self._reduce(full)
+
+    async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
+        """The delta of a group on the newest context. What another group was faster to change is redone once, against
+        what the entry says now; the second time it is refused."""
+        behind = self.context.version - done.base.version
+        delta, fails = done.delta, list[Refused]()
+        if behind > self.staleness:
+            delta, fails = reconcile(delta, done.base.version, self.context)
+        redo = set() if done.again else {id for fail in fails for id in fail.edit.lessons}
+        seen, self.arrived = self.arrived, Attempted([], [])
+        delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
+        outcome = self.context.apply(delta)
+        self.context = outcome.context
+        self.run.house.counts["edits redone on a newer context"] += sum(bool(redo & {*f.edit.lessons}) for f in fails)
+        self._reduce([replace(lesson, votes={}) for lesson in done.lessons if lesson.id in redo], done)
+        seconds, val = clock.stop(), None
+        if self.validation is not None and self.step % self.validation.every == 0:
+            val = await self.validation.score(self.method, self.context, self.run)
+        refused = outcome.refused + tuple(fail for fail in fails if not redo & {*fail.edit.lessons})
+        members = [lesson.id for lesson in done.lessons]
+        data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
+        batch = Batch(tuple(r.task for r in seen.rollouts), data=data)
+        return StepReport(
+            self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied, refused,
+            delta.fates, seconds, val,
+        )  # fmt: skip
+
+    async def _drain(self) -> None:
+        """Let what is in flight finish, so that what was paid for is kept; only a cancelled run cancels it."""
+        jobs = list(self.running.values())
+        try:
+            await asyncio.gather(*jobs, return_exceptions=True)
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            raise

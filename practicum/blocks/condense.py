@@ -1,0 +1,76 @@
+"""Fewer lessons before the update: the baselines that Combee is compared with (Combee, section 4.1).
+
+Votes are counted for every lesson, whatever becomes of its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isqrt
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from scipy.cluster.vq import kmeans2
+
+from practicum.blocks.update import votes
+from practicum.context import Context, Delta
+from practicum.errors import OutputError, ProviderError
+from practicum.loop import Update
+from practicum.output import AtMost, Output, Upto
+from practicum.run import Run
+from practicum.types import Lesson, Prompt
+
+
+def top_k(update: Update, k: int | None = None) -> Update:
+    """Top-K retrieval: the lessons are embedded and clustered, and one of each cluster goes on, the one nearest to its
+    middle. `k` clusters; None takes the square root of their number, as many as Combee would make groups."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
+        wanted = isqrt(len(telling)) if k is None else k
+        if not telling or wanted >= len(telling):
+            return await update(lessons, context, run)
+        vectors = await run.embed([lesson.text for lesson in telling])
+        chosen = middles(vectors, wanted, run.rng("clusters").randrange(2**31))
+        run.house.counts["lessons left out of the clusters' middles"] += len(telling) - len(chosen)
+        return votes(lessons) + await update([telling[i] for i in chosen], context, run)
+
+    return wrapped
+
+
+def middles(vectors: np.ndarray, k: int, seed: int) -> list[int]:
+    """The rows nearest to the centres of k clusters, in order; fewer where rows are alike. `vectors` is (n, d)."""
+    distinct = len(np.unique(vectors, axis=0))
+    centres, label = kmeans2(
+        vectors.astype(np.float64), min(k, distinct), minit="++", seed=np.random.default_rng(seed), missing="warn"
+    )
+    distance = ((vectors - centres[label]) ** 2).sum(axis=1)
+    return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
+
+
+class Summary(Output):
+    """What is left of many lessons."""
+
+    points: Annotated[list[Annotated[str, Upto(300)]], AtMost(12)] = Field(description="what the lessons say, in brief")
+
+
+def summarized(update: Update, system: str) -> Update:
+    """Summarization: one call sums up all lessons, and the update sees its points. Each point rests on all of them."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [lesson for lesson in lessons if lesson.text]
+        if len(telling) < 2:
+            return await update(lessons, context, run)
+        listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
+        try:
+            said = await run.at("summary").ask("curator", Prompt(system, f"# The lessons\n{listed}"), Summary)
+        except (OutputError, ProviderError):
+            run.house.counts["lost summaries"] += 1
+            return votes(lessons)
+        sources = tuple(dict.fromkeys(s for lesson in telling for s in lesson.sources))
+        points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(said.points) if text]
+        return votes(lessons) + await update(points, context, run)
+
+    return wrapped

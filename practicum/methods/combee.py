@@ -1,0 +1,167 @@
+"""Combee: learning from many attempts at once, by map, shuffle and reduce, on top of ACE's playbook
+(Li et al., section 3; METHODS, section 2).
+
+Deviations, each a setting: copies of a lesson never share a group; the groups' deltas are joined by code, and only
+edits in conflict by the model; every lesson is accounted for, so that none is lost in silence; there is no barrier
+where none is wanted. `exact=true` is the paper's own way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from practicum.asynchronous import without_barrier
+from practicum.blocks.accept import finished
+from practicum.blocks.account import Uncovered, accounted
+from practicum.blocks.aggregate import Dealing, Shuffle, scan
+from practicum.blocks.batch_size import controlled
+from practicum.blocks.join import Join, by_code, by_model, side_by_side
+from practicum.loop import Method, Update
+from practicum.methods.ace import SECTION, Learning, calls, curator, playbook, settled
+
+
+class Settings(Learning):
+    """Settings of Combee, beside those of the playbook."""
+
+    epochs: int = Field(default=1, ge=1)
+    """Times the tasks are gone through (offline)."""
+    batch: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    """Tasks attempted at once; auto: the controller finds the size (section 3.3). Asynchronous: attempts in flight."""
+    slope: float = Field(default=0.05, gt=0, lt=1)
+    """batch=auto: the size grows while one more task still saves this share of what it saves at the smallest size."""
+    max_batch: int = Field(default=100, ge=1)
+    """batch=auto: the largest size, which guards quality."""
+    groups: Literal["sqrt"] | Annotated[int, Field(ge=1)] = "sqrt"
+    """Groups of lessons: the square root of their number, or so many."""
+    copies: int = Field(default=2, ge=1)
+    """Groups each lesson goes to."""
+    shuffle: Shuffle = "stratified"
+    """stratified: copies of a lesson land in different groups; random: blindly, as in the paper."""
+    fan_in: int = Field(default=20, ge=2)
+    """Most lessons, or deltas, that one call of the model reads; more groups or levels keep to it."""
+    levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    """join=model: levels of the scan in all; auto: as many as fan_in asks for. 1: the groups are not joined at all."""
+    join: Literal["code", "model"] = "code"
+    """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""
+    accounting: bool = True
+    """Whether every lesson is accounted for: covered by an edit or an entry, asked about again, kept or dropped."""
+    again: int = Field(default=2, ge=0)
+    """accounting: times that lessons the curator left out go through again, in smaller and smaller groups."""
+    uncovered: Uncovered = "keep"
+    """accounting: a lesson that is still left out then: keep it as an entry, or drop it."""
+    exact: bool = False
+    """The paper's own way: blind shuffle, groups of any size, joined by the model, no accounting."""
+    asynchronous: bool = False
+    """No barrier: a group of lessons is reduced as soon as it is full, and attempts start from the newest context."""
+    staleness: int = Field(default=0, ge=0)
+    """asynchronous: versions a delta may be behind the context without being reconciled with it."""
+
+    @model_validator(mode="after")
+    def _can_act_together(self) -> Self:
+        given = self.model_fields_set
+        if self.exact and (set_ := given & {"shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered"}):
+            raise ValueError(f"exact=true is the paper's own way, which settles {_listed(set_)}: leave that out")
+        if self.batch != "auto" and (unused := given & {"slope", "max_batch"}):
+            raise ValueError(f"{_listed(unused)} is for batch=auto")
+        if self.curator != "edits" and (unused := given & {"accounting", "again", "uncovered"}):
+            raise ValueError(f"{_listed(unused)} is for curator=edits: nothing is left out otherwise")
+        if not self.accounting and (unused := given & {"again", "uncovered"}):
+            raise ValueError(f"{_listed(unused)} needs accounting=true")
+        if self.copies > min(self.fan_in, self.groups if self.groups != "sqrt" else self.copies):
+            raise ValueError(f"copies={self.copies} is more than the groups (or than fan_in) that could hold them")
+        if self.levels != "auto" and self.levels > 1 and self.join == "code":
+            raise ValueError("levels counts calls of the model: it needs join=model (code joins all groups at once)")
+        if self.batch == "auto" and self.online:
+            raise ValueError("a stream needs a batch size of its own: give --batch-size N")
+        if "staleness" in given and not self.asynchronous:
+            raise ValueError("staleness needs asynchronous=true")
+        sync = given & {"exact", "shuffle", "levels", "join", "slope", "max_batch"}
+        if self.asynchronous and sync:
+            raise ValueError(
+                f"{_listed(sync)} has no effect with asynchronous=true: groups are filled as lessons arrive"
+            )
+        return self
+
+
+def method(settings: Settings) -> Method:
+    """ACE with its update wrapped in a scan; asynchronous, under another schedule."""
+    s = settings
+    if s.asynchronous:
+        return _without_barrier(s)
+    size = FIRST if s.batch == "auto" else s.batch
+    made = replace(
+        playbook(s, "combee", _scanned(s), batch=size, epochs=s.epochs), calls=lambda batch: _calls(s, batch)
+    )
+    return made if s.batch != "auto" else replace(made, sample=controlled(s.epochs, s.slope, s.max_batch, FIRST))
+
+
+def _without_barrier(s: Settings) -> Method:
+    """Attempts one by one, each in its own time; what is done to every delta is done when it is applied."""
+    slots = IN_FLIGHT if s.batch == "auto" else s.batch
+    update = _accounted(s, curator(s))
+    group = _dealing(s).size(slots)
+    return replace(
+        playbook(s, "combee", update, batch=1, epochs=s.epochs),
+        update=update,
+        accept=finished(settled(s)),
+        calls=lambda batch: _calls(s, batch),
+        batch=max(group // s.copies, 1),
+        schedule=without_barrier(slots=slots, group=group, copies=s.copies, staleness=s.staleness),
+    )
+
+
+def _scanned(s: Settings) -> Update:
+    """Map, shuffle, reduce; then those lessons again that were left out."""
+    by = curator(s)
+    return _accounted(s, scan(by, _dealing(s), _join(s, by)))
+
+
+def _dealing(s: Settings) -> Dealing:
+    if s.exact:
+        return Dealing(groups=s.groups, copies=s.copies, shuffle="random", fan_in=None)
+    return Dealing(groups=s.groups, copies=s.copies, shuffle=s.shuffle, fan_in=s.fan_in)
+
+
+def _join(s: Settings, update: Update) -> Join:
+    if s.exact:
+        return by_model(update)
+    if s.levels == 1:
+        return side_by_side
+    if s.join == "code":
+        return by_code(update, s.fan_in, s.threshold)
+    return by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
+
+
+def _accounted(s: Settings, update: Update) -> Update:
+    if s.curator != "edits":
+        return update
+    if not s.accounting or s.exact:
+        return accounted(update, "drop", SECTION)
+    smaller = [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
+    return accounted(update, s.uncovered, SECTION, curator(s), smaller)
+
+
+def _calls(s: Settings, batch: int) -> tuple[int, int]:
+    """Fewest and most model calls of a step: attempts and reflections as in ACE, a call a group, lessons again, and
+    a last one for edits in conflict."""
+    low, high = calls(s, batch)
+    if s.curator == "append":
+        return low, high
+    lessons = batch * max(s.rounds, 1)
+    groups = _dealing(s).count(lessons)
+    again = sum(-(-lessons // max(s.fan_in >> turn, 1)) for turn in range(1, s.again + 1)) if s.accounting else 0
+    return low, high - 1 + groups + again + (groups if groups > 1 else 0)
+
+
+FIRST = 10
+"""Smallest batch size the controller tries (the paper's)."""
+
+IN_FLIGHT = 40
+"""Attempts in flight without a barrier, where no batch size is given."""
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))

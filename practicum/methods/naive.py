@@ -1,0 +1,21 @@
+"""Naive parallel learning: a large batch, and one update call that reads all its lessons at once
+(Combee, section 2.2: what overloads the curator).
+
+As in the paper, what the curator does not mention is lost; here it is counted.
+"""
+
+from __future__ import annotations
+
+from practicum.loop import Method
+from practicum.methods import WideBatches
+from practicum.methods.ace import Learning, dropping, playbook
+
+
+class Settings(Learning, WideBatches):
+    """Settings of naive batching."""
+
+
+def method(settings: Settings) -> Method:
+    """ACE with a large batch, and nothing around its curator."""
+    s = settings
+    return playbook(s, "naive", dropping(s), batch=s.batch, epochs=s.epochs)

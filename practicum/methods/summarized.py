@@ -1,0 +1,27 @@
+"""Summarization: the lessons of a large batch are summed up by one call, and the curator sees the summary
+(the baseline of Combee, section 4.1).
+
+As in the paper, what the curator does not mention is lost; here it is counted.
+"""
+
+from __future__ import annotations
+
+from practicum.blocks.condense import summarized
+from practicum.loop import Method
+from practicum.methods import WideBatches
+from practicum.methods.ace import Learning, dropping, playbook
+
+
+class Settings(Learning, WideBatches):
+    """Settings of summarization."""
+
+
+def method(settings: Settings) -> Method:
+    """ACE with a large batch, and its lessons summed up before the curator."""
+    s = settings
+    return playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
+
+
+SUMMARIZER = """\
+An agent reviewed many of its attempts and wrote down a lesson from each. Sum them up in a few points, each one \
+sentence that makes sense by itself. Keep what the agent needs to know; leave out what is said twice."""
