@@ -18,104 +18,22 @@ import asyncio
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import practicum
-from practicum.bench.fill import fill
-from practicum.bench.server import Body, Options, ServerProcess, serve
+from practicum.bench import world
+from practicum.bench.server import ServerProcess, start_process
+from practicum.bench.world import INSTRUCTIONS, LABELS, respond, tasks, words
 from practicum.context import seeded
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.parts import Parts
 from practicum.result import Nobody
 from practicum.session import learn
-from practicum.types import Task
 
 RATIO, CACHED = 1.03, 0.85
-LABELS = ("north", "south", "east", "west", "harbour")
-VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter
-statement currency pension tax cheque child student business garden hotel airline taxi grocery fuel medicine hospital
-school library theatre museum football bicycle bridge river mountain forest winter summer island village engine ladder
-window kitchen carpet mirror candle bottle basket hammer thread needle copper silver marble granite cotton leather
-paper pencil canvas violin trumpet drum piano opera novel poem lantern compass anchor sail rope barrel saddle wagon
-orchard vineyard meadow glacier volcano desert canyon harvest bakery butcher tailor carpenter plumber surgeon
-dentist lawyer judge soldier sailor pilot farmer miner weaver potter"""
-TOPICS = VOCABULARY.split()
-
-
-def words(seed: str, count: int) -> str:
-    return " ".join(Random(seed).sample(TOPICS, count))
-
-
-def filled(text: str, tokens: int) -> str:
-    """The text brought to a number of tokens of four characters."""
-    return text[: 4 * tokens].ljust(4 * tokens, ".")
-
-
-INSTRUCTIONS = filled("You route the messages of customers to one of five teams. " + f"{words('told', 90)}. " * 3, 300)
-"""300 tokens."""
-
-
-def tasks(count: int) -> list[Task]:
-    """Distinct tasks of 100 tokens; how many teams there are is told by the choices."""
-    return [
-        Task(f"t{n}", filled(f"Message {n}: it is about {words(f'task {n}', 75)}", 100), LABELS[n % len(LABELS)])
-        for n in range(count)
-    ]
-
-
-def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
-    """What the simulated models say; `text` is all that was sent, `last` the last message.
-
-    A value made up for the schema, with what matters put right, so that other fields may come and go.
-    """
-    seed = int(sha256(text.encode()).hexdigest()[:12], 16)
-    made = fill(schema, seed)
-    match name:
-        case "Reflection" | "Review":
-            made["insight"] = f"If the message speaks of {words(str(seed), 14)}, answer {LABELS[seed % len(LABELS)]}."
-            made["tags"] = []
-        case "Decisions":
-            made["decisions"] = [
-                {**made["decisions"][0], "lesson": 1, "op": "ADD", "ids": [], "text": "", "section": ""}
-            ]
-        case _:
-            number = int(last.split(":")[0].removeprefix("Message "))
-            # The words after the task of a second try make it longer than 100 tokens.
-            knows = number % 10 < 6 or len(last) > 400
-            made["used"], made["answer"] = [], LABELS[(number + (not knows)) % len(LABELS)]
-    return json.dumps(made)
-
-
-def responder(body: Body) -> str:
-    said = [str(message["content"]) for message in body["messages"]]
-    shape = body["response_format"]["json_schema"]
-    return respond(shape["name"], shape["schema"], "\n".join(said), said[-1])
-
-
-async def serve_until_stopped() -> None:
-    async with serve(Options(responder=responder)) as server:
-        print(f"listening on {server.url}", flush=True)
-        await asyncio.Event().wait()
-
-
-@contextmanager
-def server_process() -> Iterator[ServerProcess]:
-    """The server in a process of its own."""
-    with subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield ServerProcess(process.stdout.readline().split()[-1], process)
-        finally:
-            process.terminate()
 
 
 async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) -> practicum.Result:
@@ -153,7 +71,7 @@ async def by_itself(server: ServerProcess, calls: int = 15) -> float:
 
 async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
     """One run against a fresh server. A run of one task comes before it, which loads libraries and the embedder."""
-    with server_process() as server:
+    with start_process(world.MODULE) as server:
         began = time.perf_counter()
         await learned(server, 1, rounds, folder / "warm")
         startup = time.perf_counter() - began - server.stats()["latency_sum"]
@@ -233,11 +151,7 @@ def main() -> None:
     parser.add_argument("--curve", type=int, nargs="*", metavar="N", help="a step's CPU with N entries instead")
     parser.add_argument("--steps", type=int, default=20, help="with --curve: steps a size (20)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
-    parser.add_argument("--serve", action="store_true", help="be the server (the benchmark starts it itself)")
     given = parser.parse_args()
-    if given.serve:
-        asyncio.run(serve_until_stopped())
-        return
     before = load()
     with tempfile.TemporaryDirectory(prefix="ace_bench-") as name:
         folder = Path(name)

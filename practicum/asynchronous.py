@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from practicum.context import Context, Delete, Delta, Edit, Merge, Refused, Update
+from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Refused, Update
 from practicum.errors import JournalMismatch
 from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about
 from practicum.run import Run
@@ -57,13 +57,15 @@ def without_barrier(*, slots: int, group: int, copies: int = 1, staleness: int =
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
     """What of a delta made from version `base` still holds in `now`, and the edits that do not, with reasons.
 
-    Additions and votes always hold. A change of an entry that is gone, or that was changed since, does not.
+    Additions and votes always hold. A change of an entry that is gone, or that was changed since, does not; and a
+    lesson that an entry covered which is gone counts as dropped.
     """
+    own = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
     holds: list[Edit] = []
     fails: list[Refused] = []
     for edit in delta.edits:
         ids = edit.ids if isinstance(edit, Merge) else (edit.id,) if isinstance(edit, Update | Delete) else ()
-        entries = [now.get(id) for id in ids]
+        entries = [now.get(id) for id in ids if id not in own]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
             fails.append(Refused(edit, f"an entry it changes went meanwhile (made from version {base})"))
@@ -72,7 +74,12 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
             fails.append(Refused(edit, why))
         else:
             holds.append(edit)
-    return replace(delta, edits=tuple(holds)), fails
+    fates = tuple(
+        fate if fate.entry in own or fate.entry in now or not fate.entry
+        else Fate(fate.lesson, reason=f"{fate.entry}, which said it, went meanwhile")
+        for fate in delta.fates
+    )  # fmt: skip
+    return Delta(tuple(holds), fates), fails
 
 
 @dataclass
@@ -109,6 +116,7 @@ class _Flow:
     running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
     arrived: Attempted = field(default_factory=lambda: Attempted([], []))
     ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    epoch: int = 1
     trying: int = 0
     attempts: int = 0
     reductions: int = 0
@@ -151,7 +159,7 @@ class _Flow:
     def _fill(self, batches: Iterator[Batch]) -> None:
         """Start attempts from the newest context while there is room; at the end, reduce groups as they are."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
-            self.attempts, self.trying = self.attempts + 1, self.trying + 1
+            self.attempts, self.trying, self.epoch = self.attempts + 1, self.trying + 1, batch.epoch
             name = f"attempt {self.attempts}"
             self._start(name, self._attempt(batch, self.context, self.run.at(name)))
         if not self.trying:
@@ -203,30 +211,38 @@ class _Flow:
                     self._reduce(full)
 
     async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
-        """The delta of a group on the newest context. What another group was faster to change is redone once, against
-        what the entry says now; the second time it is refused."""
+        """The delta of a group on the newest context."""
         behind = self.context.version - done.base.version
-        delta, fails = done.delta, list[Refused]()
-        if behind > self.staleness:
-            delta, fails = reconcile(delta, done.base.version, self.context)
-        redo = set() if done.again else {id for fail in fails for id in fail.edit.lessons}
+        delta, refused, redo = self._reconciled(done) if behind > self.staleness else (done.delta, [], set[str]())
         seen, self.arrived = self.arrived, Attempted([], [])
         delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
         outcome = self.context.apply(delta)
         self.context = outcome.context
-        self.run.house.counts["edits redone on a newer context"] += sum(bool(redo & {*f.edit.lessons}) for f in fails)
         self._reduce([replace(lesson, votes={}) for lesson in done.lessons if lesson.id in redo], done)
         seconds, val = clock.stop(), None
         if self.validation is not None and self.step % self.validation.every == 0:
             val = await self.validation.score(self.method, self.context, self.run)
-        refused = outcome.refused + tuple(fail for fail in fails if not redo & {*fail.edit.lessons})
         members = [lesson.id for lesson in done.lessons]
         data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
-        batch = Batch(tuple(r.task for r in seen.rollouts), data=data)
+        batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         return StepReport(
-            self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied, refused,
-            delta.fates, seconds, val,
+            self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
+            (*outcome.refused, *refused), delta.fates, seconds, val,
         )  # fmt: skip
+
+    def _reconciled(self, done: Reduced) -> tuple[Delta, list[Refused], set[str]]:
+        """What of a delta holds on the newest context, the edits that are refused, and the lessons to ask about again.
+
+        What another group was faster to change is redone once, against what the entry says now.
+        """
+        delta, fails = reconcile(done.delta, done.base.version, self.context)
+        if done.again:
+            return delta, fails, set()
+        redo = {id for fail in fails for id in fail.edit.lessons}
+        redo.update(was.lesson for was, now in zip(done.delta.fates, delta.fates, strict=True) if was != now)
+        refused = [fail for fail in fails if not fail.edit.lessons]
+        self.run.house.counts["edits redone on a newer context"] += len(fails) - len(refused)
+        return replace(delta, fates=tuple(f for f in delta.fates if f.lesson not in redo)), refused, redo
 
     async def _drain(self) -> None:
         """Let what is in flight finish, so that what was paid for is kept; only a cancelled run cancels it."""

@@ -65,6 +65,8 @@ class Config(BaseModel):
     """Name of the embedder."""
     validate_every: int = Field(default=1, ge=1)
     """Steps between validations, where there are validation tasks."""
+    from_traces: bool = False
+    """Whether the tasks carry recorded attempts to learn from, and nothing is run but evaluation."""
     before: bool = False
     """Whether the test tasks are also run with the context the run starts from."""
     max_calls: int | None = Field(default=None, ge=1)
@@ -122,6 +124,8 @@ def checked(config: Config, splits: Splits, parts: Parts) -> Config:
     scorer = config.scorer or ("choice" if config.choices else "exact")
     changes = {"scorer": scorer, "roles": _named_roles(config.roles), **parts.names()}
     config = config.model_copy(update=changes)
+    if config.from_traces:
+        _check_traces(config, splits)
     _check_targets(config, splits, parts)
     _check_use(config, splits, parts)
     return config
@@ -132,7 +136,8 @@ def _check_targets(config: Config, splits: Splits, parts: Parts) -> None:
     named = ((splits.train, "the tasks"), (splits.val, "the validation tasks"), (splits.test, "the test tasks"))
     for split, where in named:
         _unique(split, where)
-        if made.needs_target and (split is not splits.train or config.labels):
+        learned_from = config.labels and not config.from_traces
+        if made.needs_target and (split is not splits.train or learned_from):
             require_targets(split, made.name, where, config.choices or None)
 
 
@@ -140,10 +145,10 @@ def _check_use(config: Config, splits: Splits, parts: Parts) -> None:
     """Refuse what would have no effect."""
     method = methods.build(config.method, config.settings)
     chat = config.agent == "chat"
-    used = roles_used(config, chat, method.roles)
+    used = roles_used(config, chat and acts(config, splits), method.roles)
     if config.method == "icl" and not config.labels:
         raise UsageError("method icl shows right answers, so it cannot learn without labels")
-    if config.judged and config.labels:
+    if config.judged and config.labels and not config.from_traces:
         raise UsageError("a judge's verdict is feedback for learning without labels: add --no-labels, or leave it out")
     if config.reasoning and not chat:
         raise UsageError(f"--reasoning is for the chat agent, not for {config.agent}: leave it out")
@@ -156,6 +161,23 @@ def _check_use(config: Config, splits: Splits, parts: Parts) -> None:
             asked = ", ".join(used) or "none"
             raise UsageError(f"method {config.method} asks no {role} here: leave out --role {role} (asked: {asked})")
     make_agent(config, parts)
+
+
+def _check_traces(config: Config, splits: Splits) -> None:
+    """Refuse what needs attempts of its own."""
+    if config.settings.get("online"):
+        raise UsageError("--online predicts before it learns, and traces are there already: leave it out")
+    if config.method in ("none", "icl"):
+        raise UsageError(f"method {config.method} does not learn from attempts: take another one, such as combee")
+    if unused := sorted({"rounds", "refine", "lessons"} & set(config.settings)):
+        raise UsageError(f"nothing is tried again with --from-traces: leave out --set {unused[0]}=...")
+    if any(task.recorded is None for task in splits.train):
+        raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out from_traces")
+
+
+def acts(config: Config, splits: Splits) -> bool:
+    """Whether the agent runs at all: not where there are stored traces to learn from and nothing to evaluate."""
+    return not config.from_traces or bool(splits.val or splits.test)
 
 
 def roles_used(config: Config, chat: bool, of_method: Sequence[str]) -> list[str]:

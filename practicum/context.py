@@ -46,6 +46,8 @@ def _page_digest(entries: Iterable[Entry]) -> bytes:
     """Of what can be shown: counters and provenance do not change what an agent sees."""
     sha = hashlib.sha256()
     for e in entries:
+        if e.hidden:
+            continue
         sha.update(repr((e.id, e.section, e.text, e.key, sorted(e.data.items()))).encode())
     return sha.digest()
 
@@ -86,7 +88,7 @@ class Context:
         """Names what this context can show: equal for two versions that differ only in counters."""
         sha = hashlib.sha256()
         for page in self.pages:
-            if page.entries:
+            if any(not e.hidden for e in page.entries.values()):
                 sha.update(page.shown(_page_digest))
         return sha.hexdigest()[:16]
 

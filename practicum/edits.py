@@ -36,6 +36,11 @@ class Entry:
         return int(self.id[1:])
 
     @property
+    def hidden(self) -> bool:
+        """Whether it is kept for the learner and not shown to the agent: its section begins with a dot."""
+        return self.section.startswith(".")
+
+    @property
     def embedded(self) -> str:
         """The text this entry is found by."""
         return self.key or self.text

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
 from practicum import playbook
 from practicum.config import Config, Splits
@@ -144,6 +145,27 @@ def run_summary(store: Store) -> dict[str, Any]:
     last = json.loads(row.result) if row.result else {}
     steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
     return {"scores": last.get("scores", {}), "usage": last.get("usage", {}), "steps": len(steps)}
+
+
+def step_data(store: Store) -> list[dict[str, Any]]:
+    """The numbers of each step, in order, as `step_rows` wrote them."""
+    table = schema.steps
+    rows = store.rows(select(table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    return [json.loads(row.data) for row in rows]
+
+
+def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
+    """What each step tried and what it learned from that, in order, as `step_rows` wrote them."""
+
+    def by_step(table: Table) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        for row in store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step)):
+            found[row.step].append(row.data)
+        return found
+
+    rollouts, lessons = by_step(schema.rollouts), by_step(schema.lessons)
+    for step, tried in rollouts.items():
+        yield step, [*map(_ROLLOUT.validate_json, tried)], [*map(_LESSON.validate_json, lessons.get(step, ()))]
 
 
 def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:

@@ -20,18 +20,26 @@ from practicum.store.store import Store
 
 @asynccontextmanager
 async def furnished(
-    store: Store, run_id: str, folder: Path, config: Config, parts: Parts, *, roles: Sequence[str], seconds: float = 0.0
+    store: Store,
+    run_id: str,
+    folder: Path,
+    config: Config,
+    parts: Parts,
+    *,
+    roles: Sequence[str],
+    agent: bool = True,
+    seconds: float = 0.0,
 ) -> AsyncIterator[House]:
     """What all places of a run share, with every model that is needed open; all are closed in the end.
 
-    `roles` are asked beside the agent and the judge; `seconds` is what earlier sittings took. Raises UsageError where
-    a name, a key or a price is missing.
+    `roles` are asked beside the judge and, where it runs at all, the `agent`; `seconds` is what earlier sittings took.
+    Raises UsageError where a name, a key or a price is missing.
     """
     models = Models(
         Opening(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
     )
     try:
-        clients = _clients(config, parts, models, roles)
+        clients = _clients(config, parts, models, roles_used(config, agent and config.agent == "chat", roles))
         _check_prices(config, clients)
         options = Options(config.temperature, config.max_output_tokens, config.timeout)
         journal = Journal(store, run_id)
@@ -63,7 +71,7 @@ def _embedder(name: str) -> Embedder:
 def _clients(config: Config, parts: Parts, models: Models, roles: Sequence[str]) -> dict[str, Client]:
     """A client for every role that is asked, and no model that is not needed."""
     clients: dict[str, Client] = {}
-    for role in roles_used(config, config.agent == "chat", roles):
+    for role in roles:
         passed = parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
         clients[role] = passed or models.open(config.roles.get(role, config.model))
     return clients

@@ -29,7 +29,7 @@ def export(context: Context, format: Format) -> str:
 
 def _sections(context: Context, format: Format) -> list[str]:
     by_section: dict[str, list[Entry]] = {}
-    for entry in context:
+    for entry in (e for e in context if not e.hidden):
         by_section.setdefault(entry.section, []).append(entry)
     return [f"## {name}\n\n" + "\n".join(_item(e, format) for e in entries) for name, entries in by_section.items()]
 

@@ -42,12 +42,14 @@ Act = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 @dataclass(frozen=True)
 class Run:
     """A place in a run. `about` names the sources ("task:t1") that what happens here comes from; `teaches` is False
-    where nothing is learned from it, as in evaluation."""
+    where nothing is learned from it, as in evaluation; `warmth` is the agent's temperature where it is not the usual
+    one, as where several attempts should differ."""
 
     house: House
     place: str = ""
     about: tuple[str, ...] = ()
     teaches: bool = True
+    warmth: float | None = None
 
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Run:
         """The place `name` below this one. Raises PlaceTaken when it is opened a second time."""
@@ -55,7 +57,7 @@ class Run:
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
-        return Run(self.house, place, self.about if about is None else about, self.teaches)
+        return Run(self.house, place, self.about if about is None else about, self.teaches, self.warmth)
 
     def rng(self, name: str = "") -> random.Random:
         """Chance that depends on the seed and this place only."""
@@ -221,6 +223,8 @@ class Run:
         seat = self.house.seat(role)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"
         self._open(place)
+        if temperature is None and role == "agent":
+            temperature = self.warmth
         options = replace(
             seat.options,
             temperature=seat.options.temperature if temperature is None else temperature,

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from practicum import methods
-from practicum.config import Config, Splits, checked, configured, raised
+from practicum.blocks.attempt import reading
+from practicum.config import Config, Splits, acts, checked, configured, raised
 from practicum.context import Context
 from practicum.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
 from practicum.estimate import Estimate
@@ -99,6 +100,8 @@ class Session:
     _time_saved: float = 0.0
 
     def __post_init__(self) -> None:
+        if "batch" in self.config.settings and self.method.batch > len(self.splits.train) > 0:
+            self.house.counts["batch size lowered to the tasks there are"] += 1
         self.progress = Progress(self.seed, self.seed)
         self.estimate = Estimate(self.config, self.splits, self.method, self.house, self.seed)
         self._time_saved = self.house.budget.elapsed
@@ -256,8 +259,10 @@ async def _opened(
 ) -> AsyncIterator[Session]:
     """A session with its models open."""
     method = methods.build(config.method, config.settings)
-    seconds = seconds_spent(store)
-    async with furnished(store, RUN, folder, config, parts, roles=method.roles, seconds=seconds) as house:
+    if config.from_traces:
+        method = reading(method)
+    agent, seconds = acts(config, splits), seconds_spent(store)
+    async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=agent, seconds=seconds) as house:
         yield Session(folder, config, splits, method, house, store, seed, watch or Nobody())
 
 

@@ -35,7 +35,7 @@ class Trace:
 
     `error` is set when the attempt failed before there was an answer; `lost` when that was the provider's fault or
     the output could not be read, so that there is nothing to learn from it. `unknown` counts cited ids that were never
-    shown.
+    shown; `data` holds what else the agent was asked to tell, such as doubts about entries.
     """
 
     answer: str
@@ -45,6 +45,7 @@ class Trace:
     error: str | None = None
     lost: bool = False
     unknown: int = 0
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which is what reports count."""
+    """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which is what reports count.
+
+    `siblings` are further attempts under the same context, `twin` one under an annotated view of it; both are there to
+    learn from and in no report.
+    """
 
     task: Task
     trace: Trace
@@ -110,6 +115,13 @@ class Rollout:
     feedback: Feedback
     place: str
     rounds: tuple[Round, ...] = ()
+    siblings: tuple[Rollout, ...] = ()
+    twin: Trace | None = None
+
+    @property
+    def group(self) -> tuple[Rollout, ...]:
+        """All attempts under the same context, this one first."""
+        return (self, *self.siblings)
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
@@ -26,7 +27,8 @@ class View:
     """What an agent is shown beside its instructions and its task, and how much that is.
 
     `pages` go before the task for all tasks alike; `turns` are earlier exchanges; `note` goes after the task.
-    `ids` holds the entries that may be cited (empty where citing makes no sense).
+    `ids` holds the entries that may be cited (empty where citing makes no sense). An `annotated` view also asks the
+    agent what it doubted and what it missed.
     """
 
     pages: tuple[str, ...] = ()
@@ -35,6 +37,7 @@ class View:
     ids: Container[str] = ()
     citable: bool = False
     tokens: int = 0
+    annotated: bool = False
 
     def with_note(self, note: str) -> View:
         """The same view with words after the task, such as a reflection on an earlier try."""
@@ -48,19 +51,39 @@ def line(entry: Entry) -> str:
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
-    text = "\n".join(map(line, entries))
+    text = "\n".join(line(e) for e in entries if not e.hidden)
     return text, count_tokens(text)
 
 
 def full(context: Context) -> View:
     """Every entry, in pages in the order of birth."""
-    shown = [page.shown(_page) for page in context.pages if page.entries]
+    shown = [made for page in context.pages if page.entries and (made := page.shown(_page))[0]]
     return View(
         pages=tuple(text for text, _ in shown),
         ids=context,
         citable=bool(shown),
         tokens=sum(tokens for _, tokens in shown),
     )
+
+
+def annotated(context: Context) -> View:
+    """Every entry in XML of its own, for a run that tells what it made of each (RCL, section 3.2)."""
+    shown = [page.shown(_annotated_page) for page in context.pages if page.entries]
+    return View(
+        pages=tuple(text for text, _ in shown),
+        ids=context,
+        citable=True,
+        tokens=sum(tokens for _, tokens in shown),
+        annotated=True,
+    )
+
+
+def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
+    shown = (e for e in entries if not e.hidden)
+    text = "\n".join(
+        f"<entry id={quoteattr(e.id)} section={quoteattr(e.section)}>{escape(e.text)}</entry>" for e in shown
+    )
+    return text, count_tokens(text)
 
 
 def listed(entries: Iterable[Entry]) -> View:

@@ -42,12 +42,12 @@ class ChatAgent:
         return "chat"
 
     async def __call__(self, task: Task, view: View, run: Asks) -> Trace:
-        shape = _shape(self.choices, self.reasoning, view.citable)
+        shape = _shape(self.choices, self.reasoning, view.citable, view.annotated)
         turns = view.turns
         if shape is not None:
             turns = tuple(Turn(t.user, json.dumps({"answer": t.assistant}, ensure_ascii=False)) for t in turns)
         prompt = Prompt(
-            system="\n\n".join(part for part in (self.instructions, USING if view.citable else "") if part),
+            system="\n\n".join(part for part in (self.instructions, _using(view)) if part),
             pages=view.pages,
             turns=turns,
             user=f"{task.input}\n\n{view.note}" if view.note else task.input,
@@ -62,11 +62,28 @@ class ChatAgent:
             reasoning=getattr(reply, "reasoning", ""),
             used=known,
             unknown=len(cited) - len(known),
+            data=_notes(reply, view) if view.annotated else {},
         )
 
 
+class Doubt(Output):
+    """An entry the agent was not sure about."""
+
+    id: EntryId
+    why: Annotated[str, Upto(120)]
+
+
+def _notes(reply: Any, view: View) -> dict[str, Any]:
+    """What an annotated run tells beside its answer: entries in doubt, and guidance it missed."""
+    return {"doubts": {d.id: d.why for d in reply.doubts if d.id in view.ids}, "missing": reply.missing.strip()}
+
+
+def _using(view: View) -> str:
+    return ANNOTATED if view.annotated else USING if view.citable else ""
+
+
 @cache
-def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool) -> type[BaseModel] | None:
+def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool, annotated: bool) -> type[BaseModel] | None:
     """What an answer looks like; None where plain text will do. Entries are cited before the answer rests on them."""
     if not (choices or reasoning or citing):
         return None
@@ -74,6 +91,9 @@ def _shape(choices: tuple[str, ...], reasoning: bool, citing: bool) -> type[Base
     if citing:
         cited = Annotated[list[EntryId], AtMost(3)]
         fields["used"] = (cited, Field(description="ids of the entries that apply, best first"))
+    if annotated:
+        fields["doubts"] = (Annotated[list[Doubt], AtMost(3)], Field(description="entries you were not sure about"))
+        fields["missing"] = (Annotated[str, Upto(160)], Field(description="guidance that was missing; empty if none"))
     if reasoning:
         fields["reasoning"] = (Annotated[str, Upto(600)], Field(description="a short line of thought"))
     fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))
@@ -84,3 +104,9 @@ USING = """\
 Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". \
 Before you answer, find the entries that apply to the task, list their ids in "used" (none if none applies), \
 and follow them."""
+
+ANNOTATED = """\
+Below is your playbook, learned from earlier tasks, one <entry> each. Work on the task as you always would, and say \
+what you made of the playbook. First list in "used" the ids of the entries you consulted. In "doubts" name entries you \
+were not sure about, and why: unclear, does not quite fit, against another one. In "missing" say what guidance would \
+have helped and is not there. Then answer."""

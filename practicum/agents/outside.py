@@ -27,6 +27,13 @@ class _Step(BaseModel):
     text: str
 
 
+class _Doubt(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    why: str = ""
+
+
 class _Answer(BaseModel):
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
@@ -35,6 +42,8 @@ class _Answer(BaseModel):
     used: list[str] = []
     steps: list[_Step] = []
     error: str | None = None
+    doubts: list[_Doubt] = []
+    missing: str = ""
 
 
 def context_text(view: View) -> str:
@@ -45,8 +54,10 @@ def context_text(view: View) -> str:
 
 def request(task: Task, view: View, instructions: str, place: str) -> dict[str, Any]:
     """What goes out, as JSON: the target and `meta` never do. `place` is an idempotency key: the same attempt, if a
-    crash repeats it, comes with the same place."""
+    crash repeats it, comes with the same place. An annotated context asks for "doubts" and "missing"."""
+    asked = {"annotated": True} if view.annotated else {}
     return {
+        **asked,
         "task": {"id": task.id, "input": task.input},
         "context": context_text(view),
         "instructions": instructions,
@@ -55,7 +66,10 @@ def request(task: Task, view: View, instructions: str, place: str) -> dict[str, 
 
 
 def read_answer(value: object, who: str, view: View) -> Trace:
-    """A trace from a text, a number, a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, or a Trace."""
+    """A trace from a text, a number, a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, or a Trace.
+
+    Shown an annotated context, it may also tell "doubts" (a list of {"id", "why"}) and what was "missing".
+    """
     if isinstance(value, Trace):
         known = tuple(id for id in dict.fromkeys(value.used) if id in view.ids)
         return replace(value, used=known, unknown=len(set(value.used)) - len(known))
@@ -80,4 +94,7 @@ def read_answer(value: object, who: str, view: View) -> Trace:
         steps=tuple(Step(s.kind, s.text) for s in answer.steps),
         error=answer.error,
         unknown=len(set(answer.used)) - len(known),
+        data={"doubts": {d.id: d.why for d in answer.doubts if d.id in view.ids}, "missing": answer.missing}
+        if view.annotated
+        else {},
     )

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -332,9 +332,10 @@ class ServerProcess:
 
 
 @contextmanager
-def start_process(**options: Any) -> Iterator[ServerProcess]:
-    """Run a server in a process of its own, for as long as the block lasts; takes what `Options` takes."""
-    command = [sys.executable, "-m", "practicum.bench.server", *_arguments(Options(**options))]
+def start_process(module: str = "practicum.bench.server", **options: Any) -> Iterator[ServerProcess]:
+    """Run a server in a process of its own, for as long as the block lasts; takes what `Options` takes. Another
+    `module` is one that calls `main` with a responder of its own."""
+    command = [sys.executable, "-m", module, *_arguments(Options(**options))]
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -386,8 +387,8 @@ async def _serve_until_stopped(options: Options) -> None:
         await stopped.wait()
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = _options(arguments)
+def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str | None] | None = None) -> None:
+    options = replace(_options(arguments), responder=responder)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection is an open file
     asyncio.run(_serve_until_stopped(options))

@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from practicum.context import Add, Context, Delta, Fate, Merge, Update
+from practicum.blocks.join import beside
+from practicum.context import Add, Context, Delete, Delta, Fate, Merge, Update
 from practicum.loop import Update as UpdateSeam
 from practicum.run import Run
 from practicum.types import Lesson
@@ -39,30 +40,46 @@ def accounted(
             if not left:
                 break
             run.house.counts["lessons asked about again"] += len(left)
-            delta += await _again(by or update, left, size, context, run.at(f"again {turn}"))
-            left = unaccounted(left, delta)
+            more = await _again(by or update, left, size, context, run.at(f"again {turn}"))
+            delta = beside([delta, *more])
+            left = unaccounted(lessons, delta)
         run.house.counts["lessons kept as they were" if uncovered == "keep" else "lessons dropped"] += len(left)
+        delta = replace(delta, fates=_standing(delta))
         return delta + (kept(left, section) if uncovered == "keep" else dropped(left))
 
     return wrapped
 
 
-async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context: Context, run: Run) -> Delta:
+async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context: Context, run: Run) -> list[Delta]:
     # What they voted was counted the first time.
     silent = [replace(lesson, votes={}) for lesson in left]
     groups = [silent[start : start + size] for start in range(0, len(silent), size)]
-    jobs = [(str(i), partial(update, group, context)) for i, group in enumerate(groups)]
-    return sum(await run.gather(jobs), Delta())
+    return await run.gather([(str(i), partial(update, group, context)) for i, group in enumerate(groups)])
 
 
 def unaccounted(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
     """Lessons with something to say that neither an edit nor a fate names.
 
-    Votes and deletions do not count: that an entry is wrong does not yet say what is right.
+    Votes and deletions do not count: that an entry is wrong does not yet say what is right. Nor does an entry that
+    takes a lesson in, or says it already, where the delta deletes it.
     """
-    named = {id for edit in delta.edits if isinstance(edit, Add | Update | Merge) for id in edit.lessons}
-    named.update(fate.lesson for fate in delta.fates)
+    gone = _gone(delta)
+    named = {fate.lesson for fate in _standing(delta)}
+    for edit in delta.edits:
+        ids = edit.ids if isinstance(edit, Merge) else (edit.id,) if isinstance(edit, Update) else ()
+        if isinstance(edit, Add | Update | Merge) and gone.isdisjoint(ids):
+            named.update(edit.lessons)
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
+
+
+def _standing(delta: Delta) -> tuple[Fate, ...]:
+    """The fates of lessons that no deleted entry was to cover."""
+    gone = _gone(delta)
+    return tuple(fate for fate in delta.fates if fate.entry not in gone)
+
+
+def _gone(delta: Delta) -> set[str]:
+    return {edit.id for edit in delta.edits if isinstance(edit, Delete)}
 
 
 def kept(lessons: Sequence[Lesson], section: str) -> Delta:

@@ -9,7 +9,7 @@ from practicum.context import Context, Entry
 from practicum.judge import judged_feedback
 from practicum.run import Run, feedback
 from practicum.types import Feedback, Rollout, Score, Task, Trace
-from practicum.views import View, as_turns, full, nearest
+from practicum.views import View, annotated, as_turns, full, nearest
 
 Show = Callable[[Context, Task, Run], Awaitable[View]]
 
@@ -27,15 +27,19 @@ def answer(show: Show) -> Answer:
         view = await show(context, task, run)
         trace = await run.agent(task, view.with_note(note) if note else view)
         score = await run.score(task, trace)
-        return Rollout(task, trace, score, await _feedback(task, trace, score, run), run.place)
+        return Rollout(task, trace, score, await told(task, trace, score, run), run.place)
 
     return act
 
 
-async def _feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+    """What learning hears of an attempt: what its score says, or a judge where no score may be used and one is there.
+
+    Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
+    """
     house = run.house
-    # Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
-    if house.judged and not house.labels and trace.error is None and run.teaches:
+    unknown = score is None or not house.labels
+    if house.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
     return feedback(task, trace, score, house.labels)
 
@@ -43,6 +47,11 @@ async def _feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> 
 async def full_view(context: Context, task: Task, run: Run) -> View:
     """Everything, for every task alike."""
     return full(context)
+
+
+async def annotated_view(context: Context, task: Task, run: Run) -> View:
+    """Everything, with the agent asked what it consulted, doubted and missed."""
+    return annotated(context)
 
 
 def similar_turns(k: int, section: str) -> Show:

@@ -51,16 +51,17 @@ class Dealing:
 
     def size(self, n: int) -> int:
         """Most lessons in a group, where n of them are dealt."""
-        return min(self.copies, self.count(n)) * -(-n // self.count(n))
+        k = self.count(n)
+        return -(-n * self.copies // k) if self.shuffle == "random" else min(self.copies, k) * -(-n // k)
 
     def deal(self, n: int, rng: Random) -> list[list[int]]:
         """Groups of lesson numbers, in linear time; lesson i is in `copies` groups (in each once, if stratified)."""
         k = self.count(n)
-        copies = min(self.copies, k)
         if self.shuffle == "random":
             pool = [i for i in range(n) for _ in range(self.copies)]
             rng.shuffle(pool)
             return [pool[g::k] for g in range(k)]
+        copies = min(self.copies, k)
         order = list(range(n))
         rng.shuffle(order)
         groups: list[list[int]] = [[] for _ in range(k)]
@@ -94,7 +95,11 @@ def scan(update: Update, dealing: Dealing, join: Join) -> Update:
 
 
 def _tell(dealing: Dealing, n: int, run: Run) -> None:
-    """Count where a batch was too small for what was asked for."""
+    """Count where a batch could not be dealt as was asked for."""
     k = dealing.count(n)
-    run.house.counts["groups lowered to the lessons there were"] += dealing.groups != "sqrt" and dealing.groups > n
-    run.house.counts["copies lowered to the groups there were"] += dealing.copies > k
+    asked = k if dealing.groups == "sqrt" else dealing.groups
+    run.house.counts["groups lowered to the lessons there were"] += asked > k
+    run.house.counts["groups raised to keep to fan_in"] += asked < k
+    run.house.counts["copies lowered to the groups there were"] += (
+        dealing.shuffle == "stratified" and dealing.copies > k
+    )

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from practicum.blocks.act import Answer
+from practicum.blocks.act import Answer, told
 from practicum.blocks.reflect import Reflector
 from practicum.context import Context
-from practicum.loop import Attempt, Batch
+from practicum.loop import Attempt, Batch, Method
 from practicum.run import Act, Run
 from practicum.types import Feedback, Rollout, Round, Task, Trace
 
@@ -49,6 +49,30 @@ def shown_answers() -> Attempt:
         return Rollout(task, Trace(answer=task.target), None, said, run.place)
 
     return each(show)
+
+
+def stored() -> Attempt:
+    """No attempt: what an agent did on each task before this run, as it was recorded (Combee, section 4.1: learning
+    from released traces). Its score is used where it has one; else a scorer may make one; else a judge may speak."""
+
+    async def show(task: Task, context: Context, run: Run) -> Rollout:
+        if task.recorded is None:
+            return Rollout(task, replace(_NOTHING, error="no trace", lost=True), None, _UNKNOWN, run.place)
+        trace, score = task.recorded.trace, task.recorded.score
+        score = score if score is not None else await run.score(task, trace)
+        return Rollout(task, trace, score, await told(task, trace, score, run), run.place)
+
+    return each(show)
+
+
+def reading(method: Method) -> Method:
+    """The same method, learning from stored traces: nothing is attempted, so nothing is tried again."""
+
+    def calls(batch: int) -> tuple[int, int]:
+        low, high = method.calls(batch)
+        return max(low - batch, 0), max(high - batch, 0)
+
+    return replace(method, attempt=stored(), calls=calls)
 
 
 def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> Attempt:

@@ -30,6 +30,7 @@ def top_k(update: Update, k: int | None = None) -> Update:
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
         wanted = isqrt(len(telling)) if k is None else k
+        run.house.counts["clusters lowered to the lessons there were"] += wanted > len(telling) > 0
         if not telling or wanted >= len(telling):
             return await update(lessons, context, run)
         vectors = await run.embed([lesson.text for lesson in telling])
@@ -70,7 +71,9 @@ def summarized(update: Update, system: str) -> Update:
             run.house.counts["lost summaries"] += 1
             return votes(lessons)
         sources = tuple(dict.fromkeys(s for lesson in telling for s in lesson.sources))
-        points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(said.points) if text]
+        words = [text for point in said.points if (text := point.strip())]
+        run.house.counts["empty summaries"] += not words
+        points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]
         return votes(lessons) + await update(points, context, run)
 
     return wrapped

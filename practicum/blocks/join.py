@@ -7,7 +7,7 @@ was proposed goes through the update again.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ E_ = TypeVar("E_", bound=Edit)
 
 
 def by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85) -> Join:
-    """Join by plain code; edits in conflict go through `update` again as lessons, at most about `fan_in` a call.
+    """Join by plain code; edits in conflict go through `update` again as lessons, at most `fan_in` a call.
 
     Additions are one where their words are the same, where they come from the same lesson, or where they are as similar
     as `threshold` (None: never). A deletion gives way to a change of the same entry.
@@ -35,14 +35,12 @@ def by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
         groups = _apart(deltas)
-        edits = [e for group in groups for e in group]
         adds, names = await _once([_of(group, Add) for group in groups], threshold, run)
-        others = [_renamed(e, names) for e in edits if not isinstance(e, Add | Vote)]
-        clear, conflicts = _sorted_out(others)
+        others = [_renamed(e, names) for group in groups for e in group if not isinstance(e, Add)]
+        clear, conflicts = _sorted_out(e for e in others if not isinstance(e, Vote))
         solved = await _solved(conflicts, update, fan_in, context, run)
-        votes = [_renamed(e, names) for e in _of(edits, Vote)]
-        joined = Delta((*votes, *adds, *clear)) + solved
-        return replace(joined, fates=_settled(joined, [f for delta in deltas for f in delta.fates]))
+        joined = beside([Delta((*adds, *_of(others, Vote), *clear)), solved])
+        return replace(joined, fates=_settled(joined, deltas))
 
     return join
 
@@ -70,19 +68,45 @@ def by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None =
 
 
 async def side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
-    """No joining at all: the edits of all groups, one after the other (a scan of one level)."""
-    joined = Delta(tuple(e for group in _apart(deltas) for e in group))
-    return replace(joined, fates=_settled(joined, [f for delta in deltas for f in delta.fates]))
+    """No joining: the edits of all groups, one after the other (a scan of one level)."""
+    joined = beside(deltas)
+    return replace(joined, fates=_settled(joined, deltas))
+
+
+def beside(deltas: Iterable[Delta]) -> Delta:
+    """Deltas that were made from one context, none knowing of the others, as one.
+
+    A change of an entry that an earlier delta changes is left out, since it would undo that one unseen: its lessons are
+    then in no edit (see `accounted`). Where it is the same change, it is one that rests on both.
+    """
+    deltas = list(deltas)
+    edits: list[Edit] = []
+    changed: set[str] = set()
+    done: dict[str, int] = {}
+    for group in _apart(deltas):
+        start = len(edits)
+        for edit in group:
+            if changed.isdisjoint(_changes(edit)):
+                edits.append(edit)
+            elif (same := done.get(_what(edit))) is not None:
+                edits[same] = _joined(edits[same], edit)
+        for n, edit in enumerate(edits[start:], start):
+            if ids := _changes(edit):
+                changed.update(ids)
+                done[_what(edit)] = n
+    return Delta(tuple(edits), tuple(fate for delta in deltas for fate in delta.fates))
 
 
 async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
     if len(deltas) == 1:
         return deltas[0]
-    edits = [e for group in _apart(deltas) for e in group]
-    through = [e for e in edits if isinstance(e, Delete | Vote) or not _words(e, context)]
-    asked = [e for e in edits if e not in through]
-    joined = Delta(tuple(_alike(through))) + await _again(asked, update, context, run)
-    return replace(joined, fates=_settled(joined, [f for delta in deltas for f in delta.fates]))
+    asked: list[Edit] = []
+    through: list[Edit] = []
+    for edit in (e for group in _apart(deltas) for e in group):
+        (asked if _words(edit, context) else through).append(edit)
+    # What the model decides comes first, so that a deletion it was not asked about gives way to a change.
+    joined = beside([await _again(asked, update, context, run), Delta(tuple(_alike(through)))])
+    return replace(joined, fates=_settled(joined, deltas))
 
 
 async def _again(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -101,16 +125,36 @@ async def _again(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
 async def _solved(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
-    """Edits in conflict, put to the model; those of one entry are read together."""
+    """Edits in conflict, put to the model; those of one entry are read together, as far as one call can read them.
+
+    What comes of several calls may be in conflict again. As long as it becomes less, it is put to the model again.
+    """
+    if not conflicts:
+        return Delta()
+    asked = sum(map(len, conflicts))
+    run.house.counts["edits in conflict"] += asked
+    calls = _packed(conflicts, fan_in)
+    jobs = [(f"conflicts {i}", partial(_again, call, update, context)) for i, call in enumerate(calls)]
+    made = await run.gather(jobs)
+    edits = [e for group in _apart(made) for e in group]
+    clear, left = _sorted_out(e for e in edits if not isinstance(e, Add | Vote))
+    if len(calls) == 1 or sum(map(len, left)) >= asked:
+        return beside(made)
+    solved = Delta((*(e for e in edits if isinstance(e, Add | Vote)), *clear), tuple(f for d in made for f in d.fates))
+    return beside([solved, await _solved(left, update, fan_in, context, run.at("again"))])
+
+
+def _packed(conflicts: Iterable[Sequence[Edit]], fan_in: int) -> list[list[Edit]]:
+    """What each call reads: at most `fan_in` edits."""
     calls: list[list[Edit]] = []
     for conflict in conflicts:
-        if calls and len(calls[-1]) + len(conflict) <= fan_in:
-            calls[-1] += conflict
-        else:
-            calls.append(list(conflict))
-    jobs = [(f"conflicts {i}", partial(_again, call, update, context)) for i, call in enumerate(calls)]
-    run.house.counts["edits in conflict"] += sum(map(len, conflicts))
-    return sum(await run.gather(jobs), Delta())
+        for start in range(0, len(conflict), fan_in):
+            part = conflict[start : start + fan_in]
+            if calls and len(calls[-1]) + len(part) <= fan_in:
+                calls[-1] += part
+            else:
+                calls.append(list(part))
+    return calls
 
 
 def _apart(deltas: Sequence[Delta]) -> list[list[Edit]]:
@@ -174,8 +218,11 @@ def _same(groups: Sequence[Sequence[Add]]) -> list[int]:
 
 async def _near(adds: Sequence[Add], first: list[int], threshold: float, run: Run) -> None:
     """Point additions that are similar, of one section and without other data, to the first of them."""
-    for section in dict.fromkeys(add.section for add in adds):
-        rows = [n for n, add in enumerate(adds) if first[n] == n and add.section == section]
+    sections: dict[str, list[int]] = defaultdict(list)
+    for n, add in enumerate(adds):
+        if first[n] == n:
+            sections[add.section].append(n)
+    for rows in sections.values():
         vectors = await run.embed([adds[n].key or adds[n].text for n in rows])
         for n, row in zip(
             rows, duplicates(np.zeros((0, vectors.shape[1]), np.float32), vectors, threshold), strict=True
@@ -188,39 +235,45 @@ async def _near(adds: Sequence[Add], first: list[int], threshold: float, run: Ru
         first[n] = first[at]
 
 
-def _sorted_out(edits: Sequence[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
+def _sorted_out(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence[Edit]]]:
     """Edits that can stand side by side, and groups of edits that change one entry in different ways."""
+    edits = list(edits)
     about: nx.Graph = nx.Graph()
     for n, edit in enumerate(edits):
-        about.add_edges_from((("edit", n), ("entry", id)) for id in _ids(edit))
+        about.add_node(("edit", n))
+        about.add_edges_from((("edit", n), ("entry", id)) for id in _changes(edit))
     clear: list[Edit] = []
     conflicts: list[Sequence[Edit]] = []
     for part in nx.connected_components(about):
         mine = _alike(edits[n] for kind, n in sorted(p for p in part if p[0] == "edit"))
-        changing = [e for e in mine if not isinstance(e, Delete)]
-        reworded = [e for e in changing if getattr(e, "text", None) is not None]
-        if len(reworded) > 1:
-            conflicts.append(reworded)
-            clear += [e for e in changing if e not in reworded]
+        changes = [e for e in mine if not isinstance(e, Delete)]
+        rewording = [e for e in changes if isinstance(e, Merge) or getattr(e, "text", None) is not None]
+        # Other changes come first: after a merge their entry may be gone.
+        clear += [e for e in changes if e not in rewording] if changes else mine
+        if len(rewording) > 1:
+            conflicts.append(rewording)
         else:
-            clear += changing or mine
+            clear += rewording
     return clear, conflicts
 
 
-def _ids(edit: Edit) -> tuple[str, ...]:
-    return edit.ids if isinstance(edit, Merge) else () if isinstance(edit, Add) else (edit.id,)
+def _changes(edit: Edit) -> tuple[str, ...]:
+    """The entries that an edit changes or removes."""
+    return edit.ids if isinstance(edit, Merge) else (edit.id,) if isinstance(edit, Update | Delete) else ()
 
 
 def _alike(edits: Iterable[Edit]) -> list[Edit]:
-    """Edits that do the same are one."""
-    kept: dict[str, Edit] = {}
+    """Changes that are the same are one; votes are counts, so two that look alike are two."""
+    kept: dict[str | int, Edit] = {}
     for edit in edits:
-        # Votes are counts, so two that look alike are two.
-        does = repr(replace(edit, sources=(), lessons=(), reason="")) + (
-            str(len(kept)) if isinstance(edit, Vote) else ""
-        )
+        does = len(kept) if isinstance(edit, Vote) else _what(edit)
         kept[does] = _joined(kept[does], edit) if does in kept else edit
     return list(kept.values())
+
+
+def _what(edit: Edit) -> str:
+    """What an edit does, whatever it rests on."""
+    return repr(replace(edit, sources=(), lessons=(), reason=""))
 
 
 def _joined(one: E_, other: E_) -> E_:
@@ -234,18 +287,18 @@ def _union(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _words(edit: Edit, context: Context) -> str:
-    """What an edit would have an entry say; empty where it changes no words."""
+    """What an edit would have an entry say; empty where it says nothing."""
     if isinstance(edit, Merge) and edit.text is None:
         oldest = min((e for id in edit.ids if (e := context.get(id))), key=lambda e: e.number, default=None)
         return oldest.text if oldest is not None else ""
     return getattr(edit, "text", None) or ""
 
 
-def _settled(delta: Delta, fates: Iterable[Fate]) -> tuple[Fate, ...]:
+def _settled(joined: Delta, deltas: Iterable[Delta]) -> tuple[Fate, ...]:
     """One fate a lesson, for those that no edit names; another copy's being covered counts before its being dropped."""
-    named = {id for e in delta.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
+    named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     found: dict[str, Fate] = {}
-    for fate in (*delta.fates, *fates):
+    for fate in (*joined.fates, *(fate for delta in deltas for fate in delta.fates)):
         if fate.lesson not in named and (fate.lesson not in found or not found[fate.lesson].entry):
             found[fate.lesson] = fate
     return tuple(found.values())

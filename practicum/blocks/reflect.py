@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.context import Context, Entry
+from practicum.blocks.evidence import case, contrast, evidence, fitted, relied_on
+from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
 from practicum.output import AtMost, EntryId, Output, Upto, rule
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Turn, Verdict
-from practicum.views import line
 
 Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
 LearnFrom = Literal["all", "failures"]
@@ -56,23 +56,20 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
     """
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        used = _rules(rollout, context) if rules_shown else []
-        case = _case(rollout, used, earlier, run.house.instructions)
-        prompt = Prompt(system=system, user=case, turns=examples)
+        failed, _ = contrast(rollout)
+        prompt = Prompt(system=system, user=case(rollout, context, earlier, run, rules_shown), turns=examples)
+        prompt = fitted(prompt, run, "reflector")
         try:
-            kind = Reflection if rollout.feedback.success is False else Review
+            kind = Reflection if failed.feedback.success is False else Review
             said = await run.ask("reflector", prompt, kind)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += 1
             return None
-        tags = said.tags if rules_shown else []
-        verdicts = {tag.id: tag.verdict for tag in tags if tag.id in rollout.trace.used}
-        run.house.counts["unknown tags"] += len(tags) - len(verdicts)
         return Lesson(
             id=run.place,
             text=said.insight.strip(),
-            detail=evidence(rollout),
-            votes={id: verdicts.get(id, "neutral" if rules_shown else _verdict(rollout)) for id in rollout.trace.used},
+            detail=evidence(failed),
+            votes=verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed),
             sources=rollout.sources,
             data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
         )
@@ -80,11 +77,24 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
     return reflect
 
 
+def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Verdict]:
+    """The reflector's tags, for entries that it was shown; what was used and not tagged is neutral. Others count."""
+    shown = {entry.id for entry in relied_on(rollout, context)}
+    tagged = {tag.id: tag.verdict for tag in tags if tag.id in shown}
+    run.house.counts["unknown tags"] += len(tags) - len(tagged)
+    return {**dict.fromkeys(contrast(rollout)[0].trace.used, "neutral"), **tagged}
+
+
+def judged_by_outcome(rollout: Rollout) -> dict[str, Verdict]:
+    """What was used on a success helped, on a failure harmed, else is neutral."""
+    return dict.fromkeys(rollout.trace.used, _verdict(rollout))
+
+
 def without_reflector() -> Reflector:
     """The ablation: the raw attempt itself is the lesson, for the curator to make sense of."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        return _tagged(rollout, run.place, evidence(rollout))
+        return tagged(rollout, run.place, evidence(rollout))
 
     return reflect
 
@@ -100,8 +110,8 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
         if rollout.rounds:
             lessons = [round.lesson for round in rollout.rounds]
             return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
-        if learn_from == "failures" and rollout.feedback.success is True:
-            return [_tagged(rollout, run.place, "")]
+        if learn_from == "failures" and contrast(rollout)[0].feedback.success is True:
+            return [tagged(rollout, run.place)]
         lesson = await reflector(rollout, context, (), replace(run, about=rollout.sources))
         return [lesson] if lesson is not None else []
 
@@ -138,9 +148,9 @@ def _experience(rollout: Rollout) -> Lesson:
     )
 
 
-def _tagged(rollout: Rollout, place: str, text: str) -> Lesson:
-    """Votes without a model: what was used on a success helped, on a failure harmed, else is neutral."""
-    return Lesson(place, text, evidence(rollout), dict.fromkeys(rollout.trace.used, _verdict(rollout)), rollout.sources)
+def tagged(rollout: Rollout, place: str, text: str = "") -> Lesson:
+    """Votes without a model: the outcome alone judges what was used."""
+    return Lesson(place, text, evidence(rollout), judged_by_outcome(rollout), rollout.sources)
 
 
 def _verdict(rollout: Rollout) -> Verdict:
@@ -151,29 +161,3 @@ def _verdict(rollout: Rollout) -> Verdict:
             return "harmful"
         case None:
             return "neutral"
-
-
-def evidence(rollout: Rollout) -> str:
-    """One attempt in words: what was asked, what was answered, what came of it."""
-    parts = [f"Task: {rollout.task.input}"]
-    parts += [f"{step.kind.capitalize()}: {step.text}" for step in rollout.trace.steps]
-    if rollout.trace.reasoning:
-        parts.append(f"Reasoning: {rollout.trace.reasoning}")
-    parts += [f"Answer: {rollout.trace.answer}", f"Feedback: {rollout.feedback.text}"]
-    return "\n".join(parts)
-
-
-def _rules(rollout: Rollout, context: Context) -> list[Entry]:
-    return [entry for id in rollout.trace.used if (entry := context.get(id)) is not None]
-
-
-def _case(rollout: Rollout, used: Sequence[Entry], earlier: Sequence[Round], instructions: str) -> str:
-    """What the reflector reads of one attempt; what is the same for all attempts comes first."""
-    parts = [f"# What the agent is told\n{instructions}"] if instructions else []
-    if used:
-        parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
-    if earlier:
-        said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
-        parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
-    parts.append(f"# The attempt\n{evidence(rollout)}")
-    return "\n\n".join(parts)

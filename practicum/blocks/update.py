@@ -33,7 +33,19 @@ class Decision(Output):
 class Decisions(Output):
     """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
 
-    decisions: list[Decision] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
+    decisions: Sequence[Decision] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
+
+
+class Mutation(Decision):
+    """What a mutator may do: update, add or delete one addressed entry, or leave all as it is (RCL, section 3.3)."""
+
+    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
+
+
+class Mutations(Decisions):
+    """What a mutator writes."""
+
+    decisions: Sequence[Mutation] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
 
 
 class EntryOut(Output):
@@ -71,6 +83,7 @@ class Curator:
     system: str
     section: str = "rules"
     examples: tuple[Turn, ...] = ()
+    output: type[Decisions] = Decisions
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
@@ -79,7 +92,7 @@ class Curator:
             return counted
         try:
             prompt = await curation(self.system, telling, context, run)
-            written = await run.ask("curator", replace(prompt, turns=self.examples), Decisions)
+            written = await run.ask("curator", replace(prompt, turns=self.examples), self.output)
         except (OutputError, ProviderError):
             run.house.counts["lost updates"] += 1
             return counted
@@ -153,11 +166,13 @@ async def curation(system: str, lessons: Sequence[Lesson], context: Context, run
     closest = await _closest(lessons, context, run)
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
     told = f"# What the agent is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
-    return Prompt(f"{told}{system}\n\n# The playbook", f"# New lessons\n{said}", pages)
+    kept = [e.text for e in context if e.hidden]
+    before = f"# What you know of your own changes so far\n{kept[0]}\n\n" if kept else ""
+    return Prompt(f"{told}{system}\n\n# The playbook", f"{before}# New lessons\n{said}", pages)
 
 
 async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
-    entries = list(context)
+    entries = [e for e in context if not e.hidden]
     if not entries:
         return [None] * len(lessons)
     known = await run.embed([e.embedded for e in entries])
@@ -167,8 +182,9 @@ async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> lis
 
 def _told(number: int, lesson: Lesson, closest: Entry | None) -> str:
     sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+    why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
     near = f"\n  closest rule: {line(closest)}" if closest is not None else ""
-    return f"Lesson {number}{sure}: {lesson.text}{near}"
+    return f"Lesson {number}{sure}: {lesson.text}{why}{near}"
 
 
 def rewrite(system: str) -> UpdateSeam:
@@ -268,7 +284,7 @@ def within_budget(update: UpdateSeam, tokens: int) -> UpdateSeam:
         if over <= 0:
             return delta
         gone: list[Edit] = []
-        for entry in sorted(tried.outcome.context, key=_worth):
+        for entry in sorted((e for e in tried.outcome.context if not e.hidden), key=_worth):
             if over <= 0:
                 break
             # Rounded down, so that what is left is never more than it seems.

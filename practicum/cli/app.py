@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from practicum.cli import context, demo, eval, learn, methods
+from practicum.cli import bench, context, demo, dynamics, eval, learn, methods
 from practicum.errors import PracticumError
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("learn")(learn.learn)
 app.command("eval")(eval.evaluate)
+app.command("dynamics")(dynamics.dynamics)
 app.command("show")(context.show)
 app.command("diff")(context.diff)
 app.command("export")(context.export)
@@ -27,6 +28,7 @@ app.command("import")(context.import_)
 app.command("forget")(context.forget)
 app.command("rollback")(context.rollback)
 app.command("methods")(methods.methods)
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,7 +10,9 @@ import typer
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
+    from practicum.blocks.replay import Row
     from practicum.history import Event
+    from practicum.metrics.delay import DelayFit
 
 Opt = typer.Option
 
@@ -19,9 +21,24 @@ def show(
     run: Path = typer.Argument(..., help="The run's folder."),
     version: int | None = Opt(None, help="The context at this version (default: the last)."),
     entry: str | None = Opt(None, help="One entry: its whole history and what it came from."),
+    replay: bool = Opt(False, "--replay", help="The tasks in the failure replay buffer, and those that left it."),
+    plot: str | None = Opt(None, help="A picture as PNG: delay (how the batch size was chosen)."),
+    output: Path | None = Opt(None, help="The picture's file (default: in the run's folder)."),
     json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
 ) -> int:
-    """Show a run: its scores, usage and context; or one entry with its history."""
+    """Show a run: its scores, usage and context; or one entry with its history; or its replay buffer; or a picture."""
+    if output is not None and plot is None:
+        raise UsageError("--output is the file of a picture: say which with --plot")
+    if plot is not None:
+        if replay:
+            raise UsageError("--replay is a table and --plot a picture: leave one of them out")
+        if version is not None or entry is not None:
+            raise UsageError("a picture is of the whole run: leave out --version and --entry")
+        return _show_plot(run, plot, output or run / f"{plot}.png", json_)
+    if replay:
+        if version is not None or entry is not None:
+            raise UsageError("the replay buffer is shown as it is after the last step: leave out --version and --entry")
+        return _show_replay(run, json_)
     from practicum.cli.running import console_for, print_json
     from practicum.folder import RUN, read_run, run_summary
     from practicum.history import entry_json, read_versions, rebuild
@@ -72,6 +89,95 @@ def _show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> 
         said = inputs.get(source.removeprefix("task:"), "") if source.startswith("task:") else ""
         console.print(f"from {source}" + (f": {said}" if said else ""), markup=False)
     return 0
+
+
+def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
+    from practicum.cli.running import console_for, print_json
+    from practicum.folder import step_data
+    from practicum.metrics.delay import DelayFit
+    from practicum.metrics.plots import delay_plot
+    from practicum.store.store import Store
+
+    if plot != "delay":
+        raise UsageError(f"unknown plot {plot!r}: known is delay")
+    if output.suffix.lower() != ".png":
+        raise UsageError(f"--output {output}: pictures are PNG files, so give a name that ends in .png")
+    with Store.read(run) as store:
+        fits = [step["sampled"]["fit"] for step in step_data(store) if step.get("sampled", {}).get("fit")]
+    if not fits:
+        raise UsageError(
+            f"{run} holds no measured delays: only a run with a batch size controller has them, once it has tried its "
+            "sizes (practicum learn --method combee --batch-size auto)"
+        )
+    fit = DelayFit.from_json(fits[-1])
+    delay_plot(fit, output)
+    if json_:
+        print_json({"plot": str(output), "fit": fit.as_json()})
+    console = console_for(json_)
+    for words in (*_fit_words(fit), f"drawn in {output}"):
+        console.print(words, markup=False)
+    return 0
+
+
+def _fit_words(fit: DelayFit) -> list[str]:
+    of = f"{len(fit.points)} iterations measured"
+    of += f", {len(fit.outliers)} more too far off to count" if fit.outliers else ""
+    of += f", {fit.left_out} without a usable time" if fit.left_out else ""
+    chosen = f"batch size {fit.chosen} chosen: {fit.why}"
+    if fit.A is None or fit.alpha is None:
+        return [of, chosen]
+    sure = "" if fit.alpha_ci95 is None else " (95% interval {:z.2f} to {:z.2f})".format(*fit.alpha_ci95)
+    good = "" if fit.r2 is None else f"; R² {fit.r2:.3f}"
+    law = f"an epoch takes A · b^-alpha seconds at batch size b: A = {fit.A:,.4g}, alpha = {fit.alpha:z.3f}{sure}{good}"
+    return [law, of, chosen]
+
+
+def _show_replay(run: Path, json_: bool) -> int:
+    from dataclasses import asdict
+
+    from practicum.cli.running import console_for, print_json
+
+    rows = _replay_buffer(run)
+    if json_:
+        print_json({"replay": [asdict(row) for row in rows]})
+        return 0
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console_for(json_)
+    if not rows:
+        console.print("no task has failed yet, so the replay buffer is empty")
+        return 0
+    table = Table("task", box=SIMPLE_HEAD)
+    for name in ("entered", "passes", "failures", "graduated", "evicted"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        numbers = (row.entered, row.passes, row.failures, row.graduated, row.evicted)
+        table.add_row(Text(row.task), *("-" if number is None else str(number) for number in numbers))
+    console.print(table)
+    inside, graduated = sum(row.inside for row in rows), sum(row.graduated is not None for row in rows)
+    console.print(f"{inside} in the buffer; {graduated} graduated, {len(rows) - inside - graduated} evicted")
+    console.print("entered, graduated, evicted: steps; passes, failures (reflected on): in a row")
+    return 0
+
+
+def _replay_buffer(run: Path) -> list[Row]:
+    """The buffer after the last step: what is in it first, each part in the order of entry."""
+    from practicum.blocks.replay import buffer, outcomes
+    from practicum.folder import read_run, step_records
+    from practicum.methods import settings_of
+    from practicum.store.store import Store
+
+    with Store.read(run) as store:
+        config, _, _ = read_run(store)
+        settings = settings_of(config.method).model_validate(config.settings).model_dump()
+        if not settings.get("replay"):
+            other = "" if "replay" in settings else " --method rcl, or --method ace with"
+            raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")
+        told = [outcome for step in step_records(store) for outcome in outcomes(*step)]
+    rows = buffer(told, settings["graduate"], settings["evict"]).values()
+    return sorted(rows, key=lambda row: (not row.inside, row.entered, row.task))
 
 
 def _event_json(event: Event) -> dict[str, Any]:

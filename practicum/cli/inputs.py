@@ -17,6 +17,25 @@ def read_tasks(path: Path | None, fields: Mapping[str, str] | None) -> list[Task
     return load_tasks(path, fields) if path is not None else []
 
 
+def read_traces(path: Path) -> list[Task]:
+    """What agents did already, as tasks with their attempts. What cannot be read is told on standard error."""
+    import sys
+
+    from practicum.tasks.traces import load_traces
+
+    found = load_traces(path)
+    formats = ", ".join(f"{count} of {name}" for name, count in sorted(found.formats.items()))
+    print(f"{len(found.tasks)} traces in {path}: {formats}", file=sys.stderr)
+    for problem in found.problems[:PROBLEMS_SHOWN]:
+        print(f"could not be read: {problem}", file=sys.stderr)
+    if len(found.problems) > PROBLEMS_SHOWN:
+        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more that could not be read", file=sys.stderr)
+    return list(found.tasks)
+
+
+PROBLEMS_SHOWN = 20
+
+
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """Texts of the form name=value."""
     found: dict[str, str] = {}

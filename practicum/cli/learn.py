@@ -18,6 +18,7 @@ WITH_RESUME = ("resume", "max_calls", "max_tokens", "max_usd", "max_minutes", "j
 def learn(
     context: typer.Context,
     tasks: Path | None = typer.Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
+    from_traces: Path | None = Opt(None, help="Learn from what agents did already: a file or folder of traces."),
     val: Path | None = Opt(None, help="Tasks to choose the best context by."),
     test: Path | None = Opt(None, help="Held-out tasks, scored at the end."),
     method: str = Opt("ace", help="How to learn; `practicum methods` lists them."),
@@ -29,7 +30,9 @@ def learn(
     staleness: int | None = Opt(None, help="combee --asynchronous: versions a delta may be behind unreconciled."),
     online: bool = Opt(False, "--online", help="TASKS is a stream: predict each, then learn from it."),
     no_labels: bool = Opt(False, "--no-labels", help="Learning sees neither targets nor scores."),
-    judge: bool = Opt(False, "--judge", help="With --no-labels: a judge's verdict is the feedback."),
+    judge: bool = Opt(
+        False, "--judge", help="A judge's verdict is the feedback: with --no-labels, or for traces without a score."
+    ),
     set_: list[str] = Opt([], "--set", help="A setting of the method, as name=value."),
     scorer: str | None = Opt(None, help="exact, numeric, choice, contains, regex, judge or module:function."),
     instructions: str = Opt("", help="What the agent is told beside the task: a text, or @FILE."),
@@ -72,14 +75,22 @@ def learn(
                 "(only --max-... may be given with it)"
             )
         return run_session(lambda **how: go_on(resume, limits=limits, **how), json_)
-    if tasks is None:
-        raise UsageError("which tasks? Give a file of JSON lines, or --resume RUN")
-    from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
+    if (tasks is None) == (from_traces is None):
+        raise UsageError("which tasks? Give a file of JSON lines, or --from-traces TRACES, or --resume RUN")
+    from practicum.cli.inputs import (
+        choices_of,
+        method_settings,
+        read_instructions,
+        read_tasks,
+        read_traces,
+        roles_of,
+    )
     from practicum.folder import load_context
     from practicum.tasks.load import parse_fields
 
     names = parse_fields(fields) if fields else None
-    train, vals, tests = read_tasks(tasks, names), read_tasks(val, names), read_tasks(test, names)
+    train = read_tasks(tasks, names) if from_traces is None else read_traces(from_traces)
+    vals, tests = read_tasks(val, names), read_tasks(test, names)
     config: dict[str, Any] = {
         "method": method,
         "settings": method_settings(
@@ -99,6 +110,7 @@ def learn(
         "reasoning": reasoning,
         "labels": not no_labels,
         "judged": judge,
+        "from_traces": from_traces is not None,
         "seed": seed,
         "concurrency": concurrency,
         "structure": structure,

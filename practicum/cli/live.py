@@ -47,6 +47,7 @@ class Live:
         self._session: Session | None = None
         self._last = 0.0
         self._fetched = -1
+        self._said: str | None = None
 
     def __enter__(self) -> Live:
         if self._drawn:
@@ -91,6 +92,10 @@ class Live:
     def stepped(self, session: Session, report: StepReport) -> None:
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", session.estimate.steps)
+        said = report.batch.data.get("why")
+        if said is not None and said != self._said:
+            self._said = said
+            self.console.print(f"step {report.step}: batch size {len(report.batch.tasks)}, {said}")
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, total=session.estimate.steps, state=words)

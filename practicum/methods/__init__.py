@@ -37,7 +37,7 @@ class WideBatches(Batched):
     """Tasks attempted at once before the context changes."""
 
 
-NAMES = ("none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized")
+NAMES = ("none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl")
 
 
 def settings_of(name: str) -> type[MethodSettings]:

@@ -9,9 +9,10 @@ where none is wanted. `exact=true` is the paper's own way.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from practicum.asynchronous import without_barrier
 from practicum.blocks.accept import finished
@@ -20,7 +21,22 @@ from practicum.blocks.aggregate import Dealing, Shuffle, scan
 from practicum.blocks.batch_size import controlled
 from practicum.blocks.join import Join, by_code, by_model, side_by_side
 from practicum.loop import Method, Update
-from practicum.methods.ace import SECTION, Learning, calls, curator, playbook, settled
+from practicum.methods.learning import SECTION, Learning, calls, curator, playbook, settled
+
+
+def _or(word: str) -> WrapValidator:
+    """A number from 1 on, or a word in its place; one line of error for both."""
+
+    def read(value: Any, reader: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return reader(value)
+        except ValidationError:
+            raise PydanticCustomError("number_or_word", f"Input should be {word} or a whole number from 1 on") from None
+
+    return WrapValidator(read)
+
+
+Number = Annotated[int, Field(ge=1)]
 
 
 class Settings(Learning):
@@ -28,21 +44,21 @@ class Settings(Learning):
 
     epochs: int = Field(default=1, ge=1)
     """Times the tasks are gone through (offline)."""
-    batch: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    batch: Annotated[Literal["auto"] | Number, _or("auto")] = "auto"
     """Tasks attempted at once; auto: the controller finds the size (section 3.3). Asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
     """batch=auto: the size grows while one more task still saves this share of what it saves at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest size, which guards quality."""
-    groups: Literal["sqrt"] | Annotated[int, Field(ge=1)] = "sqrt"
+    groups: Annotated[Literal["sqrt"] | Number, _or("sqrt")] = "sqrt"
     """Groups of lessons: the square root of their number, or so many."""
     copies: int = Field(default=2, ge=1)
     """Groups each lesson goes to."""
     shuffle: Shuffle = "stratified"
     """stratified: copies of a lesson land in different groups; random: blindly, as in the paper."""
-    fan_in: int = Field(default=20, ge=2)
+    fan_in: int = Field(default=20, ge=3)
     """Most lessons, or deltas, that one call of the model reads; more groups or levels keep to it."""
-    levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    levels: Annotated[Literal["auto"] | Number, _or("auto")] = "auto"
     """join=model: levels of the scan in all; auto: as many as fan_in asks for. 1: the groups are not joined at all."""
     join: Literal["code", "model"] = "code"
     """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""
@@ -70,14 +86,24 @@ class Settings(Learning):
             raise ValueError(f"{_listed(unused)} is for curator=edits: nothing is left out otherwise")
         if not self.accounting and (unused := given & {"again", "uncovered"}):
             raise ValueError(f"{_listed(unused)} needs accounting=true")
-        if self.copies > min(self.fan_in, self.groups if self.groups != "sqrt" else self.copies):
-            raise ValueError(f"copies={self.copies} is more than the groups (or than fan_in) that could hold them")
+        if self.curator == "append" and (self.exact or self.join == "model"):
+            raise ValueError("curator=append asks no model, which exact=true and join=model need to join the groups")
+        if self.groups != "sqrt" and self.copies > self.groups:
+            raise ValueError(f"copies={self.copies} is more than groups={self.groups}: each copy goes to another group")
+        if self.copies > self.fan_in and not self.exact:
+            raise ValueError(f"copies={self.copies} is more than fan_in={self.fan_in}: no group could hold them")
         if self.levels != "auto" and self.levels > 1 and self.join == "code":
             raise ValueError("levels counts calls of the model: it needs join=model (code joins all groups at once)")
         if self.batch == "auto" and self.online:
             raise ValueError("a stream needs a batch size of its own: give --batch-size N")
         if "staleness" in given and not self.asynchronous:
             raise ValueError("staleness needs asynchronous=true")
+        if self.asynchronous:
+            filled = f"the {_slots(self)} attempts in flight fill"
+            if self.groups != "sqrt" and self.groups > _slots(self):
+                raise ValueError(f"groups={self.groups} is more than {filled}")
+            if "copies" in given and self.copies > _dealing(self).count(_slots(self)):
+                raise ValueError(f"copies={self.copies} is more than the groups that {filled}")
         sync = given & {"exact", "shuffle", "levels", "join", "slope", "max_batch"}
         if self.asynchronous and sync:
             raise ValueError(
@@ -100,17 +126,21 @@ def method(settings: Settings) -> Method:
 
 def _without_barrier(s: Settings) -> Method:
     """Attempts one by one, each in its own time; what is done to every delta is done when it is applied."""
-    slots = IN_FLIGHT if s.batch == "auto" else s.batch
+    slots, dealing = _slots(s), _dealing(s)
     update = _accounted(s, curator(s))
-    group = _dealing(s).size(slots)
+    group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
     return replace(
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
         update=update,
         accept=finished(settled(s)),
         calls=lambda batch: _calls(s, batch),
-        batch=max(group // s.copies, 1),
-        schedule=without_barrier(slots=slots, group=group, copies=s.copies, staleness=s.staleness),
+        batch=max(group // copies, 1),
+        schedule=without_barrier(slots=slots, group=group, copies=copies, staleness=s.staleness),
     )
+
+
+def _slots(s: Settings) -> int:
+    return IN_FLIGHT if s.batch == "auto" else s.batch
 
 
 def _scanned(s: Settings) -> Update:
@@ -131,7 +161,7 @@ def _join(s: Settings, update: Update) -> Join:
     if s.levels == 1:
         return side_by_side
     if s.join == "code":
-        return by_code(update, s.fan_in, s.threshold)
+        return by_code(update, s.fan_in, None if s.dedupe == "never" else s.threshold)
     return by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
 
 
@@ -140,8 +170,12 @@ def _accounted(s: Settings, update: Update) -> Update:
         return update
     if not s.accounting or s.exact:
         return accounted(update, "drop", SECTION)
-    smaller = [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
-    return accounted(update, s.uncovered, SECTION, curator(s), smaller)
+    return accounted(update, s.uncovered, SECTION, curator(s), _smaller(s))
+
+
+def _smaller(s: Settings) -> list[int]:
+    """Sizes of the groups in which lessons go through again."""
+    return [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
 
 
 def _calls(s: Settings, batch: int) -> tuple[int, int]:
@@ -152,7 +186,7 @@ def _calls(s: Settings, batch: int) -> tuple[int, int]:
         return low, high
     lessons = batch * max(s.rounds, 1)
     groups = _dealing(s).count(lessons)
-    again = sum(-(-lessons // max(s.fan_in >> turn, 1)) for turn in range(1, s.again + 1)) if s.accounting else 0
+    again = sum(-(-lessons // size) for size in _smaller(s)) if s.accounting and not s.exact else 0
     return low, high - 1 + groups + again + (groups if groups > 1 else 0)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from practicum.loop import Method
 from practicum.methods import WideBatches
-from practicum.methods.ace import Learning, dropping, playbook
+from practicum.methods.learning import Learning, dropping, playbook
 
 
 class Settings(Learning, WideBatches):

@@ -6,10 +6,12 @@ As in the paper, what the curator does not mention is lost; here it is counted.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from practicum.blocks.condense import summarized
 from practicum.loop import Method
 from practicum.methods import WideBatches
-from practicum.methods.ace import Learning, dropping, playbook
+from practicum.methods.learning import Learning, calls, dropping, playbook
 
 
 class Settings(Learning, WideBatches):
@@ -19,7 +21,14 @@ class Settings(Learning, WideBatches):
 def method(settings: Settings) -> Method:
     """ACE with a large batch, and its lessons summed up before the curator."""
     s = settings
-    return playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
+    made = playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
+    return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), calls=lambda batch: _calls(s, batch))
+
+
+def _calls(s: Settings, batch: int) -> tuple[int, int]:
+    """As in ACE, and one for the summary."""
+    low, high = calls(s, batch)
+    return low, high + 1
 
 
 SUMMARIZER = """\

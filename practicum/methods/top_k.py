@@ -11,7 +11,7 @@ from pydantic import Field
 from practicum.blocks.condense import top_k
 from practicum.loop import Method
 from practicum.methods import WideBatches
-from practicum.methods.ace import Learning, dropping, playbook
+from practicum.methods.learning import Learning, dropping, playbook
 
 
 class Settings(Learning, WideBatches):

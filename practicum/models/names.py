@@ -204,5 +204,6 @@ ROLES: Mapping[str, str] = {
     "curator": "curator",
     "mutator": "curator",
     "judge": "judge",
+    "state": "state",
 }
 """Role names a user may give, and the role each means."""

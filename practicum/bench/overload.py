@@ -1,0 +1,295 @@
+"""`practicum bench overload`: how much of n lessons is left in a context after one update, by method and by model
+(Combee, section 2.2: context overload).
+
+Each lesson carries one fact (see `facts`) and is ready-made, so that nobody but the curator is asked. They go through
+the methods' own updates, with the methods' own settings. Each measurement is a run in a folder of its own under `out`:
+it can be looked at (`practicum show`), and the same command again goes on where it stopped and pays nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from sqlalchemy import select
+
+from practicum import methods
+from practicum.bench import forgetful
+from practicum.bench.facts import Fact, facts, kept
+from practicum.bench.server import start_process
+from practicum.bench.target import Target
+from practicum.blocks.attempt import shown_answers
+from practicum.blocks.update import Decisions
+from practicum.config import Config, Splits, checked, configured
+from practicum.context import Context
+from practicum.errors import UsageError
+from practicum.folder import RUN, begin, create, read_run, seconds_spent, step_data, update_run
+from practicum.furnish import furnished
+from practicum.models.client import Client, Options
+from practicum.models.names import Models, Opening
+from practicum.parts import Parts
+from practicum.run import Run
+from practicum.session import Session
+from practicum.store import schema
+from practicum.store.store import FILE, Store
+from practicum.types import Lesson, Prompt, Rollout, Task, Usage
+
+SIMULATED = "simulated"
+"""The model that is simulated (see `forgetful`), on a server in a process of its own."""
+
+SEQUENTIAL, NAIVE, COMBEE, UNACCOUNTED, LEVEL_1 = "sequential", "naive", "combee", "unaccounted", "level-1"
+ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    SEQUENTIAL: ("ace", {"batch": 1}),
+    NAIVE: ("naive", {}),
+    "top_k": ("top_k", {}),
+    "summarized": ("summarized", {}),
+    COMBEE: ("combee", {}),
+    UNACCOUNTED: ("combee", {"accounting": False}),
+    "exact": ("combee", {"exact": True}),
+    LEVEL_1: ("combee", {"levels": 1, "copies": 1, "accounting": False}),
+}
+"""Methods and their settings, beside a batch of all lessons."""
+
+INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
+
+LIMITS = ("max_calls", "max_tokens", "max_usd")
+
+MANY = 40
+"""Lessons from which there are targets: a few overload nobody."""
+KEPT, TOKENS, WALL = 0.8, 1.5, 0.25
+"""Targets: what combee keeps, and its tokens and its wall time by those of one lesson at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is measured. `config` holds further fields of `Config`; limits are for all measurements together."""
+
+    sizes: Sequence[int] = (10, 20, 40, 80)
+    arms: Sequence[str] = tuple(ARMS)
+    model: str = SIMULATED
+    seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := [arm for arm in self.arms if arm not in ARMS]:
+            raise UsageError(f"unknown {unknown[0]!r} in --methods: known are {', '.join(ARMS)}")
+        for size in self.sizes:
+            facts(size, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What came of n lessons by one method. `readable` and `wrong` are shares of the facts; `wall_s` is None where a
+    stop cut a step in two, `usd` where the price is not known; `by_code` counts lessons that the curator left out and
+    code kept as they were."""
+
+    n: int
+    method: str
+    readable: float
+    wrong: float
+    entries: int
+    context_tokens: int
+    calls: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    usd: float | None
+    wall_s: float | None
+    by_code: int
+    counts: Mapping[str, int]
+    run: str
+    stopped: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def usage(self) -> Usage:
+        """What the calls cost."""
+        return Usage(self.calls, self.input_tokens, self.cached_tokens, self.output_tokens, self.usd)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        wall = None if self.wall_s is None else round(self.wall_s, 3)
+        return asdict(self) | {"tokens": self.tokens, "wall_s": wall}
+
+
+async def overload(
+    plan: Plan,
+    out: Path,
+    *,
+    client: Client | None = None,
+    tell: Callable[[Row], None] = lambda row: None,
+    on_session: Callable[[Session], None] = lambda session: None,
+) -> list[Row]:
+    """Measure each method with each number of lessons; ends early where a limit is reached or a stop was asked for.
+
+    `client` takes the place of the model's name. Raises UsageError where `out` holds something else.
+    """
+    rows: list[Row] = []
+    async with _client(plan, client) as model:
+        for size in plan.sizes:
+            for arm in plan.arms:
+                limits = _left(plan.limits, sum((row.usage for row in rows), Usage()))
+                rows.append(await _measured(plan, arm, size, out / f"{arm}-{size}", limits, model, on_session))
+                tell(rows[-1])
+                if rows[-1].stopped:
+                    return rows
+    return rows
+
+
+def targets(rows: Sequence[Row], model: str) -> list[Target]:
+    """Those that these rows can tell of. The wall time has one on the simulated server only."""
+    found: list[Target] = []
+    for n in dict.fromkeys(row.n for row in rows if row.n >= MANY and not row.stopped):
+        by = {row.method: row for row in rows if row.n == n and not row.stopped}
+        one, many, plain, first = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
+        if many:
+            found.append(Target(what=f"{n}: combee keeps", value=many.readable, bound=KEPT, at_least=True))
+        if one and many:
+            found.append(Target(what=f"{n}: combee's tokens", value=many.tokens / max(one.tokens, 1), bound=TOKENS))
+            if model == SIMULATED and one.wall_s and many.wall_s:
+                found.append(Target(what=f"{n}: combee's wall time", value=many.wall_s / one.wall_s, bound=WALL))
+        if plain and first:
+            what = f"{n}: without accounting, beside level 1 alone"
+            found.append(Target(what=what, value=plain.readable, bound=first.readable, at_least=True))
+    return found
+
+
+def _left(limits: Mapping[str, Any], spent: Usage) -> dict[str, Any]:
+    """Limits less what was spent. The least a limit can be is one call, or what no call is as small as."""
+    used = {"max_calls": spent.calls, "max_tokens": spent.tokens, "max_usd": spent.usd or 0.0}
+    least = {"max_calls": 1, "max_tokens": 1, "max_usd": 1e-9}
+    return {name: max(limits[name] - used[name], least[name]) for name in LIMITS if limits.get(name) is not None}
+
+
+async def _measured(
+    plan: Plan,
+    arm: str,
+    size: int,
+    folder: Path,
+    limits: Mapping[str, Any],
+    client: Client | None,
+    on_session: Callable[[Session], None],
+) -> Row:
+    """One row, from its run's folder; a run that is not done is begun or gone on with first."""
+    known = facts(size, plan.seed)
+    parts = Parts(clients={"agent": client} if client else {})
+    config, splits = _config(plan, arm, size, limits, parts, known)
+    state = _state(folder, config, splits)
+    if state != "done":
+        with Store.open(folder) if state else create(folder) as store:
+            await _run(store, folder, config, splits, parts, state, on_session)
+    return _row(folder, arm, known)
+
+
+def _config(
+    plan: Plan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, known: Sequence[Fact]
+) -> tuple[Config, Splits]:
+    method, settings = ARMS[arm]
+    tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(known, 1))
+    given = {"method": method, "settings": {"batch": size, **settings}, "model": plan.model, "seed": plan.seed}
+    config = configured({**given, "instructions": INSTRUCTIONS, **plan.config, **limits})
+    return checked(config, Splits(tasks), parts), Splits(tasks)
+
+
+def _state(folder: Path, config: Config, splits: Splits) -> str | None:
+    """How far the run in this folder is; None where there is none. Refuses one of other lessons or settings."""
+    if not (folder / FILE).is_file():
+        return None
+    with Store.read(folder) as store:
+        if not store.rows(select(schema.runs.c.run_id)):
+            return None
+        old, tasks, state = read_run(store)
+    for name, value in config:
+        if name not in LIMITS and getattr(old, name) != value:
+            raise UsageError(f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out")
+    if tasks != splits:
+        raise UsageError(f"{folder} was made of other lessons: give another --out")
+    return state
+
+
+async def _run(
+    store: Store,
+    folder: Path,
+    config: Config,
+    splits: Splits,
+    parts: Parts,
+    state: str | None,
+    on_session: Callable[[Session], None],
+) -> None:
+    """The update of all lessons, as a run whose attempts and reflections are there already."""
+    method = replace(methods.build(config.method, config.settings), attempt=shown_answers(), reflect=_ready)
+    seconds = seconds_spent(store)
+    async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=False, seconds=seconds) as house:
+        session = Session(folder, config, splits, method, house, store, Context())
+        if state is None:
+            begin(store, config, splits, Context())
+        else:
+            update_run(store, state="running", config=config.model_dump_json())
+        on_session(session)
+        # What loads on first use is not the first lesson's to wait for.
+        await house.vectors([INSTRUCTIONS])
+        await session.run()
+
+
+async def _ready(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """The lesson that each task holds."""
+    return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in rollouts]
+
+
+def _row(folder: Path, arm: str, known: Sequence[Fact]) -> Row:
+    with Store.read(folder) as store:
+        (found,) = store.rows(select(schema.runs.c.result))
+        steps = [step["seconds"] for step in step_data(store)]
+    result = json.loads(found.result)
+    usage, errors = result["usage"], result["errors"]
+    left = kept(known, [entry["text"] for entry in result["entries"]])
+    return Row(
+        n=len(known),
+        method=arm,
+        readable=left.readable / len(known),
+        wrong=left.wrong / len(known),
+        entries=len(result["entries"]),
+        context_tokens=result["context_tokens"],
+        **usage,
+        wall_s=None if None in steps else sum(steps),
+        by_code=errors.get("lessons kept as they were", 0),
+        counts=errors,
+        run=str(folder),
+        stopped=result.get("stopped"),
+    )
+
+
+@asynccontextmanager
+async def _client(plan: Plan, client: Client | None) -> AsyncIterator[Client | None]:
+    """The client to ask, where a name alone would not do."""
+    if client is not None or plan.model != SIMULATED:
+        yield client
+        return
+    models = Models(Opening(concurrency=plan.config.get("concurrency", 16)))
+    with start_process(forgetful.MODULE) as server:
+        try:
+            made = models.open(f"{server.url}#sim")
+            # Connects, and imports what the first call needs.
+            await made.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), Options())
+            yield cast(Client, _Renamed(made, SIMULATED))
+        finally:
+            await models.close()
+
+
+class _Renamed:
+    """A client under a name that does not change with the server's port, so that a journal knows its answers again."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.client, self.name = client, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)

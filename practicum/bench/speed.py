@@ -1,0 +1,206 @@
+"""`practicum bench speed`: how fast lessons are learned together, beside one after the other (Combee, section 4.2).
+
+Tasks of the simulated world (see `world`) go through ACE one at a time, and through the ways to learn from many at
+once. Every attempt is followed by one reflection, so an iteration is attempts, reflections, level 1, level 2. A run
+before the clock starts loads libraries and the embedder.
+
+    wall / critical   wall time by that of the critical path (see `critical`): what the house adds to the models' time
+    speed-up          wall time of one task at a time by this one's
+    ceiling           the same of the critical paths: no house could do better with these calls
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from practicum.bench import in_flight, world
+from practicum.bench.critical import critical_path
+from practicum.bench.in_flight import InFlight
+from practicum.bench.server import Options, ServerProcess, start_process
+from practicum.bench.target import Target
+from practicum.bench.timed import timed
+from practicum.errors import UsageError
+
+Tell = Callable[[str], None]
+
+NEAR, FASTER, TAIL_FASTER = 1.10, 15.0, 1.8
+"""Targets: combee's wall by its critical path, its speed-up, and that without a barrier where latencies differ."""
+
+SEQUENTIAL, COMBEE, ASYNCHRONOUS, HEAVY_TAIL, IN_FLIGHT = (
+    "sequential", "combee", "asynchronous", "heavy-tail", "in-flight",
+)  # fmt: skip
+WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    SEQUENTIAL: ("ace", {"batch": 1}),
+    "naive": ("naive", {}),
+    COMBEE: ("combee", {}),
+    "combee-model": ("combee", {"join": "model"}),
+    "combee-auto": ("combee", {"batch": "auto"}),
+    ASYNCHRONOUS: ("combee", {"asynchronous": True}),
+}
+"""Methods and their settings, beside a batch of `Plan.batch` tasks."""
+PARTS = (*WAYS, HEAVY_TAIL, IN_FLIGHT)
+SYNCHRONOUS = "synchronous"
+"""What combee is called beside its asynchronous self."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is measured. `draws` are the servers with a heavy tail, each with other latencies, whose times add up."""
+
+    parts: Sequence[str] = PARTS
+    tasks: int = 90
+    batch: int = 40
+    law: Options = field(default_factory=Options)
+    tail: float = 1.0
+    tail_tasks: int = 240
+    draws: int = 3
+    at_once: int = 1000
+
+    def __post_init__(self) -> None:
+        if unknown := [part for part in self.parts if part not in PARTS]:
+            raise UsageError(f"unknown {unknown[0]!r} in --only: known are {', '.join(PARTS)}")
+        for name in ("tasks", "batch", "tail_tasks", "draws", "at_once"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)} must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One way to learn. Times in seconds; `critical_s` is None where there is no barrier; `most` calls were in flight
+    at once; `errors` are what the run counted."""
+
+    name: str
+    iterations: int
+    wall_s: float
+    critical_s: float | None
+    calls: int
+    tokens: int
+    cached_share: float
+    entries: int
+    most: int
+    errors: Mapping[str, int]
+
+    @property
+    def ratio(self) -> float | None:
+        """Wall by critical path."""
+        return None if self.critical_s is None else self.wall_s / self.critical_s
+
+    def speed_up(self, of: Row) -> tuple[float, float | None]:
+        """How many times faster than another, and the most it could be."""
+        known = self.critical_s is not None and of.critical_s is not None
+        return of.wall_s / self.wall_s, of.critical_s / self.critical_s if known else None  # type: ignore[operator]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Everything that was measured."""
+
+    rows: Sequence[Row] = ()
+    tail: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    in_flight: Sequence[InFlight] = ()
+
+    def row(self, name: str) -> Row | None:
+        return next((row for row in self.rows if row.name == name), None)
+
+    @property
+    def tail_ratio(self) -> float | None:
+        """How many times faster it is without a barrier, where latencies have a heavy tail."""
+        return sum(self.tail[SYNCHRONOUS]) / sum(self.tail[ASYNCHRONOUS]) if self.tail else None
+
+    def targets(self) -> list[Target]:
+        """Those that what was measured can tell of."""
+        found: list[Target] = []
+        one, many = self.row(SEQUENTIAL), self.row(COMBEE)
+        if many and many.ratio is not None:
+            found.append(Target(what="combee: wall / critical path", value=many.ratio, bound=NEAR))
+        if one and many:
+            times, ceiling = many.speed_up(one)
+            note = f"ceiling {ceiling:.1f} by the critical paths, {one.iterations / many.iterations:.3g} by iterations"
+            found.append(Target(what="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
+        if self.tail_ratio is not None:
+            what = "heavy tail: synchronous / asynchronous"
+            found.append(Target(what=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
+        return found + [target for row in self.in_flight for target in row.targets()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        one = self.row(SEQUENTIAL)
+        rows = []
+        for row in self.rows:
+            times, ceiling = row.speed_up(one) if one else (None, None)
+            values = asdict(row) | {"wall_to_critical": row.ratio, "speed_up": times, "ceiling": ceiling}
+            rows.append({k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()})
+        tail = {name: [round(s, 3) for s in seconds] for name, seconds in self.tail.items()}
+        return {
+            "rows": rows,
+            "heavy_tail": {**tail, "ratio": round(self.tail_ratio, 4)} if self.tail_ratio is not None else None,
+            "in_flight": [asdict(row) for row in self.in_flight],
+            "targets": [target.as_json() for target in self.targets()],
+        }
+
+
+def speed(plan: Plan, tell: Tell = lambda said: None) -> Speed:
+    """Measure what the plan asks for, one thing after the other; `tell` hears of what is done."""
+    with tempfile.TemporaryDirectory(prefix="practicum-speed-") as name:
+        folder = Path(name)
+        rows = list(_rows(plan, folder, tell))
+        tail = _heavy_tail(plan, folder, tell) if HEAVY_TAIL in plan.parts else {}
+    flying = in_flight.measured(plan.at_once, tell) if IN_FLIGHT in plan.parts else []
+    return Speed(rows=rows, tail=tail, in_flight=flying)
+
+
+def _rows(plan: Plan, folder: Path, tell: Tell) -> Iterator[Row]:
+    wanted = [name for name in WAYS if name in plan.parts]
+    if not wanted:
+        return
+    with _warm_server(plan.law, folder / "warm") as server:
+        for name in wanted:
+            row = _row(name, plan, server, folder / name)
+            tell(f"{name}: {row.wall_s:.1f} s")
+            yield row
+
+
+def _row(name: str, plan: Plan, server: ServerProcess, folder: Path) -> Row:
+    method, settings = WAYS[name]
+    server.reset()
+    result, wall = timed(server.url, plan.tasks, method, {"batch": plan.batch, **settings}, folder, 2 * plan.batch)
+    return Row(
+        name=name,
+        iterations=result.steps,
+        wall_s=wall,
+        critical_s=None if settings.get("asynchronous") else critical_path(folder, plan.law),
+        calls=result.usage.calls,
+        tokens=result.usage.tokens,
+        cached_share=result.usage.cached_share,
+        entries=len(result.context),
+        most=server.stats()["max_in_flight"],
+        errors=result.errors,
+    )
+
+
+def _heavy_tail(plan: Plan, folder: Path, tell: Tell) -> dict[str, list[float]]:
+    """Wall times with and without a barrier, for the same number of attempts, by draw. The same prompts take the same
+    time in both."""
+    spent: dict[str, list[float]] = {SYNCHRONOUS: [], ASYNCHRONOUS: []}
+    for draw in range(plan.draws):
+        with _warm_server(replace(plan.law, tail=plan.tail, seed=draw), folder / f"warm-{draw}") as server:
+            for name, walls in spent.items():
+                settings = {"batch": plan.batch, "asynchronous": name == ASYNCHRONOUS}
+                place = folder / f"{name}-{draw}"
+                walls.append(timed(server.url, plan.tail_tasks, "combee", settings, place, 2 * plan.batch)[1])
+                tell(f"heavy tail, {name}: {walls[-1]:.1f} s")
+    return spent
+
+
+@contextmanager
+def _warm_server(law: Options, folder: Path) -> Iterator[ServerProcess]:
+    """A server in a process of its own, after a small run of everything."""
+    given = {"latency": law.latency, "per_1k_prompt": law.per_1k_prompt, "per_output": law.per_output}
+    with start_process(world.MODULE, **given, tail=law.tail, seed=law.seed) as server:
+        timed(server.url, 4, "combee", {"batch": 4}, folder, 8)
+        yield server

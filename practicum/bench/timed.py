@@ -1,0 +1,36 @@
+"""One run in the simulated world, and how long it took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from practicum.bench import world
+from practicum.result import Result
+from practicum.session import learn
+
+
+def timed(
+    url: str, tasks: int, method: str, settings: Mapping[str, Any], folder: Path, concurrency: int, **how: Any
+) -> tuple[Result, float]:
+    """Learn from tasks of the world that `url` serves, half of them hard, each reflected on once.
+
+    Gives the result, and the seconds from the first to the last of it: the run's folder, connections and all.
+    """
+    work = learn(
+        world.tasks(tasks, easy=5),
+        method=method,
+        model=f"{url}#sim",
+        settings={"rounds": 0, **settings},
+        choices=world.LABELS,
+        instructions=world.INSTRUCTIONS,
+        concurrency=concurrency,
+        out=folder,
+        **how,
+    )
+    began = time.perf_counter()
+    result = asyncio.run(work)
+    return result, time.perf_counter() - began

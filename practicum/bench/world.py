@@ -1,0 +1,92 @@
+"""The simulated world of the speed benchmarks: tasks, and a model that plays all roles of ACE in it.
+
+The agent is wrong at first where a task says that it is hard, and right once it has read a reflection. Each reflection
+has a rule of its own, with a case number of its own, so that no two are taken for the same; the curator adds each one.
+All of it is a function of the prompt. `python -m practicum.bench.world` serves it; it takes the server's options.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from practicum.bench.fill import fill
+from practicum.bench.server import Body, main
+from practicum.types import Task
+
+MODULE = "practicum.bench.world"
+"""What `start_process` starts."""
+
+LABELS = ("north", "south", "east", "west", "harbour")
+VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter
+statement currency pension tax cheque child student business garden hotel airline taxi grocery fuel medicine hospital
+school library theatre museum football bicycle bridge river mountain forest winter summer island village engine ladder
+window kitchen carpet mirror candle bottle basket hammer thread needle copper silver marble granite cotton leather
+paper pencil canvas violin trumpet drum piano opera novel poem lantern compass anchor sail rope barrel saddle wagon
+orchard vineyard meadow glacier volcano desert canyon harvest bakery butcher tailor carpenter plumber surgeon
+dentist lawyer judge soldier sailor pilot farmer miner weaver potter"""
+TOPICS = VOCABULARY.split()
+
+MOST_DECISIONS = 48
+"""As many as a curator's schema allows."""
+
+
+def words(seed: str, count: int) -> str:
+    """Different words of the vocabulary, always the same for the same seed."""
+    return " ".join(Random(seed).sample(TOPICS, count))
+
+
+def filled(text: str, tokens: int) -> str:
+    """The text brought to a number of tokens of four characters."""
+    return text[: 4 * tokens].ljust(4 * tokens, ".")
+
+
+INSTRUCTIONS = filled("You route the messages of customers to one of five teams. " + f"{words('told', 90)}. " * 3, 300)
+"""300 tokens."""
+
+
+def tasks(count: int, easy: int = 6) -> list[Task]:
+    """Distinct tasks of 100 tokens, `easy` of each ten solved at once; the teams are told by the choices."""
+    return [Task(f"t{n}", _message(n, n % 10 < easy), LABELS[n % len(LABELS)]) for n in range(count)]
+
+
+def _message(number: int, easy: bool) -> str:
+    return filled(f"{'M' if easy else 'Hard m'}essage {number}: it is about {words(f'task {number}', 75)}", 100)
+
+
+def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
+    """What the simulated models say; `name` is the schema's, `text` all that was sent, `last` the last message.
+
+    A value made up for the schema, with what matters put right, so that other fields may come and go.
+    """
+    seed = int(sha256(text.encode()).hexdigest()[:12], 16)
+    made = fill(schema, seed)
+    match name:
+        case "Reflection" | "Review":
+            about = f"{words(str(seed), 11)} and names case {seed % 10**8}"
+            made["insight"] = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
+            made["tags"] = []
+        case "Decisions":
+            first = {**made["decisions"][0], "op": "ADD", "ids": [], "text": ""}
+            told = re.findall(r"^Lesson (\d+)", last, re.MULTILINE)[:MOST_DECISIONS]
+            made["decisions"] = [{**first, "lesson": int(number)} for number in told]
+        case _:
+            number = int(last.split(":")[0].split()[-1])
+            # The words after the task of a second try make it longer than 100 tokens.
+            wrong = last.startswith("Hard") and len(last) <= 400
+            made["used"], made["answer"] = [], LABELS[(number + wrong) % len(LABELS)]
+    return json.dumps(made)
+
+
+def responder(body: Body) -> str:
+    """The same for a server."""
+    said = [str(message["content"]) for message in body["messages"]]
+    shape = body["response_format"]["json_schema"]
+    return respond(shape["name"], shape["schema"], "\n".join(said), said[-1])
+
+
+if __name__ == "__main__":
+    main(responder=responder)

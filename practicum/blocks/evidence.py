@@ -1,0 +1,102 @@
+"""Attempts in words, as reflectors read them: one alone, a failed one beside one that succeeded, notes of a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from practicum.asking import prompt_tokens
+from practicum.context import Context, Entry
+from practicum.run import Run
+from practicum.types import Prompt, Rollout, Round
+from practicum.views import count_tokens, line
+
+UNKNOWN_WINDOW = 100_000
+"""Tokens a model is taken to read at most, where its window is not known."""
+
+
+def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
+    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1).
+
+    Only a group with both outcomes has a second one; without contrast it is the single attempt that counts.
+    """
+    failed = next((r for r in rollout.group if r.feedback.success is False and not r.trace.lost), None)
+    passed = next((r for r in rollout.group if r.feedback.success is True), None)
+    return (rollout, None) if failed is None else (failed, passed)
+
+
+def evidence(rollout: Rollout) -> str:
+    """One attempt in words: what was asked, what was answered, what came of it."""
+    parts = [f"Task: {rollout.task.input}"]
+    parts += [f"{step.kind.capitalize()}: {step.text}" for step in rollout.trace.steps]
+    if rollout.trace.reasoning:
+        parts.append(f"Reasoning: {rollout.trace.reasoning}")
+    parts += [f"Answer: {rollout.trace.answer}", f"Feedback: {rollout.feedback.text}"]
+    return "\n".join(parts)
+
+
+def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> str:
+    """What the reflector reads of one task; what is the same for all tasks comes first.
+
+    `rollout` may have siblings and a twin. The agent's own words on entries come with their ids.
+    """
+    failed, passed = contrast(rollout)
+    parts = [f"# What the agent is told\n{run.house.instructions}"] if run.house.instructions else []
+    used = relied_on(rollout, context) if rules_shown else []
+    if used:
+        parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
+    if earlier:
+        said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
+        parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
+    if passed is None:
+        parts.append(f"# The attempt\n{evidence(failed)}")
+    else:
+        parts += side_by_side(failed, passed)
+    if rollout.twin is not None and rollout.twin.error is None:
+        parts.append(f"# The agent's notes, from another run of the same task\n{_notes(rollout)}")
+    return "\n\n".join(parts)
+
+
+def side_by_side(failed: Rollout, passed: Rollout) -> list[str]:
+    """Two attempts at one task, cut at the same length, so that neither looks better for being longer."""
+    texts = evidence(failed), evidence(passed)
+    most = 2 * min(map(len, texts)) + 400
+    wrong, right = (text if len(text) <= most else f"{text[:most]} [cut]" for text in texts)
+    return [f"# The attempt\n{wrong}", f"# Another attempt at it under the same rules, which succeeded\n{right}"]
+
+
+def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
+    """Entries that the attempt relied on, then those that its twin cited or doubted."""
+    failed, _ = contrast(rollout)
+    twin = () if rollout.twin is None else (*rollout.twin.used, *(rollout.twin.data.get("doubts") or {}))
+    ids = dict.fromkeys((*failed.trace.used, *twin))
+    return [entry for id in ids if (entry := context.get(id)) is not None]
+
+
+def _notes(rollout: Rollout) -> str:
+    twin = rollout.twin
+    assert twin is not None
+    doubts = dict(twin.data.get("doubts") or {})
+    lines = [f"consulted: {' '.join(f'[{id}]' for id in twin.used) or 'no rule'}"]
+    lines += [f"doubted [{id}]: {why}" for id, why in doubts.items()]
+    if missing := twin.data.get("missing"):
+        lines.append(f"missing: {missing}")
+    if twin.reasoning:
+        lines.append(f"thought: {twin.reasoning}")
+    return "\n".join(lines)
+
+
+def fitted(prompt: Prompt, run: Run, role: str) -> Prompt:
+    """The prompt with the middle of its case cut out, marked and counted, where the model could not read it whole: a
+    stored trace may be of any length, and its beginning and its end say most."""
+    seat = run.house.seat(role)
+    window = seat.client.window or UNKNOWN_WINDOW
+    # The estimate of tokens is rough, so some room is left.
+    over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
+    if over <= 0:
+        return prompt
+    keep = max(count_tokens(prompt.user) - over, 64) * 2
+    run.house.counts["traces cut"] += 1
+    left_out = max(len(prompt.user) - 2 * keep, 0) // 4
+    mark = f"\n[... about {left_out:,} tokens left out here ...]\n"
+    return replace(prompt, user=prompt.user[:keep] + mark + prompt.user[-keep:])

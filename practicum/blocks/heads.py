@@ -1,0 +1,151 @@
+"""Reflection in three heads: failure attribution, root cause, coverage gap (RCL, section 3.3); and reflection on
+several attempts by one call (section 4.7).
+
+What the heads say shapes the update: only a failure that guidance could have prevented leads to an edit. An attempt
+that failed by chance, or that no guidance would have saved, is counted and teaches nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from practicum.blocks.evidence import case, contrast, evidence, fitted
+from practicum.blocks.reflect import Reflection, Reflector, Tag, tagged, verdicts
+from practicum.context import Context
+from practicum.errors import OutputError, ProviderError
+from practicum.loop import Reflect
+from practicum.output import AtMost, Output, Upto, rule
+from practicum.run import Run
+from practicum.types import Lesson, Prompt, Rollout, Round, Turn
+
+Kind = Literal["actionable_gap", "execution_variance", "intractable"]
+
+
+class Attribution(Output):
+    """Whether guidance could have changed the outcome."""
+
+    evidence: Annotated[str, Upto(160)] = Field(description="what in the attempt decides it")
+    attribution: Kind
+
+
+class RootCause(Output):
+    """Why it failed."""
+
+    cause: Annotated[str, Upto(160)] = Field(description="the first wrong step, and why it was taken")
+    tags: Annotated[list[Tag], AtMost(3)] = Field(description="a verdict on each rule that was relied on")
+
+
+class CoverageGap(Output):
+    """What the playbook does not say."""
+
+    kind: Annotated[str, Upto(80)] = Field(description="what kind of task this is, by its subject")
+    gap: Annotated[str, Upto(120)] = Field(description="what no rule says yet, or a rule says wrongly")
+    insight: Annotated[str, rule(160, empty=False)] = Field(description="the rule that closes the gap")
+
+
+class Diagnosis(CoverageGap, RootCause, Attribution):
+    """All three in one answer."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Asks the three heads about one failure, at once (three calls), or as one structured call.
+
+    `systems` are their prompts in the order attribution, root cause, gap; a success is left to `otherwise`.
+    """
+
+    systems: tuple[str, str, str]
+    otherwise: Reflector
+    one_call: bool = False
+
+    async def __call__(self, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        failed, _ = contrast(rollout)
+        if failed.feedback.success is not False:
+            return await self.otherwise(rollout, context, earlier, run)
+        told = case(rollout, context, earlier, run)
+        try:
+            said = await (self._together if self.one_call else self._apart)(told, run)
+        except (OutputError, ProviderError):
+            run.house.counts["lost reflections"] += 1
+            return None
+        run.house.counts[f"failures attributed to {said['attribution'].replace('_', ' ')}"] += 1
+        return Lesson(
+            id=run.place,
+            text=said["insight"].strip() if said["attribution"] == "actionable_gap" else "",
+            detail=evidence(failed),
+            votes=verdicts([Tag.model_validate(tag) for tag in said["tags"]], rollout, context, run),
+            sources=rollout.sources,
+            data={k: said[k] for k in ("attribution", "cause", "gap", "kind")},
+        )
+
+    async def _apart(self, told: str, run: Run) -> dict[str, Any]:
+        shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
+        jobs = [
+            (shape.__name__.lower(), partial(_ask, system, told, shape))
+            for system, shape in zip(self.systems, shapes, strict=True)
+        ]
+        return {name: value for part in await run.gather(jobs) for name, value in part.items()}
+
+    async def _together(self, told: str, run: Run) -> dict[str, Any]:
+        return await _ask("\n\n".join(self.systems), told, Diagnosis, run)
+
+
+async def _ask(system: str, told: str, shape: type[Output], run: Run) -> dict[str, Any]:
+    return (await run.ask("reflector", fitted(Prompt(system, told), run, "reflector"), shape)).model_dump()
+
+
+class OfMany(Reflection):
+    """One reflection among several."""
+
+    attempt: int = Field(description="number of the attempt")
+
+
+class Reflections(Output):
+    """What a reflector writes of several attempts at once."""
+
+    reflections: list[OfMany] = Field(min_length=1, max_length=24, description="one for each attempt")
+
+
+def batched(system: str, examples: tuple[Turn, ...] = ()) -> Reflect:
+    """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
+
+    An attempt it says nothing of leaves its votes, by its outcome, and is counted.
+    """
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in rollouts if not r.trace.lost]
+        if not usable:
+            return []
+        told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
+        about = tuple(dict.fromkeys(source for r in usable for source in r.sources))
+        try:
+            prompt = fitted(Prompt(system, told, turns=examples), run, "reflector")
+            said = await replace(run, about=about).ask("reflector", prompt, Reflections)
+        except (OutputError, ProviderError):
+            run.house.counts["lost reflections"] += len(usable)
+            return [tagged(r, r.place) for r in usable]
+        by_number = {x.attempt: x for x in said.reflections}
+        run.house.counts["attempts not reflected on"] += sum(n not in by_number for n in range(1, len(usable) + 1))
+        return [
+            _lesson(r, by_number[n], about, context, run) if n in by_number else tagged(r, r.place)
+            for n, r in enumerate(usable, 1)
+        ]
+
+    return reflect
+
+
+def _lesson(rollout: Rollout, said: OfMany, about: tuple[str, ...], context: Context, run: Run) -> Lesson:
+    """What was said with all attempts in view comes from all of them."""
+    return Lesson(
+        id=f"{run.place}/{rollout.place}",
+        text=said.insight.strip(),
+        detail=evidence(contrast(rollout)[0]),
+        votes=verdicts(said.tags, rollout, context, run),
+        sources=tuple(dict.fromkeys((*rollout.sources, *about))),
+        data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
+    )

@@ -1,0 +1,119 @@
+"""The optimizer's state: a rolling document that gives the mutator a memory of its own changes (RCL, section 3.5).
+
+It is one entry of a hidden section: with versions like any other, seen by the curator, never by the agent or the
+reflector, whose diagnoses stay their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from practicum.context import Add, Context, Delta, Entry, Update
+from practicum.errors import OutputError, ProviderError
+from practicum.history import changes
+from practicum.loop import Update as UpdateSeam
+from practicum.output import AtMost, EntryId, Output, Upto
+from practicum.run import Run
+from practicum.types import Lesson, Prompt
+from practicum.views import count_tokens, full, line
+
+STATE = ".state"
+"""The hidden section it stands in."""
+
+
+class Assessment(Output):
+    """How one entry is doing."""
+
+    id: EntryId
+    says: Annotated[str, Upto(100)]
+
+
+class State(Output):
+    """What the optimizer remembers."""
+
+    ledger: Annotated[list[Annotated[str, Upto(140)]], AtMost(12)] = Field(
+        description="what was changed and why, newest last"
+    )
+    assessment: Annotated[list[Assessment], AtMost(8)] = Field(description="entries that work well or poorly")
+    hypotheses: Annotated[list[Annotated[str, Upto(140)]], AtMost(6)] = Field(
+        description="causes of failure that are not yet confirmed"
+    )
+    phase: Literal["exploratory", "convergent"]
+
+
+def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
+    """`update`, and after it one call that brings the document up to date from the lessons and both contexts.
+
+    The document never has more than `tokens`: the oldest lines of its ledger go first. A step that teaches nothing
+    leaves it as it is; a call that fails does too, and is counted.
+    """
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        delta = await update(lessons, context, run)
+        telling = [lesson for lesson in lessons if lesson.text or lesson.data]
+        if not telling:
+            return delta
+        old = state_entry(context)
+        prompt = _prompt(system, old, telling, context, context.apply(delta).context)
+        try:
+            said = await run.at("state").ask("state", prompt, State)
+        except (OutputError, ProviderError):
+            run.house.counts["lost states"] += 1
+            return delta
+        data = _bounded(said, tokens)
+        sources = tuple(dict.fromkeys(source for lesson in telling for source in lesson.sources))
+        if old is None:
+            return delta + Delta((Add(STATE, in_words(data), data=data, sources=sources),))
+        if old.data == data:
+            return delta
+        return delta + Delta((Update(old.id, in_words(data), data=data, sources=sources),))
+
+    return wrapped
+
+
+def state_entry(context: Context) -> Entry | None:
+    """The document, where there is one."""
+    return next(iter(context.in_section(STATE)), None)
+
+
+def in_words(data: dict[str, Any]) -> str:
+    """The document as a model reads it."""
+    parts = [
+        ("Changes so far", [f"- {x}" for x in data["ledger"]]),
+        ("How entries are doing", [f"- [{x['id']}] {x['says']}" for x in data["assessment"]]),
+        ("Open hypotheses", [f"- {x}" for x in data["hypotheses"]]),
+    ]
+    said = [f"{name}:\n" + "\n".join(lines) for name, lines in parts if lines]
+    return "\n".join([*said, f"Phase: {data['phase']}"])
+
+
+def _bounded(said: State, tokens: int) -> dict[str, Any]:
+    data = said.model_dump()
+    for part in ("ledger", "hypotheses", "assessment"):
+        while data[part] and count_tokens(in_words(data)) > tokens:
+            data[part] = data[part][1:]
+    return data
+
+
+def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
+    added, removed, changed = changes(before, after)
+    edits = [f"+ {line(e)}" for e in added if not e.hidden]
+    edits += [f"- {line(e)}" for e in removed if not e.hidden]
+    edits += [f"~ {line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
+    said = [f"- {lesson.text or '(no rule)'} ({_why(lesson)})" for lesson in lessons]
+    user = "\n\n".join(
+        [
+            f"# The state so far\n{old.text if old else '(none yet)'}",
+            "# This step's diagnoses\n" + "\n".join(said),
+            "# This step's edits\n" + ("\n".join(edits) or "(none)"),
+        ]
+    )
+    return Prompt(f"{system}\n\n# The playbook before this step", user, full(before).pages or ("(no rules yet)",))
+
+
+def _why(lesson: Lesson) -> str:
+    said = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
+    return "; ".join(said) or "no diagnosis"

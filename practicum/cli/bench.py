@@ -1,0 +1,212 @@
+"""`practicum bench`: measurements anyone can repeat, each with its targets beside what was reached."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from practicum.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from practicum.bench.overload import Row
+    from practicum.bench.speed import Speed
+    from practicum.bench.target import Target
+
+Opt = typer.Option
+
+WIDTH = 140
+"""Columns of a table in a file."""
+
+app = typer.Typer(
+    help="Measure speed and quality; compare numbers of one run only.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command("speed")
+def speed(
+    tasks: int = Opt(90, min=1, help="Tasks to learn from."),
+    only: str = Opt("", help="Parts of it, as a,b,c (default: all); an unknown name lists them."),
+    tail_tasks: int = Opt(240, min=1, help="Tasks where latencies have a heavy tail."),
+    at_once: int = Opt(1000, min=1, help="Attempts in flight at zero latency."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
+    from practicum.bench.speed import PARTS, Plan
+    from practicum.bench.speed import speed as measure
+    from practicum.cli.running import console_for, print_json
+
+    plan = Plan(parts=_listed(only, "--only") or PARTS, tasks=tasks, tail_tasks=tail_tasks, at_once=at_once)
+    console = console_for(json_)
+    before = _load()
+    found = measure(plan, lambda said: console.print(said, markup=False))
+    _print_speed(console, found)
+    _print_end(console, found.targets(), before)
+    if json_:
+        print_json({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [before, _load()]})
+    return 0
+
+
+@app.command("overload")
+def overload(
+    model: str = Opt("simulated", help="Model of the curator, as for learn; simulated: one that is overloaded."),
+    n: str = Opt("10,20,40,80", help="Numbers of lessons."),
+    methods: str = Opt("", help="Methods, as a,b,c (default: all); an unknown name lists them."),
+    seed: int = Opt(0, help="Of the facts and of every random choice."),
+    out: Path | None = Opt(None, help="Folder to keep the runs in; the same again goes on, and pays nothing twice."),
+    concurrency: int = Opt(16, min=1, help="Calls in flight at one endpoint."),
+    max_output_tokens: int = Opt(4096, min=1, help="Most tokens a call may write."),
+    timeout: float = Opt(600.0, help="Seconds a call may take."),
+    structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
+    window: int = Opt(16384, help="Context of local models, in tokens."),
+    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
+    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
+    max_usd: float | None = Opt(None, help="Stop before it costs more than this."),
+    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+) -> int:
+    """How many of n facts are left in a context after one update, by method: context overload."""
+    import json
+
+    from practicum.bench.overload import ARMS, Plan, targets
+    from practicum.bench.overload import overload as measure
+    from practicum.bench.overload_plot import overload_plot
+    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.folder import new_folder
+    from practicum.playbook import write_whole
+    from practicum.session import INTERRUPTED
+
+    config = {
+        "concurrency": concurrency,
+        "max_output_tokens": max_output_tokens,
+        "timeout": timeout,
+        "structure": structure,
+        "window": window,
+    }
+    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd}
+    arms = _listed(methods, "--methods") or list(ARMS)
+    plan = Plan(sizes=_numbers(n, "--n"), arms=arms, model=model, seed=seed, config=config, limits=limits)
+    folder = out or new_folder("overload")
+    console = console_for(json_)
+    before = _load()
+    console.print(f"kept in {folder}")
+    rows = run_work(
+        lambda stop: measure(
+            plan, folder, tell=lambda row: console.print(_said(row), markup=False), on_session=stop.session
+        ),
+        console,
+    )
+    reached = targets(rows, model)
+    value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
+    value |= {"targets": [target.as_json() for target in reached], "load": [before, _load()]}
+    write_whole(folder / "overload.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    if any(not row.stopped for row in rows):
+        overload_plot(rows, folder / "overload.png", model)
+    _print_rows(console, rows)
+    _print_end(console, reached, before)
+    console.print(f"{folder}/overload.json, {folder}/overload.png", markup=False)
+    stopped = rows[-1].stopped
+    if stopped:
+        console.print(f"Stopped early: {stopped}. The same command with --out {folder} goes on.", markup=False)
+    if json_:
+        print_json(value)
+    return 130 if stopped == INTERRUPTED else 0
+
+
+def _listed(text: str, option: str) -> list[str]:
+    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if text.strip() and not names:
+        raise UsageError(f"{option} {text!r} names nothing")
+    return names
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    """Whole numbers from 1, smallest first."""
+    try:
+        found = sorted({int(part) for part in _listed(text, option)})
+    except ValueError:
+        found = []
+    if not found or found[0] < 1:
+        raise UsageError(f"{option} {text!r} must be whole numbers from 1, as 10,20,40")
+    return found
+
+
+def _load() -> float:
+    return round(os.getloadavg()[0], 2)
+
+
+def _print_end(console: Console, targets: Sequence[Target], before: float) -> None:
+    for target in targets:
+        console.print(target.words(), style="" if target.met else "red", markup=False)
+    console.print(f"load average {before} before, {_load()} after, {os.cpu_count()} cores")
+
+
+def _table(columns: Sequence[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("method", "way") else "right", no_wrap=True)
+    return table
+
+
+def _show(console: Console, table: Table) -> None:
+    # Where nobody looks on, a table need not be cut to the width of a terminal.
+    console.print(table, width=None if console.is_terminal else WIDTH, crop=False)
+
+
+def _print_speed(console: Console, found: Speed) -> None:
+    one = found.row("sequential")
+    table = _table(
+        ["way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached", "at once"]
+    )
+    for row in found.rows:
+        times, ceiling = row.speed_up(one) if one else (None, None)
+        ratios = [_or_dash(value, form) for value, form in ((row.critical_s, ".2f"), (row.ratio, ".3f"))]
+        ratios += [_or_dash(times, ".1f"), _or_dash(ceiling, ".1f")]
+        counts = [f"{row.calls}", f"{row.tokens:,}", f"{row.cached_share:.0%}", f"{row.most}"]
+        table.add_row(row.name, str(row.iterations), f"{row.wall_s:.2f}", *ratios, *counts)
+    if found.rows:
+        _show(console, table)
+    for name, seconds in found.tail.items():
+        console.print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in seconds)} = {sum(seconds):.1f} s")
+    table = _table(["method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s"])
+    for each in found.in_flight:
+        numbers = (each.at_once, each.most, each.calls, each.cpu_ms, each.peak_mb, each.wall_s)
+        table.add_row(each.method, *map(str, numbers))
+    if found.in_flight:
+        _show(console, table)
+
+
+def _print_rows(console: Console, rows: Sequence[Row]) -> None:
+    table = _table(
+        ["n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s"]
+    )
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if row.stopped:
+            continue
+        counts = [str(row.by_code), str(row.entries), f"{row.context_tokens:,}", str(row.calls), f"{row.tokens:,}"]
+        paid = [_or_dash(row.usd, ".4f"), _or_dash(row.wall_s, ".2f")]
+        last = following is None or following.n != row.n
+        shares = [f"{row.readable:.0%}", f"{row.wrong:.0%}"]
+        table.add_row(str(row.n), row.method, *shares, *counts, *paid, end_section=last)
+    _show(console, table)
+    console.print(
+        "readable: facts that an entry still tells; wrong: told with another fact's number; kept: lessons that the "
+        "curator left out and code kept as they were; context: its tokens"
+    )
+
+
+def _said(row: Row) -> str:
+    wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
+    return f"{row.n} lessons, {row.method}: {row.readable:.0%} readable, {row.calls} calls{wall}"
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

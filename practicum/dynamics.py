@@ -1,0 +1,191 @@
+"""The training dynamics of a run: each of its checkpoints scored on the same tasks (RCL, section 4.4).
+
+A checkpoint is the context after a step; the first is what the run started from. They are evaluated through the
+run's own journal, at the places its validation uses, so that what training scored is not paid for again, and what is
+scored here is not paid for by the next call or a resume.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import select
+
+from practicum import methods
+from practicum.config import Config, Splits, checked, configured
+from practicum.context import Context
+from practicum.errors import UsageError
+from practicum.folder import RUN, read_run
+from practicum.furnish import furnished
+from practicum.history import read_versions
+from practicum.house import House
+from practicum.journal import digest
+from practicum.metrics.dynamics import Curves, Window, curves
+from practicum.models.budget import Budget
+from practicum.parts import Parts
+from practicum.result import usage_json
+from practicum.run import Run
+from practicum.store import schema
+from practicum.store.store import Store
+from practicum.types import Rollout, Task, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The context after a step, by its version. A step that changed nothing has the version of the one before."""
+
+    step: int
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class Dynamics:
+    """Which tasks each checkpoint solved, and what follows from it.
+
+    `solved` has the shape (tasks, checkpoints). `split` is "val", "test", or the name of tasks that are not the
+    run's. `errors` counts attempts that failed or that nothing could score, which stand as not solved; `usage` is
+    what this call paid for, `hits` the results it found in the journal.
+    """
+
+    run: Path
+    split: str
+    tasks: tuple[Task, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    solved: npt.NDArray[np.bool_]
+    curves: Curves
+    errors: int
+    usage: Usage
+    hits: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them; rates lie in [0, 1]."""
+        found = self.curves
+        return {
+            "run": str(self.run),
+            "tasks": len(self.tasks),
+            "checkpoints": [self._checkpoint(i) for i in range(len(self.checkpoints))],
+            "peak": {**self._named(found.peak), "current": float(found.current[found.peak])},
+            "first_full_coverage": None if found.covered is None else self._named(found.covered),
+            "final": float(found.current[-1]),
+            "mean_instability": {window_name(w): r.mean_instability for w, r in found.by_window.items()},
+            "unlearned": found.unlearned,
+            "relearned": found.relearned,
+            "errors": self.errors,
+            "usage": usage_json(self.usage),
+            "hits": self.hits,
+        }
+
+    def _named(self, index: int) -> dict[str, int]:
+        return {"version": self.checkpoints[index].version, "step": self.checkpoints[index].step}
+
+    def _checkpoint(self, index: int) -> dict[str, Any]:
+        windows = {window_name(w): recency for w, recency in self.curves.by_window.items()}
+        return {
+            **self._named(index),
+            "current": float(self.curves.current[index]),
+            "recent": {name: float(r.recent[index]) for name, r in windows.items()},
+            "active_instability": {name: float(r.active[index]) for name, r in windows.items()},
+            "stale": {name: float(r.stale[index]) for name, r in windows.items()},
+            "best_so_far": float(self.curves.best[index]),
+        }
+
+
+def window_name(window: Window) -> str:
+    """A window as it is typed and printed."""
+    return "all" if window is None else str(window)
+
+
+async def dynamics(
+    run: Path | str,
+    tasks: Sequence[Task] | None = None,
+    *,
+    every: int = 1,
+    concurrency: int | None = None,
+    parts: Parts | None = None,
+    watch: Callable[[int, int], None] | None = None,
+) -> Dynamics:
+    """Score the checkpoints of a run on `tasks`, with its method's `act` alone, and say how its learning went.
+
+    Without `tasks` the run's validation tasks are taken, else its test tasks. The checkpoints are the start, each
+    `every`-th step and the last. The run may be done or stopped; its limits do not hold here, but what is paid
+    here counts in them should it go on. `parts` are those the run was made with, `concurrency` may be another;
+    `watch` is told after each checkpoint how many are done, and of how many.
+
+    Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
+    ProviderError where a whole checkpoint was lost; what was done is kept.
+    """
+    if every < 1:
+        raise UsageError(f"every={every}: checkpoints are every first, second, third … step")
+    folder, parts = Path(run), parts or Parts()
+    with Store.open(folder) as store:
+        config, splits, _ = read_run(store)
+        if concurrency is not None:
+            config = configured({**config.model_dump(), "concurrency": concurrency})
+        split, listed = _dev_tasks(config, splits, tasks, parts)
+        chosen, contexts = _checkpoints(store, every)
+        async with furnished(store, RUN, folder, config, parts, roles=()) as house:
+            # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
+            house.budget = Budget()
+            act = methods.build(config.method, config.settings).act
+            root, columns = Run(house), list[list[Rollout]]()
+            for context in contexts:
+                columns.append(await root.evaluate(act, split, listed, context))
+                if watch is not None:
+                    watch(len(columns), len(contexts))
+            return _found(folder, split, listed, chosen, columns, house)
+
+
+def _dev_tasks(
+    config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
+) -> tuple[str, tuple[Task, ...]]:
+    """The tasks to score on, and the split whose places in the journal they have."""
+    own = {name: kept for name, kept in (("val", splits.val), ("test", splits.test)) if kept}
+    listed = next(iter(own.values()), None) if tasks is None else tuple(tasks)
+    if listed is None:
+        raise UsageError("this run has neither validation nor test tasks to score its checkpoints on: give --tasks")
+    for split, kept in own.items():
+        if listed == kept:
+            return split, kept
+    checked(config.model_copy(update={"validate_every": 1}), Splits((), (), listed), parts)
+    # Two files may give one id to different tasks, so what the tasks are is part of their places.
+    return f"dev {digest([[t.id, t.input, t.target] for t in listed])[:12]}", listed
+
+
+def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list[Context]]:
+    """The start, every `every`-th step and the last one, each with its context.
+
+    Versions that no step made (the best context taken up again at the end, a rollback) are not part of the course.
+    """
+    by_version: dict[int | None, Context] = {None: Context()}
+    for made in read_versions(store, RUN):
+        by_version[made.version] = by_version[made.parent].replay(made.applied, made.version)
+    table = schema.steps
+    rows = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    found = [Checkpoint(0, 0), *(Checkpoint(row.step, json.loads(row.data)["version"]) for row in rows)]
+    # A kill may come between a step and its version.
+    found = [checkpoint for checkpoint in found if checkpoint.version in by_version]
+    chosen = tuple(c for c in found if c.step % every == 0 or c is found[-1])
+    return chosen, [by_version[c.version] for c in chosen]
+
+
+def _found(
+    folder: Path,
+    split: str,
+    tasks: tuple[Task, ...],
+    checkpoints: tuple[Checkpoint, ...],
+    columns: Sequence[Sequence[Rollout]],
+    house: House,
+) -> Dynamics:
+    solved = np.array([[r.score is not None and r.score.correct for r in column] for column in columns], dtype=bool).T
+    # A context that several checkpoints share was tried once.
+    tried = {id(r): r for column in columns for r in column}.values()
+    errors = sum(r.trace.error is not None or r.score is None for r in tried)
+    return Dynamics(
+        folder, split, tasks, checkpoints, solved, curves(solved), errors, house.budget.spent, house.journal.hits
+    )

@@ -1,0 +1,140 @@
+"""What all methods that grow a playbook by reflector and curator share: settings, and how they put the blocks together.
+
+The recipes (`ace`, `combee`, `rcl`, the baselines) differ in how tasks are tried and in how lessons become edits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from practicum.blocks.accept import always
+from practicum.blocks.account import accounted
+from practicum.blocks.act import answer, full_view
+from practicum.blocks.attempt import Refine, once, refined
+from practicum.blocks.dedupe import When, deduplicated
+from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
+from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.update import Curator, append, pruned, rewrite, within_budget
+from practicum.loop import Attempt, Method, Update
+from practicum.methods import MethodSettings
+from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES
+
+
+class Learning(MethodSettings):
+    """Settings of every method that grows a playbook with a reflector and a curator."""
+
+    rounds: int = Field(default=3, ge=0)
+    """Most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
+    refine: Refine = "retry"
+    """retry: on a failure try again with the reflection; critique: the reflector improves its own lesson."""
+    learn_from: LearnFrom = "all"
+    """all: reflect on successes too; failures: a success only counts the entries it used."""
+    lessons: Literal["all", "confirmed"] = "all"
+    """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
+    rules_shown: bool = True
+    """Whether the reflector reads the rules the agent relied on; a weak model copies them into its insight."""
+    reflector: bool = True
+    """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
+    curator: Literal["edits", "append", "rewrite"] = "edits"
+    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
+    threshold: float = Field(default=0.85, gt=0, le=1)
+    """Cosine similarity from which two entries of a section say the same (0.5 to 0.9 behave alike, table 20)."""
+    dedupe: When = "proactive"
+    """proactive: after each delta; lazy: only when the playbook is over its budget; never."""
+    budget: int = Field(default=80_000, ge=1)
+    """Most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
+    harmful: int = Field(default=3, ge=0)
+    """An entry whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
+
+    @property
+    def tries(self) -> int:
+        """Rounds of reflection within an attempt."""
+        return self.rounds
+
+    @model_validator(mode="after")
+    def _can_act(self) -> Self:
+        if self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds):
+            raise ValueError(
+                "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed"
+            )
+        return self
+
+
+def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int) -> Method:
+    """What all methods that grow a playbook share; they differ in how lessons become edits."""
+    return Method(
+        name=name,
+        sample=stream(batch) if s.online else shuffled_epochs(epochs, batch),
+        act=ACT,
+        attempt=attempts(s),
+        reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),
+        update=settled(s)(update),
+        accept=always,
+        calls=lambda size: calls(s, size),
+        batch=batch,
+        epochs=epochs,
+        roles=roles(s),
+    )
+
+
+ACT = answer(full_view)
+"""The agent sees the whole playbook."""
+
+
+def reflector(s: Learning) -> Reflector:
+    """Who makes lessons of attempts."""
+    if not s.reflector:
+        return without_reflector()
+    return by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
+
+
+def attempts(s: Learning) -> Attempt:
+    """How a task is tried. A raw attempt holds the right answer, which no retry may see."""
+    return refined(ACT, reflector(s), s.tries, s.refine) if s.tries and s.reflector else once(ACT)
+
+
+def curator(s: Learning) -> Update:
+    """How lessons become edits, before anything is wrapped around it."""
+    match s.curator:
+        case "edits":
+            return Curator(CURATOR, SECTION, CURATED)
+        case "append":
+            return append(SECTION)
+        case "rewrite":
+            return rewrite(REWRITER)
+
+
+def dropping(s: Learning) -> Update:
+    """The curator as the papers have it: what it does not mention is lost. Here it is counted."""
+    return accounted(curator(s), "drop", SECTION) if s.curator == "edits" else curator(s)
+
+
+def settled(s: Learning) -> Callable[[Update], Update]:
+    """What is done to every delta: pruning, then de-duplication, then the budget, which has the last word."""
+
+    def wrap(update: Update) -> Update:
+        update = pruned(update, s.harmful) if s.harmful else update
+        return within_budget(deduplicated(update, s.threshold, s.dedupe, s.budget), s.budget)
+
+    return wrap
+
+
+def roles(s: Learning) -> tuple[str, ...]:
+    """Who is asked beside the agent."""
+    return (*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else []))
+
+
+def calls(s: Learning, batch: int) -> tuple[int, int]:
+    """Fewest and most model calls of a step: attempts, reflections, retries, one curation."""
+    reflections = max(s.tries, 1) if s.reflector else 0
+    retries = s.tries if s.refine == "retry" and s.reflector else 0
+    least = 0 if s.learn_from == "failures" or not s.reflector else 1
+    curation = 0 if s.curator == "append" else 1
+    return batch * (1 + least), batch * (1 + reflections + retries) + curation
+
+
+SECTION = "rules"
+"""Where entries go for which the curator names no section."""

@@ -1,0 +1,123 @@
+"""The prompts of methods that grow a playbook: reflector, curator, and the ablation that writes all anew."""
+
+from __future__ import annotations
+
+import re
+
+from practicum.types import Turn
+
+REFLECTOR = """\
+You review one attempt of an agent, so that it does better on later tasks. The agent keeps a playbook of short rules.
+
+kind: what kind of task this is, by its subject, in general words. Do not quote the task.
+correction: what would have been right, in a few words.
+insight: one rule for all tasks of this kind, in one sentence: "If <kind of task>, <what to do or answer>." It also \
+fits tasks that say it differently, and no other kinds of task. It gives the right answer outright where the kind \
+decides it. It makes sense to a reader who has not seen the task, and says what no rule the agent relied on says.
+diagnosis: what went right or wrong, and why, in a few words.
+tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
+
+EXAMPLES = (
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Rules the agent relied on
+[e4] (rules) If a visitor asks about opening hours, answer Red.
+
+# The attempt
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Blue""",
+        """\
+{"kind":"a lamp that does not work","correction":"Blue",\
+"insight":"If a visitor reports that a lamp or other equipment does not work, answer Blue.",\
+"diagnosis":"a rule for opening hours was used for a broken lamp","tags":[{"id":"e4","verdict":"harmful"}]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Answer with a number.
+
+# The attempt
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Answer: 20
+Feedback: The answer is wrong. The right answer is: 60""",
+        """\
+{"kind":"the price after a discount","correction":"80 - 20 = 60",\
+"insight":"If the price after a discount is asked for, subtract the discount from the full price.",\
+"diagnosis":"gave the discount itself","tags":[]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Rules the agent relied on
+[e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+
+# The attempt
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green""",
+        """\
+{"kind":"keeping a book longer","correction":"Green",\
+"insight":"If a visitor wants to keep a book longer, answer Green.",\
+"diagnosis":"a rule for broken equipment was used for a loan","tags":[{"id":"e7","verdict":"harmful"}]}""",
+    ),
+)
+"""Worked examples from elsewhere: a small model learns the form from them better than from any description."""
+
+_NO_RULES = (re.compile(r"# Rules the agent relied on\n.*?\n\n", re.DOTALL), re.compile(r',"tags":\[.*\]'))
+
+WITHOUT_RULES = tuple(
+    Turn(_NO_RULES[0].sub("", turn.user), _NO_RULES[1].sub(',"tags":[]', turn.assistant)) for turn in EXAMPLES
+)
+"""The same examples as a reflector sees its cases that does not read the rules."""
+
+CURATOR = """\
+You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \
+never the lessons. Decide for each new lesson:
+
+ADD: no rule says what the lesson says. It becomes a new rule, word for word; give a text only to say it better.
+UPDATE: one rule (its id in ids) gives the same answer for a case close to this one. Its new text takes in both.
+MERGE: two or three rules (their ids in ids) say the same. One text for all.
+DELETE: the lesson proves one rule (its id in ids) wrong.
+COVERED: one rule (its id in ids) says all of the lesson already.
+
+A rule gives one answer. Never join cases with different answers, and never change what a rule answers."""
+
+CURATED = (
+    Turn(
+        """\
+# New lessons
+Lesson 1: If a visitor wants to keep a book longer, answer Green.
+  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+Lesson 2: If the printer is out of order, answer Blue.
+  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+Lesson 3: If the price after a discount is asked for, subtract the discount from the full price.
+  closest rule: [e2] (rules) If a price with tax is asked for, add the tax to the price.""",
+        """\
+{"decisions":[{"lesson":1,"op":"ADD","ids":[],"text":"","reason":"no rule for loans"},\
+{"lesson":2,"op":"COVERED","ids":["e7"],"text":"","reason":"a printer is equipment"},\
+{"lesson":3,"op":"ADD","ids":[],"text":"","reason":"a discount is no tax"}]}""",
+    ),
+    Turn(
+        """\
+# New lessons
+Lesson 1 (confirmed: with it the next try succeeded): If a visitor wants a book that is lent out, answer Green.
+  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.
+Lesson 2: If a visitor looks for a quiet room, answer Red.
+  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.""",
+        """\
+{"decisions":[{"lesson":1,"op":"UPDATE","ids":["e9"],\
+"text":"If a visitor wants to keep a book longer or wants one that is lent out, answer Green.","reason":"same answer"},\
+{"lesson":2,"op":"ADD","ids":[],"text":"","reason":"another answer"}]}""",
+    ),
+)
+"""Worked examples for the curator."""
+
+REWRITER = """\
+You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". Write the whole playbook anew, \
+with everything in it that is right and what the new lessons add."""

@@ -1,0 +1,310 @@
+"""Dealing lessons into groups, and scanning an update over them: nobody is left out, nobody reads too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import pytest
+from helpers import client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import indoors, make_lessons
+
+from practicum.blocks.aggregate import Dealing, scan
+from practicum.blocks.join import by_code, by_model, side_by_side
+from practicum.blocks.update import append, rewrite, votes
+from practicum.context import Add, Context, Delta, Update, seeded
+from practicum.loop import Update as Seam
+from practicum.models.scripted import Call
+from practicum.run import Run
+from practicum.types import Lesson
+
+STRATIFIED = st.builds(
+    Dealing,
+    groups=st.just("sqrt") | st.integers(1, 60),
+    copies=st.integers(1, 5),
+    fan_in=st.none() | st.integers(5, 40),
+)
+
+
+# ---- dealing
+
+
+@settings(max_examples=200, deadline=None)
+@given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
+def test_stratified_every_copy_of_every_lesson_reaches_another_group(dealing: Dealing, n: int, seed: int) -> None:
+    groups = dealing.deal(n, Random(seed))
+    assert len(groups) == dealing.count(n) <= n
+    assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), min(dealing.copies, len(groups)))
+    assert all(len(set(group)) == len(group) for group in groups)
+    sizes = [len(group) for group in groups]
+    assert max(sizes) <= dealing.size(n)
+    assert max(sizes) - min(sizes) <= dealing.copies
+    if dealing.fan_in is not None:
+        assert max(sizes) <= dealing.fan_in
+
+
+@settings(max_examples=200, deadline=None)
+@given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
+def test_random_every_copy_reaches_some_group_and_groups_are_even(dealing: Dealing, n: int, seed: int) -> None:
+    dealing = replace(dealing, shuffle="random")
+    groups = dealing.deal(n, Random(seed))
+    assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), dealing.copies)
+    sizes = [len(group) for group in groups]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) == dealing.size(n)
+    if dealing.fan_in is not None:
+        assert max(sizes) <= dealing.fan_in
+
+
+def test_a_blind_shuffle_does_put_copies_together() -> None:
+    groups = Dealing(shuffle="random", fan_in=None).deal(100, Random(0))
+    assert len(groups) == 10
+    assert any(len(set(group)) < len(group) for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("dealing", "n", "groups", "size"),
+    [
+        (Dealing(), 4, 2, 4),
+        (Dealing(), 40, 6, 14),
+        (Dealing(), 100, 10, 20),
+        (Dealing(), 101, 11, 20),
+        (Dealing(), 1000, 100, 20),
+        (Dealing(fan_in=None), 1000, 31, 66),
+        (Dealing(groups=7, fan_in=None), 100, 7, 30),
+        (Dealing(groups=7), 100, 10, 20),
+        (Dealing(groups=200), 100, 100, 2),
+        (Dealing(groups=1, copies=1), 15, 1, 15),
+        (Dealing(copies=5), 5, 2, 6),
+    ],
+)
+def test_groups_are_the_root_of_the_lessons_or_what_the_fan_in_needs(
+    dealing: Dealing, n: int, groups: int, size: int
+) -> None:
+    assert (dealing.count(n), dealing.size(n)) == (groups, size)
+
+
+@given(st.integers(4, 300), st.integers(0, 9), st.sampled_from(["stratified", "random"]))
+def test_the_seed_decides_the_groups(n: int, seed: int, shuffle: Any) -> None:
+    dealing = Dealing(shuffle=shuffle)
+    assert dealing.deal(n, Random(seed)) == dealing.deal(n, Random(seed))
+    if n > 8:
+        assert dealing.deal(n, Random(seed)) != dealing.deal(n, Random(seed + 1))
+
+
+def test_the_copies_of_a_lesson_have_other_neighbours() -> None:
+    for n in (40, 100, 1000):
+        for seed in range(5):
+            groups = Dealing(fan_in=None).deal(n, Random(seed))
+            together = Counter(pair for group in groups for pair in combinations(sorted(group), 2))
+            again = sum(count > 1 for count in together.values())
+            # By chance alone a pair meets in two given groups about once in as many as there are groups.
+            assert again <= 3 * len(together) / len(groups)
+
+
+def test_a_hundred_thousand_lessons_are_dealt_in_linear_time() -> None:
+    class Counting(Random):
+        drawn = 0
+
+        def random(self) -> float:
+            self.drawn += 1
+            return super().random()
+
+        def getrandbits(self, k: int) -> int:
+            self.drawn += 1
+            return super().getrandbits(k)
+
+    def cost(n: int) -> tuple[int, float, list[list[int]]]:
+        rng, began = Counting(1), perf_counter()
+        groups = Dealing().deal(n, rng)
+        return rng.drawn, perf_counter() - began, groups
+
+    (few, _, _), (many, seconds, groups) = min(cost(10_000) for _ in range(3)), cost(100_000)
+    assert many <= 12 * few
+    assert seconds < 5
+    assert sum(map(len, groups)) == 200_000
+    assert max(map(len, groups)) <= 20
+
+
+# ---- the scan
+
+
+def scanned(update: Seam, lessons: Sequence[Lesson], context: Context, run: Run, **how: Any) -> Delta:
+    join = how.pop("join", None) or by_code(update)
+    return asyncio.run(scan(update, Dealing(**how), join)(lessons, context, run))
+
+
+class Reading:
+    """An update that remembers which lessons each of its calls read."""
+
+    def __init__(self, update: Seam) -> None:
+        self.update = update
+        self.read: list[list[Lesson]] = []
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        self.read.append(list(lessons))
+        return await self.update(lessons, context, run)
+
+
+def no_model(call: Call) -> str:
+    raise AssertionError(f"the model was asked: {call.prompt.user}")
+
+
+VOTING: Any = [{"e0": "helpful"}, {"e0": "harmful", "e1": "neutral"}, {}]
+
+
+def voting(n: int, silent: int = 0) -> list[Lesson]:
+    telling = [replace(lesson, votes=VOTING[i % 3]) for i, lesson in enumerate(make_lessons(n))]
+    return [*telling, *(Lesson(f"s{i}", "", votes=VOTING[i % 3], sources=(f"task:s{i}",)) for i in range(silent))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 60), st.integers(0, 5), st.integers(1, 4), st.just("sqrt") | st.integers(1, 30),
+    st.sampled_from(["stratified", "random"]), st.sampled_from(["code", "model", "none"]),
+)  # fmt: skip
+def test_votes_count_once_and_every_lesson_is_in_the_joined_delta(
+    n: int, silent: int, copies: int, groups: Any, shuffle: Any, join: str
+) -> None:
+    update = Reading(append("memories"))
+    context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+    joins = {"code": by_code(update), "model": by_model(update), "none": side_by_side}
+    lessons = voting(n, silent)
+    delta = scanned(
+        update, lessons, context, indoors(no_model), copies=copies, groups=groups, shuffle=shuffle, join=joins[join]
+    )
+    outcome = context.apply(delta)
+    assert not [r for r in outcome.refused if r.reason != "it counts nothing"]
+    expected = context.apply(votes(lessons)).context
+    counters = [(e.id, e.helpful, e.harmful, e.uses) for e in expected]
+    assert [(e.id, e.helpful, e.harmful, e.uses) for e in outcome.context][:2] == counters
+    new = [e for e in outcome.context if e.section == "memories"]
+    assert {e.text for e in new} == {lesson.text for lesson in lessons if lesson.text}
+    if join == "code":
+        assert len(new) == n
+    # What each entry came from is all there, and nothing else.
+    assert {(e.text, e.sources) for e in new} == {(x.text, x.sources) for x in lessons if x.text}
+
+
+def test_fewer_than_four_lessons_are_one_plain_update() -> None:
+    for n in (0, 1, 3):
+        update = Reading(append("memories"))
+        lessons = voting(n, silent=2)
+        delta = scanned(update, lessons, seeded([("rules", "x"), ("rules", "y")]), indoors(no_model))
+        assert update.read == [lessons]
+        assert delta.edits[: len(votes(lessons).edits)] == votes(lessons).edits
+    update = Reading(append("memories"))
+    scanned(update, voting(4, silent=2), Context(), indoors(no_model))
+    assert [len(lessons) for lessons in update.read] == [4, 4]
+    assert not any(lesson.votes for lessons in update.read for lesson in lessons)
+
+
+@given(st.integers(4, 120), st.integers(4, 30), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_no_call_of_the_update_reads_more_than_its_fan_in(n: int, fan_in: int, copies: int) -> None:
+    update = Reading(append("memories"))
+    scanned(update, make_lessons(n), Context(), indoors(no_model), fan_in=fan_in, copies=copies)
+    assert max(len(lessons) for lessons in update.read) <= fan_in
+    assert {lesson.id for lessons in update.read for lesson in lessons} == {f"l{i}" for i in range(n)}
+
+
+def test_the_place_and_the_seed_decide_who_reads_what() -> None:
+    def read(run: Run) -> list[list[Lesson]]:
+        update = Reading(append("memories"))
+        scanned(update, make_lessons(40), Context(), run)
+        return update.read
+
+    assert read(indoors(no_model)) == read(indoors(no_model))
+    assert read(indoors(no_model)) != read(indoors(no_model, seed=1))
+    assert read(indoors(no_model).at("step 1")) != read(indoors(no_model).at("step 2"))
+
+
+@pytest.mark.parametrize(
+    ("how", "counted"),
+    [
+        ({"groups": 50}, {"groups lowered to the lessons there were"}),
+        ({"groups": 2, "fan_in": 4}, {"groups raised to keep to fan_in"}),
+        ({"copies": 5}, {"copies lowered to the groups there were"}),
+        ({"copies": 5, "shuffle": "random"}, set()),
+        ({}, set()),
+    ],
+)
+def test_what_could_not_be_dealt_as_asked_is_counted(how: dict[str, Any], counted: set[str]) -> None:
+    run = indoors(no_model)
+    scanned(append("memories"), make_lessons(8), Context(), run, **how)
+    assert {name for name, count in run.house.counts.items() if count} == counted
+
+
+def test_memories_keep_their_data() -> None:
+    lessons = [replace(x, data={"answer": x.id}) for x in make_lessons(20)]
+    delta = scanned(append("memories"), lessons, Context(), indoors(no_model))
+    made = Context().apply(delta).context
+    assert sorted((e.text, e.data["answer"]) for e in made) == sorted((x.text, x.id) for x in lessons)
+
+
+def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule() -> None:
+    def respond(call: Call) -> str:
+        texts = [part.split(": ", 1)[1] for part in call.prompt.user.splitlines() if part.startswith("Lesson")]
+        entries = ", ".join(
+            f'{{"section": "rules", "text": "{text}"}}' for text in dict.fromkeys(["If a, do b.", *texts])
+        )
+        return f'{{"entries": [{entries}]}}'
+
+    update = rewrite("Write it anew.")
+    context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+    lessons = make_lessons(16)
+    for join in (by_code(update, threshold=None), by_model(update), side_by_side):
+        delta = scanned(update, lessons, context, indoors(respond), join=join)
+        outcome = context.apply(delta)
+        assert not outcome.refused
+        assert {e.text for e in outcome.context} == {"If a, do b.", *(lesson.text for lesson in lessons)}
+        if join is not side_by_side:
+            assert len(outcome.context) == 17
+
+
+def test_a_prompt_that_every_group_rewrites_ends_as_one() -> None:
+    """As with GEPA's prompt: one entry, which each call changes to take its lessons in."""
+    reads: list[int] = []
+
+    async def rewritten(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        reads.append(len(lessons))
+        said = {word for lesson in lessons for word in lesson.text.split()}
+        sources = tuple(s for lesson in lessons for s in lesson.sources)
+        ids = tuple(lesson.id for lesson in lessons)
+        return Delta((Update("e0", " ".join(sorted(said)), sources=sources, lessons=ids),))
+
+    context = seeded([("prompt", "Do it well.")])
+    for n, fan_in in ((9, 20), (100, 20), (300, 6)):
+        lessons = [Lesson(f"l{i}", f"word{i}", sources=(f"task:t{i}",)) for i in range(n)]
+        for join in (by_code(rewritten, fan_in), by_model(rewritten, fan_in)):
+            reads.clear()
+            delta = scanned(rewritten, lessons, context, indoors(no_model), join=join, fan_in=fan_in)
+            (edit,) = delta.edits
+            assert isinstance(edit, Update)
+            assert edit.text == " ".join(sorted(lesson.text for lesson in lessons))
+            assert set(edit.lessons) == {lesson.id for lesson in lessons}
+            assert set(edit.sources) == {s for lesson in lessons for s in lesson.sources}
+            assert max(reads) <= fan_in
+
+
+def test_all_groups_of_a_level_are_asked_at_once() -> None:
+    flying, most = 0, 0
+
+    async def slow(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        nonlocal flying, most
+        flying += 1
+        most = max(most, flying)
+        await asyncio.sleep(0.01)
+        flying -= 1
+        return Delta((Add("rules", " ".join(lesson.id for lesson in lessons)),))
+
+    scanned(slow, make_lessons(100), Context(), indoors(client()), join=side_by_side)
+    assert most == 10
