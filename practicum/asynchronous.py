@@ -43,7 +43,9 @@ class Reduced:
 
 def without_barrier(*, slots: int, group: int, copies: int = 1, staleness: int = 0) -> Schedule:
     """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
-    more than `staleness` versions old is reconciled before it is applied."""
+    more than `staleness` versions old is reconciled before it is applied. Raises ValueError for what cannot be."""
+    if min(slots, group, copies) < 1 or copies > group or staleness < 0:
+        raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
 
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
@@ -74,12 +76,11 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
             fails.append(Refused(edit, why))
         else:
             holds.append(edit)
-    fates = tuple(
-        fate if fate.entry in own or fate.entry in now or not fate.entry
-        else Fate(fate.lesson, reason=f"{fate.entry}, which said it, went meanwhile")
-        for fate in delta.fates
-    )  # fmt: skip
-    return Delta(tuple(holds), fates), fails
+    fates: list[Fate] = []
+    for fate in delta.fates:
+        stands = not fate.entry or fate.entry in own or fate.entry in now
+        fates.append(fate if stands else Fate(fate.lesson, reason=f"{fate.entry}, which said it, went meanwhile"))
+    return Delta(tuple(holds), tuple(fates)), fails
 
 
 @dataclass

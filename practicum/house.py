@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+from practicum.asking import prompt_tokens, without_middle
 from practicum.embed import Vectors
 from practicum.journal import Journal, Record
 from practicum.models.budget import Budget, Need
 from practicum.models.client import Client, Options
-from practicum.types import Rollout, Score, Task, Trace, Usage
-from practicum.views import View
+from practicum.types import Prompt, Rollout, Score, Task, Trace, Usage
+from practicum.views import View, count_tokens
 
 if TYPE_CHECKING:
     from practicum.run import Run
@@ -53,6 +54,10 @@ class Scorer(Protocol):
     def needs_target(self) -> bool: ...
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score: ...
+
+
+UNKNOWN_WINDOW = 100_000
+"""Tokens a model is taken to read at most, where its window is not known."""
 
 
 @dataclass
@@ -97,6 +102,19 @@ class House:
         if endpoint not in self._slots:
             self._slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
         return self._slots[endpoint]
+
+    def fitted(self, role: str, prompt: Prompt) -> Prompt:
+        """The prompt with the middle of its last message cut out, marked and counted, where this role's model could not
+        read it whole: a trace may be of any length, and its beginning and its end say most."""
+        seat = self.seat(role)
+        window = seat.client.window or UNKNOWN_WINDOW
+        # The estimate of tokens is rough, so some room is left.
+        over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
+        if over <= 0:
+            return prompt
+        keep = max(count_tokens(prompt.user) - over, 64) * 2
+        self.counts["prompts with a trace cut"] += 1
+        return replace(prompt, user=without_middle(prompt.user, keep))
 
     def timed(self, record: Record) -> None:
         """Note how long an attempt took."""

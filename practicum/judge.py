@@ -27,7 +27,8 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
         parts.insert(0, f"# What the agent was told\n{run.house.instructions}")
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
-    return await run.ask("judge", Prompt(system=JUDGE, user="\n\n".join(parts)), Verdict, temperature=0.0)
+    prompt = run.house.fitted("judge", Prompt(system=JUDGE, user="\n\n".join(parts)))
+    return await run.ask("judge", prompt, Verdict, temperature=0.0)
 
 
 @dataclass(frozen=True)

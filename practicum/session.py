@@ -260,7 +260,8 @@ async def _opened(
     """A session with its models open."""
     method = methods.build(config.method, config.settings)
     if config.from_traces:
-        method = reading(method)
+        once = {"rounds": 0} if "rounds" in methods.described(config.method) else {}
+        method = reading(methods.build(config.method, {**config.settings, **once}))
     agent, seconds = acts(config, splits), seconds_spent(store)
     async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=agent, seconds=seconds) as house:
         yield Session(folder, config, splits, method, house, store, seed, watch or Nobody())

@@ -25,17 +25,12 @@ TEMPLATES = (
     "If a permit for {key} is asked for, send form {value}.",
 )
 
-_STARTS = tuple(
-    "Bram Cald Drev Elk Fenn Garr Hask Ist Jorn Kelb Lond Marn Nock Ostr Pell Quill Rav Skel Tarv Ulm Varn Wick Yarl "
-    "Zeld Brisk Corm Dunn Ferr Grim Hald".split(" ")
-)
-_ENDS = tuple(
-    "holt mere wick stead thorpe gate ford bury march field combe haven ness dale moor by ston rick vale worth".split(
-        " "
-    )
-)
+BEGINNINGS = """Bram Cald Drev Elk Fenn Garr Hask Ist Jorn Kelb Lond Marn Nock Ostr Pell Quill Rav Skel Tarv Ulm Varn
+Wick Yarl Zeld Brisk Corm Dunn Ferr Grim Hald"""
+ENDINGS = "holt mere wick stead thorpe gate ford bury march field combe haven ness dale moor by ston rick vale worth"
+NAMES = tuple(start + end for start, end in product(BEGINNINGS.split(), ENDINGS.split()))
 
-MOST = len(_STARTS) * len(_ENDS)
+MOST = len(NAMES)
 """Facts there can be at once."""
 
 
@@ -53,7 +48,7 @@ def facts(count: int, seed: int = 0) -> list[Fact]:
     if not 1 <= count <= MOST:
         raise UsageError(f"{count} facts: there can be 1 to {MOST}")
     rng = Random(f"facts {seed}")
-    keys = rng.sample([start + end for start, end in product(_STARTS, _ENDS)], count)
+    keys = rng.sample(NAMES, count)
     values = rng.sample(range(1000, 10_000), count)
     return [
         Fact(key, str(value), TEMPLATES[n % len(TEMPLATES)].format(key=key, value=value))

@@ -1,7 +1,8 @@
 """A simulated curator that is overloaded by many lessons: it keeps about every second one it reads in a call, and never
 more than eight; of the others it says nothing (Combee, section 2.2).
 
-Which ones it keeps looks like chance and is a function of the prompt. `respond` answers in process, for a scripted
+Which ones it keeps looks like chance and is a function of the prompt. A level 2 that reads all that level 1 proposes is
+one such call too, so the simulation is no judge of the paper's own way. `respond` answers in process, for a scripted
 model; `python -m practicum.bench.forgetful` serves the same and takes the server's options.
 """
 

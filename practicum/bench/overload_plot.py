@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from practicum.bench.overload import Row
-from practicum.metrics.plots import _write
+from practicum.metrics.plots import write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,17 +53,26 @@ def overload_plot(rows: Sequence[Row], path: Path, model: str) -> None:
         if not row.stopped:
             by_method.setdefault(row.method, []).append(row)
     for order, (method, line) in enumerate(by_method.items()):
-        colour, mark, dash = LOOKS[method]
-        points = sorted((row.n, 100 * row.readable) for row in line)
-        # Where lines lie on one another the later ones are smaller, so that all can be seen.
-        size = 10 - 0.6 * order
-        axes.plot(*zip(*points, strict=True), marker=mark, linestyle=dash, color=colour, linewidth=2, markersize=size)
+        _line(axes, method, line, order)
     _label(axes, by_method)
     _frame(axes, sorted({row.n for row in rows}))
     axes.set_title("Facts still readable after one update", loc="left", fontsize=14, pad=24)
-    said = f"each lesson carries one fact of its own; curator: {model}"
+    # Of a model that is a file, or an address, the last part says enough.
+    said = f"each lesson carries one fact of its own; curator: {model.rpartition('/')[2]}"
     axes.text(0, 1.03, said, transform=axes.transAxes, fontsize=10, color="#555555")
-    _write(figure, path)
+    write_png(figure, path)
+
+
+def _line(axes: Axes, method: str, rows: Sequence[Row], order: int) -> None:
+    colour, mark, dash = LOOKS[method]
+    points = sorted((row.n, 100 * row.readable) for row in rows)
+    # What combee is measured by lies over the others, and they can be seen in its rings.
+    above: dict[str, Any] = (
+        {"markerfacecolor": "none", "markersize": 14, "linewidth": 1.5, "zorder": 5} if method == "sequential" else {}
+    )
+    # Where lines lie on one another the later ones are smaller, so that all can be seen.
+    look = {"color": colour, "marker": mark, "linestyle": dash, "linewidth": 2, "markersize": 10 - 0.6 * order, **above}
+    axes.plot([n for n, _ in points], [share for _, share in points], **look)
 
 
 def _label(axes: Axes, by_method: Mapping[str, Sequence[Row]]) -> None:

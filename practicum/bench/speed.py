@@ -200,7 +200,6 @@ def _heavy_tail(plan: Plan, folder: Path, tell: Tell) -> dict[str, list[float]]:
 @contextmanager
 def _warm_server(law: Options, folder: Path) -> Iterator[ServerProcess]:
     """A server in a process of its own, after a small run of everything."""
-    given = {"latency": law.latency, "per_1k_prompt": law.per_1k_prompt, "per_output": law.per_output}
-    with start_process(world.MODULE, **given, tail=law.tail, seed=law.seed) as server:
+    with start_process(world.MODULE, **asdict(law)) as server:
         timed(server.url, 4, "combee", {"batch": 4}, folder, 8)
         yield server

@@ -20,35 +20,43 @@ PROBE = 3
 PERIOD = 12
 """Steps after which all is probed again: what was of no use early may be of use later."""
 
-CONTRAST, NO_GAP, UNSTABLE = 0.25, 0.3, 0.15
+CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
+"""Shares from which groups, heads, the twin and the state are used; each is named where a step says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The primitives of one step, and the reason of each."""
+    """The primitives of one step."""
 
     group: bool
     twin: bool
     heads: bool
     state: bool
-    why: str
 
 
-def decide(history: History) -> Choice:
-    """From the last period: groups where they differ within, heads where failures are often not the playbook's fault,
-    the twin where entries were in use on failures, the state where tasks that passed fail again."""
+def decide(history: History) -> tuple[Choice, str]:
+    """The primitives of the next step, and the reason of each.
+
+    From the last period: groups where they differ within, heads where failures are often not the playbook's fault, the
+    twin where entries were in use on failures. From all of the run: the state where tasks that passed fail again.
+    """
     seen = history[-PERIOD:]
     probing = len(history) % PERIOD < PROBE
     contrast, gap = _contrast(seen), _without_gap(seen)
     cited, lost = _cited(seen), _relapsed(history)
+    choice = Choice(
+        group=probing or contrast >= CONTRAST,
+        twin=cited >= CITED,
+        heads=probing or gap >= NO_GAP,
+        state=lost >= UNSTABLE,
+    )
     parts = [
-        f"groups {_on(probing or contrast >= CONTRAST)} ({contrast:.0%} of failing groups had a success)",
-        f"heads {_on(probing or gap >= NO_GAP)} ({gap:.0%} of failures were chance or intractable)",
-        f"twin {_on(cited >= 0.5)} ({cited:.0%} of failures had relied on an entry)",
-        f"state {_on(lost >= UNSTABLE)} ({lost:.0%} of tasks tried again had passed before and failed)",
+        f"groups {_on(choice.group)} ({contrast:.0%} of failing groups had a success)",
+        f"heads {_on(choice.heads)} ({gap:.0%} of failures were chance or intractable)",
+        f"twin {_on(choice.twin)} ({cited:.0%} of failures had relied on an entry)",
+        f"state {_on(choice.state)} ({lost:.0%} of tasks tried again had passed before and failed)",
     ]
-    why = ("probing: " if probing else "") + "; ".join(parts)
-    return Choice(probing or contrast >= CONTRAST, cited >= 0.5, probing or gap >= NO_GAP, lost >= UNSTABLE, why)
+    return choice, ("probing: " if probing else "") + "; ".join(parts)
 
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
@@ -58,10 +66,11 @@ def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for batch in base.sample(tasks, history, run):
-            choice = decide(history)
-            key = replace(choice, why="")
-            now.method = made[key] = made.get(key) or build(choice)
-            yield replace(batch, data={**batch.data, "primitives": asdict(key), "why": choice.why})
+            choice, why = decide(history)
+            now.method = made[choice] = made.get(choice) or build(choice)
+            # The base may have said why it took so many tasks.
+            why = "; ".join(part for part in (batch.data.get("why"), why) if part)
+            yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 
     async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
         return await now.method.attempt(batch, context, run)

@@ -33,13 +33,20 @@ class Dealing:
     """How n lessons are dealt into groups.
 
     `groups` is a number, or "sqrt" for the square root of n; each lesson is copied `copies` times. `fan_in` is the
-    most lessons a group may have: where the groups would be larger, there are more of them; None sets no bound.
+    most lessons a group may have: where the groups would be larger, there are more of them; None sets no bound. Raises
+    ValueError for what cannot be.
     """
 
     groups: int | Literal["sqrt"] = "sqrt"
     copies: int = 2
     shuffle: Shuffle = "stratified"
     fan_in: int | None = 20
+
+    def __post_init__(self) -> None:
+        groups = self.copies if self.groups == "sqrt" else self.groups
+        fan_in = self.copies if self.fan_in is None else self.fan_in
+        if not 1 <= self.copies <= min(groups, fan_in):
+            raise ValueError("copies must be at least 1, and at most as many as the groups and as fan_in")
 
     def count(self, n: int) -> int:
         """Number of groups for n lessons, between 1 and n."""

@@ -58,7 +58,8 @@ def stored() -> Attempt:
     async def show(task: Task, context: Context, run: Run) -> Rollout:
         if task.recorded is None:
             return Rollout(task, replace(_NOTHING, error="no trace", lost=True), None, _UNKNOWN, run.place)
-        trace, score = task.recorded.trace, task.recorded.score
+        # What it relied on were entries of another context.
+        trace, score = replace(task.recorded.trace, used=()), task.recorded.score
         score = score if score is not None else await run.score(task, trace)
         return Rollout(task, trace, score, await told(task, trace, score, run), run.place)
 

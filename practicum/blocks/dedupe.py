@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from practicum.blocks.update import Draft, answers_in, draft
+from practicum.blocks.meaning import tells_apart
+from practicum.blocks.update import Draft, draft
 from practicum.context import Context, Delta, Edit, Entry, Merge
 from practicum.loop import Update as UpdateSeam
 from practicum.run import Run
@@ -80,21 +80,6 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
             if entry.number < keeper.number:
                 stays[like.id] = entry
     return merges
-
-
-_HARD = re.compile(
-    r"""`[^`]+` | "[^"]+" | (?<!\w)(?: \w*\d[\w.,:/%-]*\w | \d | \w+_\w+ | [A-Z]{2,} | [a-z]+[A-Z]\w* )(?!\w)""",
-    re.VERBOSE,
-)
-_NOT = re.compile(r"\b(?:not|never|no|nor|cannot|without|avoid)\b|n't\b", re.IGNORECASE)
-
-
-def tells_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
-    """Whether two similar texts must not be taken for one: another number, name or quotation, another of the possible
-    answers, or one says not. An embedding is nearly blind to these, and they are what a rule is about."""
-    if set(_HARD.findall(one)) != set(_HARD.findall(other)):
-        return True
-    return answers_in(one, choices) != answers_in(other, choices) or bool(_NOT.search(one)) != bool(_NOT.search(other))
 
 
 def duplicates(old: np.ndarray, new: np.ndarray, threshold: float) -> list[int | None]:

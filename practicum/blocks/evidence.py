@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-from practicum.asking import prompt_tokens
+from practicum.asking import without_middle
 from practicum.context import Context, Entry
 from practicum.run import Run
-from practicum.types import Prompt, Rollout, Round
-from practicum.views import count_tokens, line
-
-UNKNOWN_WINDOW = 100_000
-"""Tokens a model is taken to read at most, where its window is not known."""
+from practicum.types import Rollout, Round, Trace
+from practicum.views import line
 
 
 def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
@@ -60,25 +56,25 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
 def side_by_side(failed: Rollout, passed: Rollout) -> list[str]:
     """Two attempts at one task, cut at the same length, so that neither looks better for being longer."""
     texts = evidence(failed), evidence(passed)
-    most = 2 * min(map(len, texts)) + 400
-    wrong, right = (text if len(text) <= most else f"{text[:most]} [cut]" for text in texts)
+    most = min(map(len, texts)) + 200
+    wrong, right = (text if len(text) <= 2 * most else without_middle(text, most) for text in texts)
     return [f"# The attempt\n{wrong}", f"# Another attempt at it under the same rules, which succeeded\n{right}"]
 
 
 def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
-    """Entries that the attempt relied on, then those that its twin cited or doubted."""
+    """Entries that the attempt relied on, then those that its twin cited or doubted. What is hidden from the agent,
+    which may have guessed an id, is hidden from the reflector too."""
     failed, _ = contrast(rollout)
-    twin = () if rollout.twin is None else (*rollout.twin.used, *(rollout.twin.data.get("doubts") or {}))
+    twin = () if rollout.twin is None else (*rollout.twin.used, *_doubts(rollout.twin))
     ids = dict.fromkeys((*failed.trace.used, *twin))
-    return [entry for id in ids if (entry := context.get(id)) is not None]
+    return [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
 
 
 def _notes(rollout: Rollout) -> str:
     twin = rollout.twin
     assert twin is not None
-    doubts = dict(twin.data.get("doubts") or {})
     lines = [f"consulted: {' '.join(f'[{id}]' for id in twin.used) or 'no rule'}"]
-    lines += [f"doubted [{id}]: {why}" for id, why in doubts.items()]
+    lines += [f"doubted [{id}]: {why}" for id, why in _doubts(twin).items()]
     if missing := twin.data.get("missing"):
         lines.append(f"missing: {missing}")
     if twin.reasoning:
@@ -86,17 +82,7 @@ def _notes(rollout: Rollout) -> str:
     return "\n".join(lines)
 
 
-def fitted(prompt: Prompt, run: Run, role: str) -> Prompt:
-    """The prompt with the middle of its case cut out, marked and counted, where the model could not read it whole: a
-    stored trace may be of any length, and its beginning and its end say most."""
-    seat = run.house.seat(role)
-    window = seat.client.window or UNKNOWN_WINDOW
-    # The estimate of tokens is rough, so some room is left.
-    over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
-    if over <= 0:
-        return prompt
-    keep = max(count_tokens(prompt.user) - over, 64) * 2
-    run.house.counts["traces cut"] += 1
-    left_out = max(len(prompt.user) - 2 * keep, 0) // 4
-    mark = f"\n[... about {left_out:,} tokens left out here ...]\n"
-    return replace(prompt, user=prompt.user[:keep] + mark + prompt.user[-keep:])
+def _doubts(twin: Trace) -> Mapping[str, str]:
+    """Entries in doubt, and why. An agent that gives a trace of its own may keep anything under this name."""
+    said = twin.data.get("doubts")
+    return said if isinstance(said, Mapping) else {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import pvariance
 
+from practicum.blocks.attempt import each
 from practicum.blocks.reflect import tagged
 from practicum.context import Context
 from practicum.loop import Attempt, Batch, Reflect
@@ -43,18 +45,16 @@ def annotated_twin(attempt: Attempt, twin: Act) -> Attempt:
 
     async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
         plain: Job = ("plain", partial(attempt, batch, context))
-        annotated: Job = ("annotated", partial(_each, twin, batch, context))
+        annotated: Job = ("annotated", partial(_unjudged, each(twin), batch, context))
         both = await run.gather([plain, annotated])
         return [replace(one, twin=_observed(other)) for one, other in zip(*both, strict=True)]
 
     return wrapped
 
 
-async def _each(twin: Act, batch: Batch, context: Context, run: Run) -> list[Rollout]:
-    # No verdict is made of it, so a judge is not asked.
-    run = replace(run, teaches=False)
-    jobs = [(f"{i}.{task.id}", partial(twin, task, context)) for i, task in enumerate(batch.tasks)]
-    return await run.gather(jobs)
+async def _unjudged(attempt: Attempt, batch: Batch, context: Context, run: Run) -> list[Rollout]:
+    # Its outcome teaches nothing, so no judge is asked for a verdict on it.
+    return await attempt(batch, context, replace(run, teaches=False))
 
 
 def _observed(rollout: Rollout) -> Trace:
@@ -69,18 +69,25 @@ def chosen(reflect: Reflect, most: int) -> Reflect:
     """
 
     async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        failing = [r for r in rollouts if any(x.feedback.success is False and not x.trace.lost for x in r.group)]
+        usable = [r for r in rollouts if not r.trace.lost]
+        failing = [r for r in usable if any(x.feedback.success is False for x in _made(r))]
         picked = sorted(failing, key=lambda r: _informs(r, run.house.labels), reverse=True)[:most]
-        rest = [r for r in rollouts if r not in picked and not r.trace.lost]
-        return [*await reflect(picked, context, run), *(tagged(r, r.place) for r in rest)]
+        places = {r.place for r in picked}
+        rest = [tagged(r, r.place) for r in usable if r.place not in places]
+        return [*await reflect(picked, context, run), *rest]
 
     return wrapped
 
 
 def _informs(rollout: Rollout, labels: bool) -> tuple[bool, float]:
     """Whether a group has contrast, and the variance of its outcomes: of scores where they may be seen."""
-    outcomes = [r.feedback.success is True for r in rollout.group]
-    seen = [r.score if labels else None for r in rollout.group]
+    outcomes = [r.feedback.success is True for r in _made(rollout)]
+    seen = [r.score if labels else None for r in _made(rollout)]
     values = [float(ok) if score is None else score.value for score, ok in zip(seen, outcomes, strict=True)]
-    mean = sum(values) / len(values)
-    return any(outcomes), sum((v - mean) ** 2 for v in values) / len(values)
+    # Exact: by rounding, equal scores would seem to vary.
+    return any(outcomes), pvariance(values)
+
+
+def _made(rollout: Rollout) -> list[Rollout]:
+    """The runs of a group that the provider did not lose."""
+    return [r for r in rollout.group if not r.trace.lost]

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.blocks.evidence import case, contrast, evidence, fitted
-from practicum.blocks.reflect import Reflection, Reflector, Tag, tagged, verdicts
+from practicum.blocks.evidence import case, contrast, evidence
+from practicum.blocks.reflect import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
@@ -56,10 +56,12 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
 class Heads:
     """Asks the three heads about one failure, at once (three calls), or as one structured call.
 
-    `systems` are their prompts in the order attribution, root cause, gap; a success is left to `otherwise`.
+    `system` is what all of them are told, `heads` what each is asked, in the order attribution, root cause, gap; a
+    success is left to `otherwise`.
     """
 
-    systems: tuple[str, str, str]
+    system: str
+    heads: tuple[str, str, str]
     otherwise: Reflector
     one_call: bool = False
 
@@ -74,11 +76,14 @@ class Heads:
             run.house.counts["lost reflections"] += 1
             return None
         run.house.counts[f"failures attributed to {said['attribution'].replace('_', ' ')}"] += 1
+        gap = said["attribution"] == "actionable_gap"
+        votes = verdicts([Tag.model_validate(tag) for tag in said["tags"]], rollout, context, run)
         return Lesson(
             id=run.place,
-            text=said["insight"].strip() if said["attribution"] == "actionable_gap" else "",
+            text=said["insight"].strip() if gap else "",
             detail=evidence(failed),
-            votes=verdicts([Tag.model_validate(tag) for tag in said["tags"]], rollout, context, run),
+            # What is no rule's fault must not wear a rule down either.
+            votes=votes if gap else dict.fromkeys(votes, "neutral"),
             sources=rollout.sources,
             data={k: said[k] for k in ("attribution", "cause", "gap", "kind")},
         )
@@ -86,17 +91,17 @@ class Heads:
     async def _apart(self, told: str, run: Run) -> dict[str, Any]:
         shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
         jobs = [
-            (shape.__name__.lower(), partial(_ask, system, told, shape))
-            for system, shape in zip(self.systems, shapes, strict=True)
+            (shape.__name__.lower(), partial(_ask, f"{self.system}\n\n{head}", told, shape))
+            for head, shape in zip(self.heads, shapes, strict=True)
         ]
         return {name: value for part in await run.gather(jobs) for name, value in part.items()}
 
     async def _together(self, told: str, run: Run) -> dict[str, Any]:
-        return await _ask("\n\n".join(self.systems), told, Diagnosis, run)
+        return await _ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, run)
 
 
 async def _ask(system: str, told: str, shape: type[Output], run: Run) -> dict[str, Any]:
-    return (await run.ask("reflector", fitted(Prompt(system, told), run, "reflector"), shape)).model_dump()
+    return (await run.ask("reflector", run.house.fitted("reflector", Prompt(system, told)), shape)).model_dump()
 
 
 class OfMany(Reflection):
@@ -105,26 +110,37 @@ class OfMany(Reflection):
     attempt: int = Field(description="number of the attempt")
 
 
+AT_ONCE = 24
+"""Most attempts that one call reflects on."""
+
+
 class Reflections(Output):
     """What a reflector writes of several attempts at once."""
 
-    reflections: list[OfMany] = Field(min_length=1, max_length=24, description="one for each attempt")
+    reflections: list[OfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
 
 
-def batched(system: str, examples: tuple[Turn, ...] = ()) -> Reflect:
+def batched(system: str, learn_from: LearnFrom = "all", examples: tuple[Turn, ...] = ()) -> Reflect:
     """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
 
-    An attempt it says nothing of leaves its votes, by its outcome, and is counted.
+    With `learn_from="failures"` a success only counts the entries it used. An attempt that the reflector says nothing
+    of leaves its votes, by its outcome, and is counted.
     """
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        usable = [r for r in rollouts if not r.trace.lost]
+        made = [r for r in rollouts if not r.trace.lost]
+        passing = [r for r in made if learn_from == "failures" and contrast(r)[0].feedback.success is True]
+        places = {r.place for r in passing}
+        lessons = await together([r for r in made if r.place not in places], context, run)
+        return [*lessons, *(tagged(r, r.place) for r in passing)]
+
+    async def together(usable: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         if not usable:
             return []
         told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
         about = tuple(dict.fromkeys(source for r in usable for source in r.sources))
         try:
-            prompt = fitted(Prompt(system, told, turns=examples), run, "reflector")
+            prompt = run.house.fitted("reflector", Prompt(system, told, turns=examples))
             said = await replace(run, about=about).ask("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)

@@ -16,7 +16,8 @@ from typing import TypeVar
 import networkx as nx
 import numpy as np
 
-from practicum.blocks.dedupe import duplicates, tells_apart
+from practicum.blocks.dedupe import duplicates
+from practicum.blocks.meaning import tells_apart
 from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote
 from practicum.loop import Update as UpdateSeam
 from practicum.run import Run
@@ -57,6 +58,7 @@ def by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None =
         while len(deltas) > 1:
             level += 1
             size = len(deltas) if fan_in is None or level == levels else max(fan_in, 2)
+            run.house.counts["calls beyond fan_in, to keep to levels"] += fan_in is not None and size > max(fan_in, 2)
             groups = [deltas[start : start + size] for start in range(0, len(deltas), size)]
             jobs = [
                 (f"level {level}, {i}", partial(_proposed, group, update, context)) for i, group in enumerate(groups)

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.evidence import case, contrast, evidence, fitted, relied_on
+from practicum.blocks.evidence import case, contrast, evidence, relied_on
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
@@ -58,7 +58,7 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
         prompt = Prompt(system=system, user=case(rollout, context, earlier, run, rules_shown), turns=examples)
-        prompt = fitted(prompt, run, "reflector")
+        prompt = run.house.fitted("reflector", prompt)
         try:
             kind = Reflection if failed.feedback.success is False else Review
             said = await run.ask("reflector", prompt, kind)
@@ -94,7 +94,9 @@ def without_reflector() -> Reflector:
     """The ablation: the raw attempt itself is the lesson, for the curator to make sense of."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        return tagged(rollout, run.place, evidence(rollout))
+        # The lesson stands in the curator's prompt beside the playbook and others, so it may be a part of it only.
+        said = run.house.fitted("curator", Prompt("", evidence(rollout)))
+        return tagged(rollout, run.place, said.user)
 
     return reflect
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -143,6 +143,7 @@ def replayed(
                 memory.read(history)
                 size, why = _size(batch, rollouts, most, memory)
                 inside = memory.inside if ratio else []
+                # After replayed tasks alone, one at least is new: what never passes nor leaves would keep it going.
                 wanted = min(share(ratio, size), size - stale, len(inside))
                 drawn = {row.task: by_id[row.task] for row in run.rng(f"replay {step}").sample(inside, wanted)}
                 unseen = [task for task in unseen if task.id not in drawn]
@@ -214,5 +215,5 @@ def _failures(batch: int) -> str:
 
 
 def _brief(row: Row) -> dict[str, Any]:
-    """A row as JSON values, without what only those have that left."""
-    return {name: value for name, value in asdict(row).items() if value is not None}
+    """A row of the buffer as JSON values: what it has before it leaves."""
+    return {"task": row.task, "entered": row.entered, "passes": row.passes, "failures": row.failures}

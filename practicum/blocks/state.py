@@ -7,11 +7,12 @@ reflector, whose diagnoses stay their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.context import Add, Context, Delta, Entry, Update
+from practicum.context import Add, Context, Delta, Entry, Merge, Update
 from practicum.errors import OutputError, ProviderError
 from practicum.history import changes
 from practicum.loop import Update as UpdateSeam
@@ -47,16 +48,16 @@ class State(Output):
 def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
     """`update`, and after it one call that brings the document up to date from the lessons and both contexts.
 
-    The document never has more than `tokens`: the oldest lines of its ledger go first. A step that teaches nothing
-    leaves it as it is; a call that fails does too, and is counted.
+    The document never has more than `tokens`: the oldest lines of its ledger go first. Nothing else changes it. A step
+    that teaches nothing leaves it as it is; a call that fails does too, and is counted.
     """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        delta = await update(lessons, context, run)
+        old = state_entry(context)
+        delta = _sparing(old, await update(lessons, context, run))
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:
             return delta
-        old = state_entry(context)
         prompt = _prompt(system, old, telling, context, context.apply(delta).context)
         try:
             said = await run.at("state").ask("state", prompt, State)
@@ -77,6 +78,14 @@ def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
 def state_entry(context: Context) -> Entry | None:
     """The document, where there is one."""
     return next(iter(context.in_section(STATE)), None)
+
+
+def _sparing(document: Entry | None, delta: Delta) -> Delta:
+    """The delta without what it would do to the document: one that writes all entries anew, say, must not drop it."""
+    if document is None:
+        return delta
+    kept = [e for e in delta.edits if document.id not in (e.ids if isinstance(e, Merge) else (getattr(e, "id", ""),))]
+    return replace(delta, edits=tuple(kept))
 
 
 def in_words(data: dict[str, Any]) -> str:

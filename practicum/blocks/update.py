@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from practicum.blocks.meaning import answers_in, lost
 from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
@@ -33,7 +33,7 @@ class Decision(Output):
 class Decisions(Output):
     """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
 
-    decisions: Sequence[Decision] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
+    decisions: Sequence[Decision] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
 
 
 class Mutation(Decision):
@@ -45,7 +45,7 @@ class Mutation(Decision):
 class Mutations(Decisions):
     """What a mutator writes."""
 
-    decisions: Sequence[Mutation] = Field(min_length=1, max_length=48, description="one for each lesson, or more")
+    decisions: Sequence[Mutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
 
 
 class EntryOut(Output):
@@ -117,7 +117,8 @@ class Curator:
         text = " ".join(said.text.split())
         match said.op:
             case "ADD":
-                words = text or (lesson.text if lesson else "")
+                own = lesson.text if lesson else ""
+                words = own if not text or lost(own, text) else text
                 return Delta((Add(self.section, words, sources=sources, lessons=ids, reason=said.reason),))
             case "UPDATE":
                 old = context.get(said.ids[0])
@@ -135,8 +136,9 @@ class Curator:
 def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> str | None:
     """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
 
-    A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, and
-    one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to harmful reflections).
+    A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, keeps
+    the numbers and names in it, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to
+    harmful reflections).
     """
     if said.op == "ADD":
         return None if lesson is not None else "it names no lesson"
@@ -152,23 +154,28 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
         return "it names fewer than two rules"
     texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
     named = {answers for text in texts if (answers := answers_in(text, choices))}
-    return "it would join different answers" if len(named) > 1 else None
-
-
-def answers_in(text: str, choices: Sequence[str]) -> frozenset[str]:
-    """The possible answers that a text names, as whole words."""
-    return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
+    if len(named) > 1:
+        return "it would join different answers"
+    # A rule that has harmed more often than it helped is not owed its words.
+    owed = [e.text for e in entries if e.harmful <= e.helpful]
+    if said.op == "COVERED":
+        return "the rule does not say all of it" if lesson is not None and lost(lesson.text, entries[0].text) else None
+    words = said.text.strip() or entries[0].text
+    if any(lost(text, words) for text in (*owed, *([lesson.text] if lesson else []))):
+        return "it would lose a number or a name"
+    return None
 
 
 async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
-    """The curator's prompt: fixed words, the playbook in pages, then each lesson with the entry closest to it."""
-    pages = full(context).pages or ("(no rules yet)",)
+    """The curator's prompt: fixed words, worked examples (the caller's), the playbook, then each lesson with the entry
+    closest to it."""
+    rules = "\n".join(full(context).pages) or "(no rules yet)"
     closest = await _closest(lessons, context, run)
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
     told = f"# What the agent is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
     kept = [e.text for e in context if e.hidden]
     before = f"# What you know of your own changes so far\n{kept[0]}\n\n" if kept else ""
-    return Prompt(f"{told}{system}\n\n# The playbook", f"{before}# New lessons\n{said}", pages)
+    return Prompt(f"{told}{system}", f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
 
 
 async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
@@ -209,7 +216,7 @@ def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> 
     """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
     before = [source for entry in context for source in entry.sources]
     sources = tuple(dict.fromkeys([*before, *(s for lesson in lessons for s in lesson.sources)]))
-    gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context]
+    gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
     return Delta(
         (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))
     )

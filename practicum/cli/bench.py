@@ -35,14 +35,17 @@ def speed(
     only: str = Opt("", help="Parts of it, as a,b,c (default: all); an unknown name lists them."),
     tail_tasks: int = Opt(240, min=1, help="Tasks where latencies have a heavy tail."),
     at_once: int = Opt(1000, min=1, help="Attempts in flight at zero latency."),
+    output_tokens: int | None = Opt(None, min=1, help="Tokens every answer counts for (default: those it has)."),
     json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
 ) -> int:
     """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
+    from practicum.bench.server import Options
     from practicum.bench.speed import PARTS, Plan
     from practicum.bench.speed import speed as measure
     from practicum.cli.running import console_for, print_json
 
-    plan = Plan(parts=_listed(only, "--only") or PARTS, tasks=tasks, tail_tasks=tail_tasks, at_once=at_once)
+    parts, law = _listed(only, "--only") or PARTS, Options(output_tokens=output_tokens)
+    plan = Plan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
     console = console_for(json_)
     before = _load()
     found = measure(plan, lambda said: console.print(said, markup=False))
@@ -157,8 +160,10 @@ def _table(columns: Sequence[str]) -> Table:
 
 
 def _show(console: Console, table: Table) -> None:
-    # Where nobody looks on, a table need not be cut to the width of a terminal.
-    console.print(table, width=None if console.is_terminal else WIDTH, crop=False)
+    if not console.is_terminal:
+        # Nothing there has a width that a table would have to be cut to.
+        console.width = max(console.width, WIDTH)
+    console.print(table)
 
 
 def _print_speed(console: Console, found: Speed) -> None:
@@ -204,6 +209,8 @@ def _print_rows(console: Console, rows: Sequence[Row]) -> None:
 
 
 def _said(row: Row) -> str:
+    if row.stopped:
+        return f"{row.n} lessons, {row.method}: {row.stopped}"
     wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
     return f"{row.n} lessons, {row.method}: {row.readable:.0%} readable, {row.calls} calls{wall}"
 

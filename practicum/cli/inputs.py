@@ -27,7 +27,7 @@ def read_traces(path: Path) -> list[Task]:
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(found.formats.items()))
     print(f"{len(found.tasks)} traces in {path}: {formats}", file=sys.stderr)
     for problem in found.problems[:PROBLEMS_SHOWN]:
-        print(f"could not be read: {problem}", file=sys.stderr)
+        print(f"not all could be read: {problem}", file=sys.stderr)
     if len(found.problems) > PROBLEMS_SHOWN:
         print(f"and {len(found.problems) - PROBLEMS_SHOWN} more that could not be read", file=sys.stderr)
     return list(found.tasks)

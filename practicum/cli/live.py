@@ -48,6 +48,7 @@ class Live:
         self._last = 0.0
         self._fetched = -1
         self._said: str | None = None
+        self._told = 0.0
 
     def __enter__(self) -> Live:
         if self._drawn:
@@ -93,9 +94,9 @@ class Live:
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", session.estimate.steps)
         said = report.batch.data.get("why")
-        if said is not None and said != self._said:
-            self._said = said
-            self.console.print(f"step {report.step}: batch size {len(report.batch.tasks)}, {said}")
+        if said is not None and said != self._said and time.monotonic() - self._told >= PLAIN_EVERY:
+            self._said, self._told = said, time.monotonic()
+            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, total=session.estimate.steps, state=words)

@@ -46,8 +46,8 @@ def settings_of(name: str) -> type[MethodSettings]:
     return kind
 
 
-def build(name: str, values: Mapping[str, Any]) -> Method:
-    """A method with these settings; texts are read as the setting's type. Raises UsageError naming what is wrong."""
+def validated(name: str, values: Mapping[str, Any]) -> MethodSettings:
+    """The settings of a method; texts are read as the setting's type. Raises UsageError naming what is wrong."""
     kind = settings_of(name)
     try:
         settings = kind.model_validate(dict(values))
@@ -55,7 +55,12 @@ def build(name: str, values: Mapping[str, Any]) -> Method:
         raise UsageError(_explained(name, kind, error)) from error
     if settings.online and getattr(settings, "epochs", 1) > 1:
         raise UsageError("online learning sees each task once: leave out --epochs")
-    made: Method = _module(name).method(settings)
+    return settings
+
+
+def build(name: str, values: Mapping[str, Any]) -> Method:
+    """A method with these settings. Raises UsageError naming what is wrong."""
+    made: Method = _module(name).method(validated(name, values))
     return made
 
 

@@ -6,21 +6,28 @@ How many model calls a task takes is in `calls`; nothing else is asked.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from practicum.blocks.act import annotated_view, answer
 from practicum.blocks.adaptive import Choice, switching
 from practicum.blocks.grouped import annotated_twin, chosen, grouped
-from practicum.blocks.heads import Heads, batched
+from practicum.blocks.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect import per_trace
-from practicum.blocks.replay import replayed
+from practicum.blocks.replay import replayed, share
 from practicum.blocks.state import with_state
 from practicum.loop import Attempt, Method, Reflect, Sample, Update
+from practicum.methods import learning
 from practicum.methods.learning import Learning, attempts, playbook, reflector, roles
 from practicum.methods.prompts import REFLECTOR
+
+Rollouts = Annotated[
+    Literal["auto"] | Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda x: None if x == "none" else x)
+]
+"""How many tasks a step attempts: a number, auto, or none in so many words: as many as it reflects on."""
 
 
 class Primitives(Learning):
@@ -40,9 +47,9 @@ class Primitives(Learning):
     """heads: three calls at once, or one structured call."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
-    rollouts: Literal["auto"] | Annotated[int, Field(ge=1)] | None = None
+    rollouts: Rollouts = None
     """Tasks attempted in a step, where that is more than are reflected on; auto: so many that `batch` failures are
-    likely."""
+    likely; none: `batch`."""
     replay: float = Field(default=0.0, ge=0, le=1)
     """Share of the attempted tasks that are drawn from those that failed before (section 3.4)."""
     graduate: int = Field(default=3, ge=1)
@@ -69,29 +76,55 @@ class Primitives(Learning):
 
     @model_validator(mode="after")
     def _can_act_together(self) -> Self:
-        given = self.model_fields_set
-        if self.whole_step and (self.lessons == "confirmed" or ("rounds" in given and self.rounds)):
-            raise ValueError("group, twin, heads, rollouts and batched reflection wait for all runs: leave out rounds")
-        chosen = given & {"group", "twin", "heads", "state"}
-        if self.primitives == "adaptive" and (chosen or self.reflection == "batched" or not self.reflector):
-            raise ValueError("primitives=adaptive chooses group, twin, heads and state itself: leave them out")
-        if self.heads and self.reflection == "batched":
-            raise ValueError("heads look at one attempt each: leave out reflection=batched")
-        if not self.reflector and (self.heads or self.twin or self.reflection == "batched"):
-            raise ValueError("heads, twin and batched reflection are for a reflector: leave out reflector=false")
-        if "head_calls" in given and not self.heads:
-            raise ValueError("head_calls needs heads=true")
-        if given & {"graduate", "evict"} and not self.replay:
-            raise ValueError("graduate and evict need replay")
-        if "state_tokens" in given and not self.state:
-            raise ValueError("state_tokens needs state=true")
-        if self.state and self.curator == "append":
-            raise ValueError("state is for a curator that decides: leave out curator=append")
-        if self.online and (self.replay or self.rollouts is not None):
-            raise ValueError("a stream is taken as it comes: replay and rollouts are for learning offline")
-        if self.rollouts not in (None, "auto") and int(self.rollouts or 0) < self.batch:
-            raise ValueError(f"rollouts={self.rollouts} is less than the {self.batch} failures to reflect on")
+        for refused, why in _conflicts(self, self.model_fields_set):
+            if refused:
+                raise ValueError(why)
         return self
+
+
+def _conflicts(s: Primitives, given: set[str]) -> Iterator[tuple[bool, str]]:
+    """What cannot act together, or would have no effect, and what to do about it."""
+    adaptive = s.primitives == "adaptive"
+    batched = s.reflection == "batched"
+    yield (
+        s.whole_step and (s.lessons == "confirmed" or "refine" in given or ("rounds" in given and s.rounds > 0)),
+        "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of a "
+        "step: leave out rounds, refine and lessons",
+    )
+    yield (
+        adaptive and bool(given & {"group", "twin", "heads", "state"}),
+        "primitives=adaptive chooses group, twin, heads and state itself: leave them out",
+    )
+    yield (
+        adaptive and (batched or not s.reflector or s.curator == "append"),
+        "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
+        "reflection=batched, reflector=false and curator=append",
+    )
+    yield s.heads and batched, "heads look at one attempt each: leave out reflection=batched, or set heads=false"
+    yield (
+        not s.reflector and (s.group > 1 or s.twin or s.heads or batched),
+        "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
+    )
+    yield (
+        not s.rules_shown and (s.heads or batched or adaptive),
+        "heads and batched reflection read the rules: leave out rules_shown=false",
+    )
+    yield (
+        batched and s.batch > AT_ONCE,
+        f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={s.batch}",
+    )
+    yield "head_calls" in given and not (s.heads or adaptive), "head_calls needs heads=true"
+    yield bool(given & {"graduate", "evict"}) and not s.replay, "graduate and evict need replay"
+    yield "state_tokens" in given and not (s.state or adaptive), "state_tokens needs state=true"
+    yield s.state and s.curator == "append", "state is for a curator that decides: leave out curator=append"
+    yield (
+        s.online and (s.replay > 0 or s.rollouts is not None),
+        "a stream is taken as it comes: replay and rollouts are for learning offline (replay=0, rollouts=none)",
+    )
+    yield (
+        isinstance(s.rollouts, int) and s.rollouts < s.batch,
+        f"rollouts={s.rollouts} is less than the {s.batch} failures to reflect on",
+    )
 
 
 def assembled(s: Primitives, name: str, update: Update) -> Method:
@@ -100,10 +133,11 @@ def assembled(s: Primitives, name: str, update: Update) -> Method:
         return _given(s, name, update)
 
     def build(choice: Choice) -> Method:
-        on = {"group": GROUP if choice.group else 1, "twin": choice.twin, "heads": choice.heads, "state": choice.state}
-        return _given(s.model_copy(update={**on, "primitives": "given"}), name, update)
+        on = {**asdict(choice), "group": GROUP if choice.group else 1, "primitives": "given", "rounds": 0}
+        return _given(s.model_copy(update=on), name, update)
 
-    return switching(build(Choice(True, True, True, True, "")), build)
+    every, none = build(Choice(True, True, True, True)), build(Choice(False, False, False, False))
+    return switching(replace(every, calls=lambda tasks: (none.calls(tasks)[0], every.calls(tasks)[1])), build)
 
 
 GROUP = 3
@@ -113,14 +147,23 @@ GROUP = 3
 def _given(s: Primitives, name: str, update: Update) -> Method:
     made = playbook(s, name, update, batch=s.batch, epochs=s.epochs)
     asked = roles(s)
+    fresh = _size(s) - share(s.replay, _size(s))
+
+    def costs(batch: int) -> tuple[int, int]:
+        low, high = calls(s, batch)
+        if not s.replay:
+            return low, high
+        # While nothing is replayed, steps are fewer and larger; where all of a step may be, there may be twice as many.
+        return batch * (s.group + s.twin), high + (0 if fresh else calls(s, 0)[1])
+
     return replace(
         made,
         sample=_sample(s, made.sample),
         attempt=_attempt(s),
         reflect=_reflect(s),
         update=with_state(made.update, STATE, s.state_tokens) if s.state else made.update,
-        calls=made.calls if not s.whole_step and not s.state else lambda batch: calls(s, batch),
-        batch=max(_size(s) - round(s.replay * _size(s)), 1),
+        calls=costs,
+        batch=max(fresh, 1),
         roles=(*asked, "state") if s.state else asked,
     )
 
@@ -148,54 +191,57 @@ def _reflect(s: Primitives) -> Reflect:
     """How failures are diagnosed."""
     one = reflector(s)
     if s.heads:
-        one = Heads((ATTRIBUTION, ROOT_CAUSE, GAP), one, s.head_calls == "one")
+        one = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), one, s.head_calls == "one")
     reflect = per_trace(one, s.learn_from, s.lessons == "confirmed")
     if s.reflection == "batched":
-        reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}")
+        reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}", s.learn_from)
     return reflect if s.rollouts is None else chosen(reflect, s.batch)
 
 
 def calls(s: Primitives, tasks: int) -> tuple[int, int]:
-    """Fewest and most model calls of a step over so many fresh tasks, replayed ones added.
+    """Fewest and most model calls of a step over so many fresh tasks, where replayed ones may be added.
 
-    Most: runs x (group + twin) + failures x (3 heads, or 1; batched: 1 for all) + curator + state. Fewest: all runs
-    pass and are not reflected on.
+    Most: runs x (group + twin) + failures x (3 heads, or 1; batched: 1 for all) + curator + state. Fewest: nothing is
+    replayed, all runs pass, and what passes is reflected on with learn_from=all alone. Without primitives that wait for
+    all runs of a step, a task takes what it takes in ACE.
     """
-    runs = _size(s) if tasks >= s.batch else tasks
-    executions = runs * (s.group + s.twin)
-    reflected = min(s.batch, runs) if s.rollouts is not None else runs
-    per_failure = 3 if s.heads and s.head_calls == "three" else 1
-    reflections = 1 if s.reflection == "batched" else reflected * per_failure
+    runs = min(tasks + share(s.replay, _size(s)), max(tasks, _size(s)))
+    if not s.whole_step:
+        return learning.calls(s, tasks)[0], learning.calls(s, runs)[1] + s.state
+    executions = s.group + s.twin
+    passing = tasks if s.learn_from == "all" and s.rollouts is None else 0
+    failing = runs if s.rollouts is None else min(s.batch, runs)
     curation = 0 if s.curator == "append" else 1
-    least = 0 if s.learn_from == "failures" or s.rollouts is not None else min(reflections, runs)
-    return executions + least, executions + reflections + curation + s.state
+    most = runs * executions + _reflections(s, failing, 3 if s.heads and s.head_calls == "three" else 1)
+    return tasks * executions + _reflections(s, passing, 1), most + curation + s.state
+
+
+def _reflections(s: Primitives, attempts: int, each: int) -> int:
+    """Calls of the reflector about so many attempts, of which one alone takes `each`."""
+    if not s.reflector:
+        return 0
+    return min(attempts, 1) if s.reflection == "batched" else attempts * each
 
 
 TWIN = answer(annotated_view)
 """A run that tells what it made of each entry."""
 
-_CASE = """\
+CASE = """\
 You review one attempt of an agent that failed. The agent keeps a playbook of short rules. Where there is another \
 attempt at the same task that succeeded, what they did differently is what matters. Where there are the agent's notes \
 from another run, they tell which rules it consulted, doubted or missed."""
 
-ATTRIBUTION = f"""\
-{_CASE}
-
+ATTRIBUTION = """\
 Say what the failure comes from. actionable_gap: a rule that is missing, unclear or wrong led to it, and a better one \
 would prevent it. execution_variance: the rules say what to do, and the agent did not do it this time; another try may \
 well succeed. intractable: no rule could help, because the task cannot be done with what the agent has.
 First name what in the attempt decides it."""
 
-ROOT_CAUSE = f"""\
-{_CASE}
-
+ROOT_CAUSE = """\
 cause: the first step that went wrong, and why the agent took it. Not what happened afterwards.
 tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
 
-GAP = f"""\
-{_CASE}
-
+GAP = """\
 kind: what kind of task this is, by its subject, in general words. Do not quote the task.
 gap: what no rule says yet for tasks of this kind, or which rule says it wrongly, in a few words.
 insight: the one rule that closes the gap, in one sentence: "If <kind of task>, <what to do or answer>." It also fits \

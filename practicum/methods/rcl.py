@@ -7,8 +7,6 @@ that a rule covers a lesson already, so that every diagnosis is accounted for.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
 from pydantic import Field
 
 from practicum.blocks.account import accounted
@@ -17,7 +15,7 @@ from practicum.blocks.reflect import LearnFrom
 from practicum.blocks.update import Curator, Mutations
 from practicum.loop import Method
 from practicum.methods.learning import SECTION, curator
-from practicum.methods.primitives import Primitives, assembled
+from practicum.methods.primitives import Primitives, Rollouts, assembled
 
 
 class Settings(Primitives):
@@ -31,8 +29,8 @@ class Settings(Primitives):
     """RCL manages the playbook by explicit edits alone; proactive and lazy as in ACE."""
     batch: int = Field(default=3, ge=1)
     """Failures reflected on in a step."""
-    rollouts: Literal["auto"] | Annotated[int, Field(ge=1)] | None = "auto"
-    """Tasks attempted in a step; auto: so many that `batch` failures are likely."""
+    rollouts: Rollouts = "auto"
+    """Tasks attempted in a step; auto: so many that `batch` failures are likely; none: `batch`."""
     group: int = Field(default=3, ge=1)
     """Runs of each task under one context (section 3.1)."""
     twin: bool = True

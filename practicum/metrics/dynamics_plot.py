@@ -7,18 +7,17 @@ own besides.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from practicum.errors import StoreError, UsageError
+from practicum.errors import UsageError
 from practicum.metrics.dynamics import Curves, Window
+from practicum.metrics.plots import write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, VERMILION, GREY, INK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#9A9A9A", "#333333"
 SIZE, DPI = (8.6, 5.4), 160
@@ -56,7 +55,7 @@ def dynamics_plot(
     # A long line must not make the picture under it narrower.
     said.set_in_layout(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9, columnspacing=1.4)
-    _write(figure, path)
+    write_png(figure, path)
 
 
 def _rates(axes: Axes, found: Curves, window: Window, at: Sequence[int]) -> None:
@@ -107,17 +106,3 @@ def _summary(found: Curves, window: Window, at: Sequence[int]) -> str:
         "nothing to relearn" if found.relearned is None else f"relearned {found.relearned:.0%} of {found.unlearned:,}"
     )
     return f"all solved once: {covered}  ·  peak {peak}  ·  mean instability {mean:.1f} pp  ·  {again}"
-
-
-def _write(figure: Figure, path: Path) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.savefig(part, format="png", backend="agg")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error

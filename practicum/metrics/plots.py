@@ -49,7 +49,7 @@ def delay_plot(fit: DelayFit, path: Path) -> None:
     axes.grid(alpha=0.25)
     axes.legend(fontsize=11, loc="lower left")
     figure.supxlabel(fill(_caption(fit), 100), x=0.02, ha="left", fontsize=11, color="#333333")
-    _write(figure, path)
+    write_png(figure, path)
 
 
 def _draw_law(axes: Axes, fit: DelayFit, unit: float) -> None:
@@ -101,12 +101,13 @@ def _caption(fit: DelayFit) -> str:
     )
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write_png(figure: Figure, path: Path) -> None:
+    """A picture as a file, whole or not at all. Raises StoreError where it cannot be written."""
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            figure.savefig(part, format="png")
+            figure.savefig(part, format="png", backend="agg")
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from helpers import client
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import indoors, make_lessons
+from runs import indoors, lessons_read, make_lessons
 
 from practicum.blocks.aggregate import Dealing, scan
 from practicum.blocks.join import by_code, by_model, side_by_side
@@ -26,11 +27,13 @@ from practicum.models.scripted import Call
 from practicum.run import Run
 from practicum.types import Lesson
 
-STRATIFIED = st.builds(
-    Dealing,
-    groups=st.just("sqrt") | st.integers(1, 60),
-    copies=st.integers(1, 5),
-    fan_in=st.none() | st.integers(5, 40),
+STRATIFIED = st.integers(1, 5).flatmap(
+    lambda copies: st.builds(
+        Dealing,
+        groups=st.just("sqrt") | st.integers(copies, 60),
+        copies=st.just(copies),
+        fan_in=st.none() | st.integers(copies, 40),
+    )
 )
 
 
@@ -98,6 +101,12 @@ def test_the_seed_decides_the_groups(n: int, seed: int, shuffle: Any) -> None:
     assert dealing.deal(n, Random(seed)) == dealing.deal(n, Random(seed))
     if n > 8:
         assert dealing.deal(n, Random(seed)) != dealing.deal(n, Random(seed + 1))
+
+
+@pytest.mark.parametrize("how", [{"copies": 0}, {"groups": 1}, {"groups": 0, "copies": 1}, {"copies": 5, "fan_in": 4}])
+def test_what_cannot_be_dealt_is_refused(how: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="copies must be at least 1, and at most as many as the groups and as fan_in"):
+        Dealing(**how)
 
 
 def test_the_copies_of_a_lesson_have_other_neighbours() -> None:
@@ -168,7 +177,7 @@ def voting(n: int, silent: int = 0) -> list[Lesson]:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(0, 60), st.integers(0, 5), st.integers(1, 4), st.just("sqrt") | st.integers(1, 30),
+    st.integers(0, 60), st.integers(0, 5), st.integers(1, 4), st.just("sqrt") | st.integers(4, 30),
     st.sampled_from(["stratified", "random"]), st.sampled_from(["code", "model", "none"]),
 )  # fmt: skip
 def test_votes_count_once_and_every_lesson_is_in_the_joined_delta(
@@ -252,11 +261,8 @@ def test_memories_keep_their_data() -> None:
 
 def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule() -> None:
     def respond(call: Call) -> str:
-        texts = [part.split(": ", 1)[1] for part in call.prompt.user.splitlines() if part.startswith("Lesson")]
-        entries = ", ".join(
-            f'{{"section": "rules", "text": "{text}"}}' for text in dict.fromkeys(["If a, do b.", *texts])
-        )
-        return f'{{"entries": [{entries}]}}'
+        texts = dict.fromkeys(["If a, do b.", *lessons_read(call)])
+        return json.dumps({"entries": [{"section": "rules", "text": text} for text in texts]})
 
     update = rewrite("Write it anew.")
     context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])

@@ -1,8 +1,9 @@
-"""Joining the deltas of groups: what code can say is the same is one, what it cannot goes to the model, and only that."""
+"""Joining the deltas of groups: what is the same is one, by code; only what is in conflict goes to the model."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from runs import indoors
 
 from practicum.blocks.join import Join, beside, by_code, by_model, side_by_side
+from practicum.blocks.update import Curator
 from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Outcome, Update, Vote, seeded
-from practicum.models.scripted import Call
 from practicum.run import Run
 from practicum.types import Lesson
 
@@ -101,8 +102,8 @@ def test_what_a_group_makes_of_one_lesson_may_be_several_things() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("If the total is above 100 dollars, ask the manager first.", "If the total is above 200 dollars, ask the manager first."),
-        ("If a user says hello to us here, always call greet_user.", "If a user says hello to us here, always call meet_user."),
+        ("If the total is above 100 dollars, ask first.", "If the total is above 200 dollars, ask first."),
+        ("If a user says hello to us, call greet_user.", "If a user says hello to us, call meet_user."),
         ("If a loan is asked for at the desk, answer Red.", "If a loan is asked for at the desk, answer Blue."),
         ("If a loan is asked for at the desk, do tell.", "If a loan is asked for at the desk, do not tell."),
         ("If a loan is asked for, say 'yes' and then \"stop\".", "If a loan is asked for, say 'yes' and then \"go\"."),
@@ -433,15 +434,13 @@ def test_joined_edits_of_sound_groups_all_apply(groups: list[list[Edit]], how: i
         assert not [r for r in refused if "it changes nothing" not in r.reason]
 
 
-def test_a_scripted_curator_joins_by_way_of_run() -> None:
-    from practicum.blocks.update import Curator
-
-    def respond(call: Call) -> str:
-        return '{"decisions": [{"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": "both", "reason": "r"}, ' + (
-            '{"lesson": 2, "op": "COVERED", "ids": ["e0"], "text": "", "reason": "said"}]}'
-        )
-
+def test_a_curator_is_asked_about_conflicts_as_about_lessons() -> None:
+    decisions = [
+        {"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": "If case 0, do this0, x0 and x1."},
+        {"lesson": 2, "op": "COVERED", "ids": ["e0"], "reason": "said"},
+    ]
+    run = indoors(lambda call: json.dumps({"decisions": decisions}))
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}",)),)) for n in range(2)]
-    delta = asyncio.run(by_code(Curator("Curate."))(groups, RULES, indoors(respond)))
+    delta = asyncio.run(by_code(Curator("Curate."))(groups, RULES, run))
     assert [(e.op, e.lessons) for e in delta.edits] == [("update", ("l0",))]
     assert delta.fates == (Fate("l1", "e0", "said"),)

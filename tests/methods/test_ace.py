@@ -598,14 +598,3 @@ def test_the_number_of_calls_is_within_the_methods_own_estimate(settings: dict[s
     for report, calls in zip(run.reports, run.counts, strict=True):
         least, most = costs(len(report.batch.tasks))
         assert least <= calls <= most
-
-
-def test_the_defaults_are_those_of_the_page() -> None:
-    """Every setting stands in docs/methods/ace.md with its default."""
-    page = (Path(__file__).parents[2] / "docs" / "methods" / "ace.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", page, re.MULTILINE))
-    known = methods.described("ace")
-    assert rows == {
-        name: str(default).lower() if isinstance(default, bool) else str(default)
-        for name, (default, _) in known.items()
-    }  # fmt: skip

@@ -1,0 +1,41 @@
+"""What a text is about, as far as code can tell: its particulars. An embedding is nearly blind to them, and a weak
+model changes them without noticing, but they are what a rule is good for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_PARTICULAR = re.compile(
+    r"""`[^`]+` | "[^"]+"                                                          # quotations
+    | (?<!\w) \w*\d (?: [\w.,:/%-]*\w )? (?!\w)                                      # numbers and codes
+    | (?<!\w) (?: \w+_\w+ | [A-Z]{2,} | [a-z]+[A-Z]\w* ) (?!\w)                     # identifiers, abbreviations
+    | (?<=[a-z,;:][ ]) [A-Z][a-z][\w-]+                                             # names within a sentence
+    """,
+    re.VERBOSE,
+)
+_NOT = re.compile(r"\b(?:not|never|no|nor|cannot|without|avoid)\b|n't\b", re.IGNORECASE)
+
+
+def particulars(text: str) -> frozenset[str]:
+    """Numbers, names, identifiers and quotations in a text, in lower case."""
+    return frozenset(found.strip('`"').casefold() for found in _PARTICULAR.findall(text))
+
+
+def lost(of: str, by: str) -> frozenset[str]:
+    """The particulars of one text that another does not have."""
+    other = by.casefold()
+    return frozenset(p for p in particulars(of) if not re.search(rf"(?<![\w.,]){re.escape(p)}(?!\w)", other))
+
+
+def answers_in(text: str, choices: Sequence[str]) -> frozenset[str]:
+    """The possible answers that a text names, as whole words."""
+    return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
+
+
+def tells_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
+    """Whether two similar texts must not be taken for one: another number, name or quotation, another of the possible
+    answers, or one of them says not."""
+    if lost(one, other) or lost(other, one):
+        return True
+    return answers_in(one, choices) != answers_in(other, choices) or bool(_NOT.search(one)) != bool(_NOT.search(other))

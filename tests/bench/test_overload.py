@@ -1,0 +1,214 @@
+"""The overload test: what counts as readable, what each method keeps with an overloaded curator, resume, bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Launcher
+
+from practicum.bench import forgetful
+from practicum.bench.facts import MOST, Fact, Kept, facts, kept
+from practicum.bench.overload import ARMS, Plan, Row, overload, targets
+from practicum.bench.overload_plot import LOOKS, NAMES, overload_plot
+from practicum.errors import UsageError
+from practicum.folder import load_context
+from practicum.models.scripted import Call, ScriptedClient
+
+ROW_KEYS = {
+    "n", "method", "readable", "wrong", "entries", "context_tokens", "calls", "input_tokens", "cached_tokens",
+    "output_tokens", "usd", "wall_s", "by_code", "counts", "run", "stopped", "tokens",
+}  # fmt: skip
+KEYS = {"bench", "model", "seed", "rows", "targets", "load"}
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def measure(plan: Plan, out: Path, client: ScriptedClient | None = None) -> dict[tuple[str, int], Row]:
+    """All rows of a plan, with the overloaded curator unless another is given."""
+    rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(forgetful.respond)))
+    return {(row.method, row.n): row for row in rows}
+
+
+def test_facts_are_distinct_and_the_same_for_a_seed() -> None:
+    many = facts(MOST)
+    assert len({fact.key.casefold() for fact in many}) == len({fact.value for fact in many}) == MOST
+    assert all(fact.key in fact.text and fact.value in fact.text and len(fact.text) < 100 for fact in many)
+    assert facts(20, 1) == facts(20, 1)
+    assert facts(20, 1) != facts(20, 2)
+    assert kept(many, [fact.text for fact in many]) == Kept(MOST, 0)
+
+
+@pytest.mark.parametrize("count", [0, -1, MOST + 1])
+def test_there_can_be_so_many_facts(count: int) -> None:
+    with pytest.raises(UsageError, match="facts: there can be 1 to"):
+        facts(count)
+
+
+KNOWN = (Fact("Elkby", "1234", ""), Fact("Ulmdale", "5678", ""))
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["If it is for Elkby, write 1234."], Kept(1, 0)),
+        (["If it is for ELKBY, write 1,234."], Kept(1, 0)),
+        (["Write bay 1234 if it is for Elkby."], Kept(1, 0)),
+        (["If it is for Elkby, write 1234; if for Ulmdale, 5678."], Kept(2, 0)),
+        (["If it is for Elkby or Ulmdale, write 1234 or 5678."], Kept(1, 1)),  # one cannot tell which is which
+        (["If it is for Elkby or Ulmdale, write 1234."], Kept(1, 1)),
+        (["If it is for Elkby, write 5678."], Kept(0, 1)),
+        (["If it is for Elkby, write 5678.", "If it is for Elkby, write 1234."], Kept(1, 0)),
+        (["If it is for Elkby, look it up.", "Numbers are 1234 and 5678."], Kept(0, 0)),
+        (["If it is for Elkbyton, write 12345."], Kept(0, 0)),
+    ],
+)
+def test_what_counts_as_readable(texts: list[str], expected: Kept) -> None:
+    assert kept(KNOWN, texts) == expected
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Row]:
+    return measure(Plan(sizes=(40, 80)), tmp_path_factory.mktemp("overload"))
+
+
+@pytest.mark.parametrize("n", [40, 80])
+def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], Row], n: int) -> None:
+    by = {arm: measured[arm, n] for arm in ARMS}
+    assert by["sequential"].readable == 1
+    for baseline in ("naive", "top_k", "summarized"):
+        assert by[baseline].readable <= 0.2
+    assert by["combee"].readable >= 0.8
+    assert by["unaccounted"].readable >= by["level-1"].readable >= 0.45
+    assert by["combee"].tokens <= 1.5 * by["sequential"].tokens
+    # Most of it is the curator's own doing: code kept no more than a tenth.
+    assert by["combee"].by_code <= n / 10
+    assert all(row.wrong == 0 for row in by.values())
+
+
+def test_targets_are_told_where_they_can_be(measured: dict[tuple[str, int], Row]) -> None:
+    rows = list(measured.values())
+    assert all(target.met for target in targets(rows, "some model"))
+    assert len(targets(rows, "some model")) == 2 * 3
+    assert len(targets(rows, "simulated")) == 2 * 4
+    assert targets([row for row in rows if row.method == "naive"], "simulated") == []
+
+
+def test_few_lessons_and_a_curator_that_cannot_be_read(tmp_path: Path) -> None:
+    one = measure(Plan(sizes=(1, 2, 3)), tmp_path / "few")
+    assert all(one[arm, 1].readable == 1 for arm in ARMS)
+    bad = measure(Plan(sizes=(4,), arms=("naive", "combee")), tmp_path / "bad", ScriptedClient(lambda call: "what?"))
+    assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
+    assert bad["naive", 4].counts["lost updates"] == 1
+    assert bad["combee", 4].by_code == 4
+
+
+def test_a_number_on_the_wrong_name_is_told(tmp_path: Path) -> None:
+    def mixing(call: Call) -> str:
+        if (call.schema or {})["title"] != "Summary":
+            return forgetful.respond(call)
+        texts = re.findall(r"^\d+\. (.*)$", call.prompt.user, re.MULTILINE)
+        (one,), (other,) = (re.findall(r"\d{4}", text) for text in texts)
+        return json.dumps({"points": [texts[0].replace(one, other)]})
+
+    row = measure(Plan(sizes=(2,), arms=("summarized",)), tmp_path, ScriptedClient(mixing))["summarized", 2]
+    assert (row.readable, row.wrong) == (0, 0.5)
+
+
+def test_the_same_again_pays_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
+    plan = Plan(sizes=(10,), arms=("sequential", "combee"), limits={"max_calls": 7})
+    first = measure(plan, tmp_path)
+    assert [row.stopped for row in first.values()] == ["the budget of 7 calls is spent"]
+    client = ScriptedClient(forgetful.respond)
+    whole = measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path, client)
+    assert whole["sequential", 10].calls == 10
+    assert len(client.calls) == 3 + whole["combee", 10].calls
+    assert whole["sequential", 10].readable == 1
+    again = ScriptedClient(forgetful.respond)
+    assert measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path, again) == whole
+    assert again.calls == []
+    fresh = measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path / "fresh")
+    assert [r.entries for r in fresh.values()] == [r.entries for r in whole.values()]
+    assert fresh["combee", 10].tokens == whole["combee", 10].tokens
+
+
+def test_a_limit_is_for_all_measurements_together(tmp_path: Path) -> None:
+    rows = measure(Plan(sizes=(4, 8), arms=("sequential",), limits={"max_calls": 6}), tmp_path)
+    assert rows["sequential", 4].stopped is None
+    assert rows["sequential", 8].calls == 2
+    assert rows["sequential", 8].stopped
+
+
+@pytest.mark.parametrize(
+    ("other", "said"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
+)
+def test_a_folder_of_another_test_is_refused(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    measure(Plan(sizes=(4,), arms=("naive",)), tmp_path)
+    with pytest.raises(UsageError, match=said):
+        measure(Plan(sizes=(4,), arms=("naive",), **other), tmp_path)
+
+
+def test_a_measurement_is_a_run_that_can_be_looked_at(tmp_path: Path) -> None:
+    row = measure(Plan(sizes=(4,), arms=("combee",)), tmp_path)["combee", 4]
+    context = load_context(row.run)
+    assert {entry.text for entry in context} == {fact.text for fact in facts(4)}
+    assert all(entry.sources[0].startswith("task:fact-") for entry in context)
+
+
+def test_the_picture(measured: dict[tuple[str, int], Row], tmp_path: Path) -> None:
+    assert set(LOOKS) == set(NAMES) == set(ARMS)
+    overload_plot(list(measured.values()), tmp_path / "all.png", "local:/models/one.gguf")
+    overload_plot([measured["naive", 40]], tmp_path / "one.png", "simulated")
+    for name in ("all.png", "one.png"):
+        assert (tmp_path / name).read_bytes().startswith(PNG)
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Path:
+    rule = {"role": "curator", "answer": {"decisions": [{"lesson": 1, "op": "ADD", "reason": "new"}]}}
+    path = tmp_path / "model"
+    path.write_text(json.dumps(rule) + "\n", encoding="utf-8")
+    return path
+
+
+def test_the_command_prints_and_keeps_one_json_object(launcher: Launcher, scripted: Path, tmp_path: Path) -> None:
+    arguments = ["bench", "overload", "--model", "scripted:model", "--n", "8,4", "--methods", "naive,combee"]
+    done = launcher.run([*arguments, "--out", "out", "--json"], tmp_path)
+    assert done.code == 0, done.err
+    assert set(done.json) == KEYS
+    assert [(row["n"], row["method"]) for row in done.json["rows"]] == [
+        (4, "naive"), (4, "combee"), (8, "naive"), (8, "combee"),
+    ]  # fmt: skip
+    assert all(set(row) == ROW_KEYS for row in done.json["rows"])
+    assert json.loads((tmp_path / "out" / "overload.json").read_text()) == done.json
+    assert (tmp_path / "out" / "overload.png").read_bytes().startswith(PNG)
+    stopped = launcher.run([*arguments, "--out", "new", "--max-calls", "1"], tmp_path)
+    assert stopped.code == 0
+    assert "Stopped early: the budget of 1 calls is spent. The same command with --out new goes on" in stopped.out
+
+
+def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> None:
+    done = launcher.run(["bench", "overload", "--n", "4", "--methods", "naive", "--out", "o", "--json"], tmp_path)
+    (row,) = done.json["rows"]
+    assert (row["readable"], row["entries"], row["calls"]) == (0.5, 2, 1)
+    assert row["wall_s"] > 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--n", "0,10"], "--n '0,10' must be whole numbers from 1"),
+        (["--n", "ten"], "--n 'ten' must be whole numbers from 1"),
+        (["--n", "100000"], "100000 facts: there can be 1 to"),
+        (["--methods", "naive,best"], "unknown 'best' in --methods: known are sequential, naive"),
+        (["--model", "nobody:knows"], "unknown model 'nobody:knows'"),
+        (["--model", "scripted:nowhere"], "cannot read the script"),
+    ],
+)
+def test_bad_input_is_one_clear_line(launcher: Launcher, tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = launcher.run(["bench", "overload", "--out", "out", *arguments], tmp_path)
+    assert done.code in (1, 2)
+    assert said in done.line

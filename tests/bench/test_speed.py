@@ -1,0 +1,171 @@
+"""The speed benchmark: its critical path, its world, and that the harness works with tiny sizes and latencies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Launcher
+
+from practicum.bench import in_flight, world
+from practicum.bench.critical import critical_path, longest
+from practicum.bench.server import Options, ServerProcess, start_process
+from practicum.bench.speed import ASYNCHRONOUS, COMBEE, SEQUENTIAL, Plan, Row, Speed, speed
+from practicum.bench.target import Target
+from practicum.bench.timed import timed
+from practicum.errors import UsageError
+
+AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
+ROW_KEYS = {
+    "name", "iterations", "wall_s", "critical_s", "calls", "tokens", "cached_share", "entries", "most", "errors",
+    "wall_to_critical", "speed_up", "ceiling",
+}  # fmt: skip
+KEYS = {"bench", "tasks", "rows", "heavy_tail", "in_flight", "targets", "load"}
+
+
+def test_a_stage_lasts_as_long_as_its_slowest_job() -> None:
+    calls = [
+        ("step 1/attempt/0.t0/agent", 1.0),
+        ("step 1/attempt/1.t1/agent", 2.0),
+        ("step 1/attempt/1.t1/agent~1", 0.5),  # asked again: after the first
+        ("step 1/reflect/0.t0/reflector", 0.25),
+        ("step 1/reflect/10.t%2F1/reflector", 0.125),
+        ("step 1/update/group 0/curator", 3.0),
+        ("step 1/update/group 12/curator", 4.0),
+        ("step 1/update/join/level 2, 0/curator", 8.0),
+        ("step 1/update/join/level 2, 1/curator", 7.0),
+        ("step 1/update/join/level 3, 0/curator", 16.0),
+        ("step 1/update/join/conflicts 0/curator", 32.0),
+        ("step 1/update/again 1/0/curator", 64.0),
+        ("step 1/update/again 1/1/curator", 63.0),
+        ("step 1/update/again 2/0/curator", 128.0),
+        ("step 2/update/curator", 256.0),
+        ("step 12/update/curator", 512.0),
+    ]
+    assert longest(calls) == 2.5 + 0.25 + 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512
+
+
+@pytest.fixture(scope="module")
+def swift() -> Any:
+    with start_process(world.MODULE, **AT_ONCE) as server:
+        yield server
+
+
+def test_the_world_teaches_a_distinct_rule_a_task(swift: ServerProcess, tmp_path: Path) -> None:
+    result, wall = timed(swift.url, 24, "combee", {"batch": 12}, tmp_path / "run", 32)
+    assert (result.usage.calls, len(result.context), result.steps) == (48 + 2 * 3, 24, 2)
+    assert result.errors == {}
+    assert wall > 0
+
+
+def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
+    swift: ServerProcess, tmp_path: Path
+) -> None:
+    result, _ = timed(swift.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
+    assert result.by_role["agent"].calls == 10 + 5
+    hard, easy = world.tasks(10, easy=5)[9], world.tasks(10, easy=5)[0]
+    assert hard.input.startswith("Hard message 9:")
+    assert easy.input.startswith("Message 0:")
+    assert {len(task.input) for task in world.tasks(20)} == {400}
+
+
+def test_the_critical_path_of_one_after_the_other_is_the_sum_of_the_servers_latencies(tmp_path: Path) -> None:
+    law = Options(latency=0.004, per_1k_prompt=0.002, per_output=0.0001)
+    with start_process(world.MODULE, latency=0.004, per_1k_prompt=0.002, per_output=0.0001) as server:
+        timed(server.url, 5, "ace", {}, tmp_path / "run", 4)
+        assert critical_path(tmp_path / "run", law) == pytest.approx(server.stats()["latency_sum"])
+    with pytest.raises(ValueError, match="heavy tail"):
+        critical_path(tmp_path / "run", Options(tail=1.0))
+
+
+def test_the_harness_measures_every_part(tmp_path: Path) -> None:
+    told: list[str] = []
+    plan = Plan(
+        parts=("sequential", "combee", "combee-model", "combee-auto", "asynchronous", "naive", "heavy-tail"),
+        tasks=8,
+        batch=4,
+        law=Options(latency=0.005, per_1k_prompt=0.0, per_output=0.0),
+        tail_tasks=8,
+        draws=1,
+    )
+    found = speed(plan, told.append)
+    value = json.loads(json.dumps(found.as_json()))
+    assert [row["name"] for row in value["rows"]] == [
+        "sequential", "naive", "combee", "combee-model", "combee-auto", "asynchronous",
+    ]  # fmt: skip
+    assert all(set(row) == ROW_KEYS for row in value["rows"])
+    one, many, free = (found.row(name) for name in (SEQUENTIAL, COMBEE, ASYNCHRONOUS))
+    assert one
+    assert many
+    assert free
+    # Eight times attempt, reflection and curation, and twice all of these at once.
+    assert one.critical_s == pytest.approx(8 * 3 * 0.005)
+    assert many.critical_s == pytest.approx(2 * 3 * 0.005)
+    assert many.speed_up(one)[1] == pytest.approx(4)
+    assert free.critical_s is None
+    assert {row["entries"] for row in value["rows"]} == {8}
+    assert set(value["heavy_tail"]) == {"synchronous", "asynchronous", "ratio"}
+    assert [target["what"] for target in value["targets"]] == [
+        "combee: wall / critical path", "combee: speed-up", "heavy tail: synchronous / asynchronous",
+    ]  # fmt: skip
+    assert len(told) == 8
+
+
+def test_targets_say_what_was_missed_and_the_ceiling() -> None:
+    same = {"calls": 1, "tokens": 1, "cached_share": 0.0, "entries": 1, "most": 1, "errors": {}}
+    one = Row(name=SEQUENTIAL, iterations=90, wall_s=80.0, critical_s=78.0, **same)  # type: ignore[arg-type]
+    many = Row(name=COMBEE, iterations=3, wall_s=4.0, critical_s=3.9, **same)  # type: ignore[arg-type]
+    near, faster = Speed(rows=[one, many]).targets()
+    assert near.met
+    assert (
+        faster.words() == "combee: speed-up: 20 (at least 15): ok; ceiling 20.0 by the critical paths, 30 by iterations"
+    )
+    assert "MISSED" in Target(what="CPU", value=4.0, bound=3.0).words()
+
+
+def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "METHODS", {"combee": in_flight.METHODS["combee"]})
+    (row,) = in_flight.measured(12, lambda said: None)
+    assert (row.method, row.at_once, row.calls, row.most) == ("combee", 12, 27, 12)
+    assert row.cpu_ms > 0
+    assert 20 < row.peak_mb < 2000
+    assert [target.bound for target in row.targets()] == [3.0, 1000.0]
+
+
+@pytest.mark.parametrize("name", ["asynchronous", "naive"])
+def test_the_other_methods_in_flight(name: str, swift: ServerProcess, tmp_path: Path) -> None:
+    assert in_flight.one(name, swift.url, 12, tmp_path).most >= 12
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"parts": ("quick",)}, "known are sequential"), ({"tasks": 0}, "tasks=0"), ({"draws": -1}, "draws=-1")],
+)
+def test_a_plan_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        Plan(**wrong)
+
+
+def test_the_command_prints_one_json_object(launcher: Launcher, tmp_path: Path) -> None:
+    arguments = ["bench", "speed", "--tasks", "2", "--only", "naive,sequential", "--output-tokens", "5", "--json"]
+    done = launcher.run(arguments, tmp_path)
+    assert done.code == 0, done.err
+    assert set(done.json) == KEYS
+    assert [row["name"] for row in done.json["rows"]] == ["sequential", "naive"]
+    assert "load average" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "quick"], "unknown 'quick' in --only: known are sequential, naive"),
+        (["--only", ","], "--only ',' names nothing"),
+        (["--tasks", "0"], "--tasks"),
+    ],
+)
+def test_bad_input_is_one_clear_line(launcher: Launcher, tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = launcher.run(["bench", "speed", *arguments], tmp_path)
+    assert done.code == 2
+    assert said in done.line

@@ -1,0 +1,275 @@
+"""Accounting: whatever a curator forgets, makes up or fails at, no lesson is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from helpers import client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules_shown, spelled
+
+from practicum.blocks.account import LEFT_OUT, accounted, dropped, kept, unaccounted
+from practicum.blocks.aggregate import Dealing, scan
+from practicum.blocks.join import Join, by_code, by_model, side_by_side
+from practicum.blocks.update import Curator
+from practicum.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
+from practicum.errors import ProviderError
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.run import Run
+from practicum.types import Lesson
+
+CURATOR = Curator("Curate.")
+Reply = str | Exception
+
+
+def rules(n: int) -> Context:
+    """Rules that a deletion may take: each harmed more often than it helped, but for every third."""
+    return at_zero(Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n))
+
+
+def deciding(decide: Callable[[int, str, list[str]], list[dict[str, Any]]]) -> ScriptedClient:
+    """A curator that decides about each lesson by its number, its text and the rules there are."""
+
+    def respond(call: Call) -> str:
+        shown = rules_shown(call)
+        said = [d for n, text in enumerate(lessons_read(call), 1) for d in decide(n, text, shown)]
+        # A curator cannot say nothing at all, but what it says may concern nobody.
+        return json.dumps({"decisions": said or [{"lesson": 99, "op": "ADD"}]})
+
+    return client(respond)
+
+
+def ran(
+    model: ScriptedClient | Callable[[Call], Reply], lessons: Sequence[Lesson], context: Context | None = None,
+    again: Sequence[int] = (), uncovered: Any = "keep", join: Join | None = None,
+) -> tuple[Delta, Run]:  # fmt: skip
+    """The curator, accounted for; in a scan where a join is given."""
+    run = indoors(model)
+    update = scan(CURATOR, Dealing(), join) if join is not None else CURATOR
+    made = accounted(update, uncovered, "rules", CURATOR, again)
+    return asyncio.run(made(lessons, context or Context(), run)), run
+
+
+def counts(run: Run) -> dict[str, int]:
+    return {name: count for name, count in run.house.counts.items() if count}
+
+
+# ---- who is accounted for
+
+
+def test_edits_that_say_something_and_fates_account_for_a_lesson() -> None:
+    lessons = [*make_lessons(7), Lesson("silent", "")]
+    edits = (
+        Add("rules", "x", lessons=("l0",)), Update("e0", "x", lessons=("l1",)), Merge(("e1", "e2"), lessons=("l2",)),
+        Vote("e0", 1, lessons=("l3",)), Delete("e3", lessons=("l4",)),
+    )  # fmt: skip
+    delta = Delta(edits, (Fate("l5", "e0"), Fate("l6", reason="dull")))
+    assert [x.id for x in unaccounted(lessons, delta)] == ["l3", "l4"]
+
+
+def test_what_the_same_delta_deletes_covers_nobody() -> None:
+    lessons = make_lessons(4)
+    delta = Delta(
+        (Update("e0", "x", lessons=("l0",)), Merge(("e1", "e2"), lessons=("l1",)), Delete("e0"), Delete("e2")),
+        (Fate("l2", "e0"), Fate("l3", "e3")),
+    )
+    assert [x.id for x in unaccounted(lessons, delta)] == ["l0", "l1", "l2"]
+
+
+def test_kept_and_dropped_say_why() -> None:
+    lessons = make_lessons(2)
+    made = Context().apply(kept(lessons, "memories")).context
+    assert [(e.section, e.text, e.sources) for e in made] == [("memories", x.text, x.sources) for x in lessons]
+    assert {edit.reason for edit in kept(lessons, "memories").edits} == {LEFT_OUT}
+    assert dropped(lessons).fates == (Fate("l0", "", LEFT_OUT), Fate("l1", "", LEFT_OUT))
+    assert not dropped(lessons).edits
+
+
+# ---- asking again
+
+
+def test_what_was_left_out_is_asked_about_in_smaller_groups_and_then_kept() -> None:
+    model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n == 1 else [])
+    delta, run = ran(model, make_lessons(10), again=(4, 2))
+    assert [len(lessons_read(call)) for call in model.calls] == [10, 4, 4, 1, 2, 2, 2]
+    assert unaccounted(make_lessons(10), delta) == []
+    assert counts(run) == {"lessons asked about again": 9 + 6, "lessons kept as they were": 3}
+    assert {e.text for e in Context().apply(delta).context} == {x.text for x in make_lessons(10)}
+
+
+def test_once_everything_is_accounted_for_nobody_is_asked_again() -> None:
+    model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}])
+    _, run = ran(model, make_lessons(5), again=(3, 2, 1))
+    assert len(model.calls) == 1
+    assert counts(run) == {}
+
+
+@pytest.mark.parametrize("uncovered", ["keep", "drop"])
+@pytest.mark.parametrize("reply", ["nonsense", ProviderError("it is down")])
+def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str, reply: Reply) -> None:
+    lessons = [replace(x, votes={"e0": "harmful"}) for x in make_lessons(6)]
+    delta, run = ran(lambda call: reply, lessons, rules(1), again=(2, 1), uncovered=uncovered)
+    after = rules(1).apply(delta).context
+    assert unaccounted(lessons, delta) == []
+    assert [e.harmful for e in after if e.id == "e0"] == [6]
+    assert run.house.counts["lost updates"] == 1 + 3 + 6
+    if uncovered == "keep":
+        assert [e.text for e in after][1:] == [x.text for x in lessons]
+        assert run.house.counts["lessons kept as they were"] == 6
+    else:
+        assert [e.id for e in after] == ["e0"]
+        assert delta.fates == dropped(lessons).fates
+        assert run.house.counts["lessons dropped"] == 6
+
+
+def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
+    model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n % 2 else [])
+    delta, run = ran(model, make_lessons(6), uncovered="drop")
+    assert len(model.calls) == 1
+    assert len(delta.edits) == 3
+    assert delta.fates == tuple(Fate(f"l{n}", "", LEFT_OUT) for n in (1, 3, 5))
+    assert run.house.counts["lessons dropped"] == 3
+
+
+def test_lessons_without_words_are_not_asked_about() -> None:
+    model = deciding(lambda n, text, shown: [])
+    lessons = [Lesson("s0", "", votes={"e0": "helpful"}), *make_lessons(1), Lesson("s1", "", votes={"e0": "helpful"})]
+    delta, _ = ran(model, lessons, rules(1), again=(1,))
+    assert [lessons_read(call) for call in model.calls] == [[lessons[1].text]] * 2
+    assert next(e.helpful for e in rules(1).apply(delta).context) == 2
+
+
+def test_votes_are_not_cast_again_with_the_lesson() -> None:
+    model = deciding(lambda n, text, shown: [])
+    lessons = [replace(x, votes={"e0": "helpful"}) for x in make_lessons(5)]
+    delta, _ = ran(model, lessons, rules(1), again=(2, 1))
+    entry = rules(1).apply(delta).context.get("e0")
+    assert entry is not None
+    assert (entry.helpful, entry.uses) == (5, 5)
+
+
+def test_a_later_answer_does_not_undo_an_earlier_one_of_the_same_rule() -> None:
+    """Two lessons that are to go into one rule by calls that know nothing of each other: both are still there."""
+
+    def decide(n: int, text: str, shown: list[str]) -> list[dict[str, Any]]:
+        return [{"lesson": n, "op": "UPDATE", "ids": ["e0"], "text": f"If old ba, do it. {text}"}] if n == 1 else []
+
+    delta, run = ran(deciding(decide), make_lessons(3), rules(1), again=(2, 1))
+    after = rules(1).apply(delta)
+    assert not after.refused
+    assert unaccounted(make_lessons(3), delta) == []
+    assert all(any(x.text in e.text for e in after.context) for x in make_lessons(3))
+    assert run.house.counts["lessons kept as they were"] == 2
+
+
+@pytest.mark.parametrize("turn", [0, 1], ids=["in the first answer", "in a later one"])
+def test_a_rule_that_goes_covers_nobody(turn: int) -> None:
+    """One lesson is covered by a rule that another lesson has deleted."""
+
+    def decide(n: int, text: str, shown: list[str]) -> list[dict[str, Any]]:
+        if text == make_lessons(1)[0].text:
+            return [{"lesson": n, "op": "COVERED", "ids": ["e2"]}]
+        return [{"lesson": n, "op": "DELETE", "ids": ["e2"]}] if turn == 0 else []
+
+    def later(call: Call) -> str:
+        if turn == 1 and len(lessons_read(call)) == 1:
+            return json.dumps({"decisions": [{"lesson": 1, "op": "DELETE", "ids": ["e2"]}]})
+        return str(deciding(decide).respond(call))
+
+    delta, _ = ran(later, make_lessons(2), rules(3), again=(1,))
+    after = rules(3).apply(delta).context
+    assert "e2" not in after
+    assert {x.text for x in make_lessons(2)} <= {e.text for e in after}
+    assert not [fate for fate in delta.fates if fate.entry == "e2"]
+
+
+def test_the_answers_of_groups_asked_at_once_are_taken_in_the_order_of_places() -> None:
+    def once() -> Delta:
+        return ran(deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n == 1 else []), make_lessons(30),
+                   again=(7, 3))[0]  # fmt: skip
+
+    assert once() == once()
+
+
+# ---- whatever the curator does
+
+
+JOINS: dict[str, Join | None] = {
+    "none": None,
+    "code": by_code(CURATOR, 6),
+    "code without embeddings": by_code(CURATOR, 6, None),
+    "model": by_model(CURATOR, 6),
+    "side by side": side_by_side,
+}
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), n=st.integers(0, 30), size=st.integers(0, 8),
+    ops=st.lists(st.sampled_from(OPS), min_size=1, max_size=5, unique=True), failing=st.sampled_from([0.0, 0.3]),
+    uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
+    join=st.sampled_from(sorted(JOINS)), copies=st.integers(1, 3),
+)  # fmt: skip
+def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
+    seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,
+    copies: int,
+) -> None:  # fmt: skip
+    read: list[int] = []
+    run = indoors(random_curator(seed, ops, failing, read))
+    context = rules(size)
+    known = [e.id for e in context]
+    rng = Random(seed)
+    lessons = [
+        replace(x, votes={id: rng.choice(["helpful", "harmful", "neutral"]) for id in rng.sample(known, min(2, size))})
+        for x in make_lessons(n)
+    ]
+    scanned = CURATOR if (by := JOINS[join]) is None else scan(CURATOR, Dealing(copies=copies, fan_in=6), by)
+    delta = asyncio.run(accounted(scanned, uncovered, "rules", CURATOR, again)(lessons, context, run))
+
+    # Everyone is accounted for, once.
+    assert unaccounted(lessons, delta) == []
+    assert max(Counter(fate.lesson for fate in delta.fates).values(), default=1) == 1
+    assert all(fate.entry or fate.reason for fate in delta.fates)
+
+    # And what accounts for them really happens: the edit is applied, or the entry that says it is there.
+    outcome = context.apply(delta)
+    applied = [a.edit for a in outcome.applied]
+    named = {id for e in applied if isinstance(e, Add | Update | Merge) for id in e.lessons}
+    merged = {id for e in applied if isinstance(e, Merge) for id in e.ids}
+    for fate in delta.fates:
+        assert not fate.entry or fate.entry in outcome.context or fate.entry in merged
+    assert {x.id for x in lessons} == named | {fate.lesson for fate in delta.fates}
+    assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
+
+    # Votes count once a lesson, and every edit names the sources of the lessons it rests on.
+    cast = [e for e in applied if isinstance(e, Vote)]
+    assert Counter((e.lessons, e.id) for e in cast) == Counter(((x.id,), id) for x in lessons for id in x.votes)
+    sources = {x.id: set(x.sources) for x in lessons}
+    for edit in applied:
+        assert {s for id in edit.lessons for s in sources[id]} <= set(edit.sources)
+        assert set(edit.sources) <= {s for own in sources.values() for s in own}
+
+    # No call reads more than it may.
+    if n >= 4 and join not in ("none", "model"):
+        assert max(read) <= 6
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(4, 40), again=st.lists(st.integers(1, 10), max_size=4))
+def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
+    read: list[int] = []
+    run = indoors(random_curator(seed, OPS, 0.0, read))
+    update = scan(CURATOR, Dealing(fan_in=6), by_code(CURATOR, 6))
+    asyncio.run(accounted(update, "keep", "rules", CURATOR, again)(make_lessons(n), rules(3), run))
+    groups = Dealing(fan_in=6).count(n)
+    edits = run.house.counts["edits in conflict"]
+    assert len(read) <= groups + sum(-(-n // size) for size in again) + edits
+    assert sum(read) <= 2 * n + len(again) * n + edits

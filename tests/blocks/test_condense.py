@@ -1,0 +1,191 @@
+"""Fewer lessons before the update: representatives of clusters, and summaries. Votes count whatever is left out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import indoors, make_lessons
+
+from practicum.blocks.condense import middles, summarized, top_k
+from practicum.blocks.update import append, votes
+from practicum.context import Context, Delta, seeded
+from practicum.errors import ProviderError
+from practicum.loop import Update
+from practicum.models.scripted import Call
+from practicum.run import Run
+from practicum.types import Lesson
+
+RULES = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+
+
+class Reading:
+    """An update that appends, and remembers what it read."""
+
+    def __init__(self) -> None:
+        self.read: list[list[Lesson]] = []
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        self.read.append(list(lessons))
+        return await append("rules")(lessons, context, run)
+
+
+def ran(update: Update, lessons: Sequence[Lesson], run: Run) -> Delta:
+    return asyncio.run(update(lessons, RULES, run))
+
+
+def no_model(call: Call) -> str:
+    raise AssertionError("the model was asked")
+
+
+def about(topics: int, each: int) -> list[Lesson]:
+    """Lessons about some topics, a few of each that differ in one word, in turns."""
+    said = [f"alpha{t} beta{t} gamma{t} delta{t} word{n}" for n in range(each) for t in range(topics)]
+    return [
+        Lesson(f"l{i}", text, votes={f"e{i % 2}": "helpful"}, sources=(f"task:t{i}",)) for i, text in enumerate(said)
+    ]
+
+
+def votes_of(delta: Delta) -> list[tuple[int, int]]:
+    return [(e.helpful, e.uses) for e in RULES.apply(delta).context][:2]
+
+
+# ---- clusters
+
+
+def test_one_of_each_cluster_goes_on_and_all_votes_count() -> None:
+    update, run, lessons = Reading(), indoors(no_model), about(5, 6)
+    delta = ran(top_k(update, 5), lessons, run)
+    (read,) = update.read
+    assert sorted(lesson.text.split()[0] for lesson in read) == [f"alpha{t}" for t in range(5)]
+    assert all(not lesson.votes for lesson in read)
+    assert {lesson.id for lesson in read} <= {lesson.id for lesson in lessons}
+    assert votes_of(delta) == votes_of(votes(lessons)) == [(15, 15), (15, 15)]
+    assert run.house.counts["lessons left out of the clusters' middles"] == 25
+
+
+def test_there_are_as_many_clusters_as_combee_would_make_groups() -> None:
+    for n, clusters in ((2, 1), (9, 3), (40, 6), (99, 9)):
+        update = Reading()
+        ran(top_k(update), make_lessons(n), indoors(no_model))
+        assert [len(read) for read in update.read] == [clusters]
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, None), (0, 3), (1, None), (1, 1), (3, 3), (3, 7)])
+def test_where_there_is_nothing_to_thin_out_it_is_a_plain_update(n: int, k: int | None) -> None:
+    update, run = Reading(), indoors(no_model)
+    lessons = [*make_lessons(n, votes={"e0": "helpful"}), Lesson("s", "", votes={"e1": "harmful"})]
+    delta = ran(top_k(update, k), lessons, run)
+    assert update.read == [lessons]
+    assert votes_of(delta) == votes_of(votes(lessons))
+    assert run.house.counts["clusters lowered to the lessons there were"] == (n > 0 and (k or 0) > n)
+
+
+def test_of_lessons_that_say_the_same_one_is_left() -> None:
+    update = Reading()
+    lessons = [replace(x, text="If a, do b.") for x in make_lessons(12)]
+    ran(top_k(update, 4), lessons, indoors(no_model))
+    assert [[x.text for x in read] for read in update.read] == [["If a, do b."]]
+
+
+def test_the_same_seed_and_place_give_the_same_clusters() -> None:
+    def chosen(run: Run) -> list[str]:
+        update = Reading()
+        ran(top_k(update, 6), make_lessons(60), run)
+        return [x.id for x in update.read[0]]
+
+    assert chosen(indoors(no_model)) == chosen(indoors(no_model))
+    others = [chosen(indoors(no_model).at(f"step {n}")) for n in range(4)]
+    assert any(other != others[0] for other in others)
+
+
+def unit(seed: int, n: int, centres: int, spread: float) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    made = rng.standard_normal((centres, 16))[rng.integers(0, centres, n)] + spread * rng.standard_normal((n, 16))
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 12), st.sampled_from([0.0, 0.01, 0.3]), st.data())
+def test_the_middles_are_distinct_rows_one_for_each_cluster(
+    seed: int, n: int, centres: int, spread: float, data: st.DataObject
+) -> None:
+    vectors = unit(seed, n, centres, spread)
+    k = data.draw(st.integers(1, n))
+    rows = middles(vectors, k, seed)
+    assert rows == sorted(set(rows))
+    distinct = len(np.unique(vectors, axis=0))
+    assert len(rows) == len(np.unique(vectors[rows], axis=0)) <= min(k, distinct)
+    if k >= distinct:
+        assert len(rows) == distinct
+    assert middles(vectors, k, seed) == rows
+
+
+def test_the_one_nearest_to_the_middle_stands_for_its_cluster() -> None:
+    ring = np.array([[1, 0.0], [1, 0.2], [1, -0.2], [-1, 0.3], [-1, 0.0], [-1, -0.3]], dtype=np.float32)
+    assert middles(ring, 2, 0) == [0, 4]
+
+
+# ---- summaries
+
+
+def summing(points: Sequence[str]) -> tuple[list[Call], Run]:
+    calls: list[Call] = []
+
+    def respond(call: Call) -> str:
+        calls.append(call)
+        return json.dumps({"points": points})
+
+    return calls, indoors(respond)
+
+
+def test_the_update_sees_the_points_which_rest_on_all_lessons() -> None:
+    update, lessons = Reading(), about(2, 3)
+    calls, run = summing(["First point.", "  ", "Second point. "])
+    delta = ran(summarized(update, "Sum up."), lessons, run)
+    ((call,), (read,)) = calls, update.read
+    assert call.role == "curator"
+    assert call.prompt.system == "Sum up."
+    assert re.findall(r"^(\d+)\. (.*)$", call.prompt.user, re.MULTILINE) == [
+        (str(n), lesson.text) for n, lesson in enumerate(lessons, 1)
+    ]
+    assert [x.text for x in read] == ["First point.", "Second point."]
+    assert all(x.sources == tuple(s for lesson in lessons for s in lesson.sources) for x in read)
+    assert len({x.id for x in read}) == 2
+    assert votes_of(delta) == [(3, 3), (3, 3)]
+    assert Counter(edit.op for edit in delta.edits) == {"vote": 6, "add": 2}
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_one_lesson_needs_no_summary(n: int) -> None:
+    update = Reading()
+    lessons = [*make_lessons(n), Lesson("s", "", votes={"e1": "harmful"})]
+    delta = ran(summarized(update, "Sum up."), lessons, indoors(no_model))
+    assert update.read == [lessons]
+    assert votes_of(delta) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize("reply", ["nonsense", ProviderError("down")])
+def test_a_summary_that_fails_loses_the_lessons_not_the_votes_and_is_counted(reply: str | Exception) -> None:
+    update, run = Reading(), indoors(lambda call: reply)
+    delta = ran(summarized(update, "Sum up."), about(2, 3), run)
+    assert update.read == []
+    assert votes_of(delta) == [(3, 3), (3, 3)]
+    assert run.house.counts["lost summaries"] == 1
+
+
+def test_a_summary_of_nothing_is_counted() -> None:
+    update = Reading()
+    _, run = summing(["", " "])
+    delta = ran(summarized(update, "Sum up."), about(2, 3), run)
+    assert update.read == [[]]
+    assert votes_of(delta) == [(3, 3), (3, 3)]
+    assert run.house.counts["empty summaries"] == 1

@@ -1,0 +1,219 @@
+"""Three heads on one failure, what they keep from the playbook, and one call on several attempts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import added, insight, learned, number, right, scripted, shape, wrong
+
+from practicum.context import seeded
+from practicum.errors import ProviderError
+from practicum.models.scripted import Call
+
+RULE = seeded([("rules", "If in doubt, guess.")])
+HEADS: dict[str, Any] = {"heads": True, "rounds": 0}
+
+
+def citing(call: Call) -> dict[str, Any]:
+    return {"answer": "wrong", "used": ["e0"]}
+
+
+def diagnosed(kind: str, **more: Any) -> Any:
+    """Heads that say this of every failure, in full."""
+    tags = [{"id": "e0", "verdict": "harmful"}]
+    return lambda call: {
+        "attribution": kind, "cause": "it guessed", "gap": "no rule for it", "kind": "a message", "tags": tags,
+        **insight(call), **more,
+    }  # fmt: skip
+
+
+# ---- three calls or one
+
+
+def test_three_heads_look_at_the_same_case_at_once(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(citing, diagnosed("actionable_gap")), 1, HEADS, seed_context=RULE)
+    calls = run.calls("reflector")
+    assert sorted(map(shape, calls)) == ["Attribution", "CoverageGap", "RootCause"]
+    assert len({call.prompt.user for call in calls}) == 1
+    assert len({call.prompt.system for call in calls}) == 3
+    assert [call.role for call in run.model.calls] == ["agent", "reflector", "reflector", "reflector", "curator"]
+    (lesson,) = run.reports[0].lessons
+    assert lesson.text == "If it is message 0, answer word0."
+    assert lesson.data == {
+        "attribution": "actionable_gap", "cause": "it guessed", "gap": "no rule for it", "kind": "a message",
+    }  # fmt: skip
+    assert lesson.votes == {"e0": "harmful"}
+
+
+def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> None:
+    three = learned(tmp_path / "three", scripted(citing, diagnosed("actionable_gap")), 2, HEADS, seed_context=RULE)
+    one = learned(
+        tmp_path / "one", scripted(citing, diagnosed("actionable_gap")), 2, {**HEADS, "head_calls": "one"},
+        seed_context=RULE,
+    )  # fmt: skip
+    assert list(map(shape, one.calls("reflector"))) == ["Diagnosis"] * 2
+    assert [x.data for r in one.reports for x in r.lessons] == [x.data for r in three.reports for x in r.lessons]
+    assert one.texts == three.texts
+    assert {call.prompt.user for call in one.calls("reflector")} == {
+        call.prompt.user for call in three.calls("reflector")
+    }
+    words = [call.prompt.system for call in three.calls("reflector")[:3]]
+    # What every head is told stands in the one call once.
+    shared = words[0].split("\n\n")[0]
+    (system,) = {call.prompt.system for call in one.calls("reflector")}
+    assert system.count(shared) == 1
+    assert all(text.removeprefix(shared).strip() in system for text in words)
+
+
+def test_the_curator_is_told_the_cause(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(wrong, diagnosed("actionable_gap")), 1, HEADS)
+    assert "Lesson 1: If it is message 0, answer word0.\n  why: it guessed" in run.prompts("curator")[0]
+
+
+def test_a_success_is_left_to_the_plain_reflector_or_to_nobody(tmp_path: Path) -> None:
+    all_ = learned(tmp_path / "all", scripted(right), 1, HEADS)
+    failures = learned(tmp_path / "failures", scripted(right), 1, {**HEADS, "learn_from": "failures"})
+    assert list(map(shape, all_.calls("reflector"))) == ["Review"]
+    assert failures.calls("reflector") == []
+
+
+# ---- what the attribution decides
+
+
+@pytest.mark.parametrize("calls", ["three", "one"])
+@pytest.mark.parametrize("kind", ["execution_variance", "intractable"])
+def test_chance_and_the_impossible_edit_nothing_and_are_counted(tmp_path: Path, kind: str, calls: str) -> None:
+    """Nor do they wear a rule down: three such failures in a row leave what they relied on."""
+    run = learned(
+        tmp_path, scripted(citing, diagnosed(kind)), 4, {**HEADS, "head_calls": calls, "harmful": 3}, seed_context=RULE
+    )
+    assert run.texts == ["If in doubt, guess."]
+    assert run.calls("curator") == []
+    assert {a.edit.op for r in run.reports for a in r.applied} == {"vote"}
+    rule = run.result.context.get("e0")
+    assert rule is not None
+    assert (rule.helpful, rule.harmful, rule.uses) == (0, 0, 4)
+    assert run.result.errors[f"failures attributed to {kind.replace('_', ' ')}"] == 4
+
+
+def test_of_a_batch_only_the_gaps_reach_the_curator(tmp_path: Path) -> None:
+    kinds = ("actionable_gap", "execution_variance", "intractable", "actionable_gap")
+
+    def mixed(call: Call) -> dict[str, Any]:
+        return dict(diagnosed(kinds[number(call)])(call))
+
+    run = learned(tmp_path, scripted(citing, mixed), 4, {**HEADS, "batch": 4, "harmful": 0}, seed_context=RULE)
+    (prompt,) = run.prompts("curator")
+    assert set(re.findall(r"Lesson \d+: .* message (\d)", prompt)) == {"0", "3"}
+    assert sorted(run.texts[1:]) == ["If it is message 0, answer word0.", "If it is message 3, answer word3."]
+    rule = run.result.context.get("e0")
+    assert rule is not None
+    assert (rule.harmful, rule.uses) == (2, 4)
+    counts = {name.removeprefix("failures attributed to "): n for name, n in run.result.errors.items()}
+    assert (counts["actionable gap"], counts["execution variance"], counts["intractable"]) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("head", ["Attribution", "RootCause", "CoverageGap"])
+@pytest.mark.parametrize("trouble", ["Sure!", ProviderError("gone")], ids=["bad JSON", "provider"])
+def test_a_head_that_fails_loses_the_reflection_and_is_counted(
+    tmp_path: Path, head: str, trouble: str | Exception
+) -> None:
+    def failing(call: Call) -> Any:
+        broken = shape(call) == head and number(call) == 0
+        return trouble if broken else diagnosed("actionable_gap")(call)
+
+    run = learned(tmp_path, scripted(wrong, failing), 2, {**HEADS, "batch": 2})
+    assert run.texts == ["If it is message 1, answer word1."]
+    assert run.result.errors["lost reflections"] == 1
+    assert len(run.calls("reflector")) == (8 if isinstance(trouble, str) else 6)
+
+
+# ---- several attempts in one call
+
+
+def each_case(call: Call, leave_out: tuple[int, ...] = ()) -> dict[str, Any]:
+    """A reflection on each case, by the message it is about."""
+    found = re.findall(r"^# Case (\d+)\n.*?^Task: Message (\d+)", call.prompt.user, re.MULTILINE | re.DOTALL)
+    return {
+        "reflections": [
+            {"attempt": int(n), "kind": "", "correction": "", "diagnosis": "so it was", "tags": [],
+             "insight": f"If it is message {about}, answer word{about}."}
+            for n, about in found if int(about) not in leave_out
+        ]
+    }  # fmt: skip
+
+
+TOGETHER: dict[str, Any] = {"reflection": "batched", "batch": 4}
+
+
+def test_one_call_reads_all_attempts_of_a_step_and_writes_one_reflection_each(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(wrong, each_case), 8, TOGETHER)
+    assert list(map(shape, run.calls("reflector"))) == ["Reflections"] * 2
+    assert all(call.prompt.user.count("# The attempt") == 4 for call in run.calls("reflector"))
+    assert len(run.calls("agent")) == 8
+    assert sorted(run.texts) == [f"If it is message {n}, answer word{n}." for n in range(8)]
+    sources = [{s for s in e.sources if s.startswith("task:")} for e in run.result.context]
+    # What was said with four attempts in view comes from all four.
+    assert all(len(found) == 4 for found in sources)
+
+
+def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path: Path) -> None:
+    def forgetful(call: Call) -> dict[str, Any]:
+        return {"reflections": [*each_case(call, (1, 2))["reflections"], {**FOREIGN, "attempt": 17}]}
+
+    run = learned(tmp_path, scripted(citing, forgetful), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE)
+    assert len(run.texts) == 3
+    assert run.result.errors["attempts not reflected on"] == 2
+    rule = run.result.context.get("e0")
+    assert rule is not None
+    assert (rule.harmful, rule.uses) == (2, 4)
+
+
+FOREIGN = {"kind": "", "correction": "", "diagnosis": "", "tags": [], "insight": "If it is nobody's, drop it."}
+
+
+def test_with_groups_each_case_has_its_contrast(tmp_path: Path) -> None:
+    def half(call: Call) -> str:
+        return right(call) if call.options.temperature else "wrong"
+
+    run = learned(tmp_path, scripted(half, each_case), 4, {**TOGETHER, "group": 2, "twin": True})
+    (prompt,) = run.prompts("reflector")
+    assert prompt.count("# Another attempt at it under the same rules, which succeeded") == 4
+    assert prompt.count("# The agent's notes, from another run of the same task") == 4
+
+
+def test_from_failures_only_successes_are_not_in_the_call(tmp_path: Path) -> None:
+    def some(call: Call) -> dict[str, Any]:
+        return {"answer": right(call) if number(call) < 2 else "wrong", "used": ["e0"]}
+
+    settings = {**TOGETHER, "learn_from": "failures", "harmful": 0}
+    run = learned(tmp_path, scripted(some, each_case), 4, settings, seed_context=RULE)
+    (prompt,) = run.prompts("reflector")
+    assert set(re.findall(r"^Task: Message (\d)", prompt, re.MULTILINE)) == {"2", "3"}
+    rule = run.result.context.get("e0")
+    assert rule is not None
+    assert (rule.helpful, rule.uses) == (2, 4)
+    none = learned(tmp_path / "none", scripted(right, each_case), 4, settings)
+    assert none.calls("reflector") == []
+
+
+def test_up_to_so_many_failures_are_read_together(tmp_path: Path) -> None:
+    settings = {"reflection": "batched", "batch": 2, "rollouts": 6, "learn_from": "failures"}
+    run = learned(tmp_path, scripted(wrong, each_case), 6, settings)
+    (prompt,) = run.prompts("reflector")
+    assert prompt.count("# Case ") == 2
+    assert len(run.texts) == 2
+
+
+def test_a_call_that_fails_leaves_the_votes_of_all(tmp_path: Path) -> None:
+    run = learned(
+        tmp_path, scripted(citing, lambda call: "Sure!", added), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE
+    )
+    assert run.texts == ["If in doubt, guess."]
+    assert run.result.errors["lost reflections"] == 4
+    rule = run.result.context.get("e0")
+    assert rule is not None
+    assert (rule.harmful, rule.uses) == (4, 4)

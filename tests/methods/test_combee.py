@@ -1,0 +1,479 @@
+"""Combee as METHODS section 2 has it: map, shuffle, reduce, in whole runs; its settings and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks, number_of, world
+from pydantic import TypeAdapter
+from runs import OPS, learner, lessons_read, random_curator, spelled
+from test_no_labels import changed, prompts
+
+import practicum
+from practicum import methods
+from practicum.context import seeded
+from practicum.errors import JournalMismatch, ProviderError, UsageError
+from practicum.loop import StepReport
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.result import Nobody, Result
+from practicum.session import Session
+from practicum.types import Task
+
+
+@dataclass
+class Learned(Nobody):
+    """A run, watched: its result, its steps, what it was expected to cost."""
+
+    model: ScriptedClient
+    result: Result = field(init=False)
+    steps: list[StepReport] = field(default_factory=list)
+    expected: tuple[int, int] = (0, 0)
+
+    def began(self, session: Session, low: int, high: int) -> None:
+        self.expected = (low, high)
+
+    def stepped(self, session: Session, report: StepReport) -> None:
+        self.steps.append(report)
+
+    @property
+    def curated(self) -> list[list[str]]:
+        """The lessons each curator's call read, repairs left out."""
+        return [read for call in self.model.calls if call.role == "curator" and (read := lessons_read(call))]
+
+    @property
+    def lessons(self) -> set[str]:
+        return {x.text for step in self.steps for x in step.lessons if x.text}
+
+    @property
+    def texts(self) -> list[str]:
+        return [e.text for e in self.result.context]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(self.result.errors)
+
+
+def learned(
+    folder: Path, respond: Callable[[Call], str | Exception] = learner, tasks: int | list[Task] = 40,
+    settings: dict[str, Any] | None = None, method: str = "combee", **how: Any,
+) -> Learned:  # fmt: skip
+    """One run, in one batch of all tasks where nothing else is said, with one lesson an attempt."""
+    watched = Learned(client(respond))
+    made = make_tasks(tasks) if isinstance(tasks, int) else tasks
+    work = practicum.learn(
+        made, out=folder / "run", method=method, watch=watched,
+        settings={"batch": max(len(made), 1), "rounds": 0, "dedupe": "never", **(settings or {})},
+        parts=practicum.Parts(clients={"agent": watched.model}), **how,
+    )  # fmt: skip
+    watched.result = practicum.run_sync(work)
+    return watched
+
+
+def insight(call: Call) -> str:
+    """Each reflection teaches something of its own; the curator adds it all."""
+    if call.role == "reflector":
+        return json.dumps({
+            "kind": "", "correction": "", "diagnosis": "", "tags": [],
+            "insight": f"If it is {spelled(number_of(call.prompt.user) % 10**6)}, answer it.",
+        })  # fmt: skip
+    if call.role == "curator":
+        return json.dumps({"decisions": [{"lesson": n, "op": "ADD"} for n in range(1, len(lessons_read(call)) + 1)]})
+    return world(call)
+
+
+def curated_by(decide: Callable[[Call], str | Exception]) -> Callable[[Call], str | Exception]:
+    return lambda call: decide(call) if call.role == "curator" else insight(call)
+
+
+# ---- the scan
+
+
+def test_lessons_are_copied_dealt_and_joined_without_another_call(tmp_path: Path) -> None:
+    run = learned(tmp_path, insight, 100)
+    assert [len(read) for read in run.curated] == [20] * 10
+    assert Counter(text for read in run.curated for text in read) == dict.fromkeys(run.lessons, 2)
+    assert sorted(run.texts) == sorted(run.lessons)
+    assert len(run.lessons) == 100
+    assert run.counts == {}
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_few_lessons_are_one_plain_update(tmp_path: Path, tasks: int) -> None:
+    run = learned(tmp_path, insight, tasks)
+    assert [len(read) for read in run.curated] == [tasks]
+    assert len(run.texts) == tasks
+
+
+def test_the_seed_decides_the_groups(tmp_path: Path) -> None:
+    def groups(name: str, seed: int) -> list[frozenset[str]]:
+        run = learned(tmp_path / name, insight, 30, seed=seed)
+        return sorted((frozenset(read) for read in run.curated), key=sorted)
+
+    assert groups("a", 1) == groups("b", 1) != groups("c", 2)
+
+
+def test_votes_count_once_an_attempt_however_often_it_is_copied(tmp_path: Path) -> None:
+    def citing(call: Call) -> str | Exception:
+        if call.role == "agent":
+            return json.dumps({"used": ["e0"], "answer": call.prompt.user.split()[-1]})
+        if call.role == "reflector":
+            told = json.loads(insight(call))
+            return json.dumps({**told, "tags": [{"id": "e0", "verdict": "helpful"}]})
+        return insight(call)
+
+    rule = seeded([("rules", "If in doubt, guess.")])
+    for settings in ({}, {"copies": 4}, {"groups": 5, "join": "model"}, {"exact": True}, {"asynchronous": True}):
+        name = "-".join(settings) or "plain"
+        run = learned(tmp_path / name, citing, 25, settings, seed_context=rule)
+        entry = run.result.context.get("e0")
+        assert entry is not None
+        assert (entry.helpful, entry.harmful, entry.uses) == (25, 0, 25)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sizes"),
+    [
+        ({"groups": 5}, [16] * 5),
+        ({"copies": 1}, [6, 6, 7, 7, 7, 7]),
+        ({"fan_in": 8}, [8] * 10),
+        ({"copies": 4}, [20] * 8),
+        ({"groups": 4, "copies": 1, "shuffle": "random"}, [10] * 4),
+        ({"levels": 1}, [12, 13, 13, 14, 14, 14]),
+        ({"asynchronous": True}, []),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_say_how_lessons_are_dealt(tmp_path: Path, settings: dict[str, Any], sizes: list[int]) -> None:
+    run = learned(tmp_path, insight, 40, settings)
+    found = sorted(len(read) for read in run.curated)
+    assert found == sizes or settings.get("asynchronous")
+    assert sum(found) == 40 * settings.get("copies", 2)
+    assert {text for read in run.curated for text in read} == run.lessons <= {*run.texts}
+
+
+def test_exact_is_the_papers_own_way(tmp_path: Path) -> None:
+    run = learned(tmp_path, insight, 100, {"exact": True})
+    *level1, level2 = run.curated
+    assert [len(read) for read in level1] == [20] * 10
+    assert any(len(set(read)) < len(read) for read in level1)
+    # The second level reads all that the groups proposed.
+    assert len(level2) == 200
+
+
+def test_exact_loses_what_the_curator_does_not_mention_and_counts_it(tmp_path: Path) -> None:
+    def first_only(call: Call) -> str:
+        return json.dumps({"decisions": [{"lesson": 1, "op": "ADD"}]})
+
+    run = learned(tmp_path, curated_by(first_only), 100, {"exact": True})
+    assert len(run.texts) == 1
+    assert run.counts["lessons dropped"] == 99
+    assert len(run.curated) == 11
+    assert sum(not fate.entry for step in run.steps for fate in step.fates) == 99
+
+
+def said_in(text: str) -> list[str]:
+    """What an insight is about, alone or beside others."""
+    return re.findall(r"If it is (\w+),", text) or text.split()
+
+
+def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
+    def one_of_all(call: Call) -> str:
+        words = sorted({word for text in lessons_read(call) for word in said_in(text)})
+        return json.dumps({"decisions": [{"lesson": 1, "op": "ADD", "text": " ".join(words)}]})
+
+    run = learned(
+        tmp_path, curated_by(one_of_all), 60, {"join": "model", "fan_in": 6, "accounting": False, "copies": 1}
+    )
+    sizes = [len(read) for read in run.curated]
+    assert sizes == [6] * 10 + [6, 4] + [2]
+    assert sorted(run.texts[0].split()) == sorted(word for text in run.lessons for word in said_in(text))
+    flat = learned(
+        tmp_path / "flat", curated_by(one_of_all), 60,
+        {"join": "model", "fan_in": 6, "accounting": False, "copies": 1, "levels": 2},
+    )  # fmt: skip
+    assert [len(read) for read in flat.curated] == [6] * 10 + [10]
+    assert flat.counts["calls beyond fan_in, to keep to levels"] == 1
+
+
+# ---- accounting
+
+
+@pytest.mark.parametrize("n", [4, 7, 20, 55, 100])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    "settings", [{}, {"fan_in": 7, "copies": 3}, {"asynchronous": True}], ids=["", "fan_in", "async"]
+)
+def test_weird_curators_read_no_more_than_the_fan_in_and_lose_nothing(
+    tmp_path: Path, n: int, seed: int, settings: dict[str, Any]
+) -> None:
+    curator = random_curator(seed, OPS[seed::2] if seed else OPS, 0.1, [])
+    rules = seeded([("rules", f"If old {spelled(i)}, do it.") for i in range(5)])
+    run = learned(tmp_path, curated_by(curator), n, settings, seed_context=rules)
+    assert max(map(len, run.curated), default=0) <= settings.get("fan_in", 20)
+    named = {id for step in run.steps for a in step.applied for id in a.edit.lessons if a.edit.op in NAMING}
+    # What two groups changed at once, and again when it was redone, is refused, which is not silence either.
+    named |= {id for step in run.steps for r in step.refused for id in r.edit.lessons if settings.get("asynchronous")}
+    fates = {fate.lesson for step in run.steps for fate in step.fates}
+    assert {x.id for step in run.steps for x in step.lessons if x.text} == named | fates
+
+
+NAMING = ("add", "update", "merge")
+
+
+def test_what_is_left_out_is_asked_again_and_then_kept_or_dropped(tmp_path: Path) -> None:
+    def odd(call: Call) -> str:
+        """Of many lessons it takes the first, of few all but one."""
+        count = len(lessons_read(call))
+        return json.dumps({"decisions": [{"lesson": n, "op": "ADD"} for n in range(1, 2 if count > 10 else count)] or [
+            {"lesson": 99, "op": "ADD"}]})  # fmt: skip
+
+    kept = learned(tmp_path / "kept", curated_by(odd), 40)
+    assert sorted(kept.texts) == sorted(kept.lessons)
+    assert kept.counts["lessons asked about again"] > 0
+    assert kept.counts["lessons kept as they were"] > 0
+    dropped = learned(tmp_path / "dropped", curated_by(odd), 40, {"uncovered": "drop"})
+    assert dropped.counts["lessons dropped"] == kept.counts["lessons kept as they were"]
+    assert len(dropped.texts) == 40 - dropped.counts["lessons dropped"]
+    once = learned(tmp_path / "once", curated_by(odd), 40, {"again": 0})
+    assert "lessons asked about again" not in once.counts
+    assert len(once.curated) == 6
+    without = learned(tmp_path / "without", curated_by(odd), 40, {"accounting": False})
+    assert without.counts["lessons dropped"] == once.counts["lessons kept as they were"]
+    assert len(without.curated) == 6
+
+
+def test_edits_in_conflict_are_joined_by_the_model(tmp_path: Path) -> None:
+    def all_into_one(call: Call) -> str:
+        read = lessons_read(call)
+        text = f"If any of {spelled(len(read))}, do {read[0][-60:]}"
+        said = [{"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": text}]
+        said += [{"lesson": n, "op": "COVERED", "ids": ["e0"]} for n in range(2, len(read) + 1)]
+        return json.dumps({"decisions": said})
+
+    rule = seeded([("rules", "If in doubt, guess.")])
+    run = learned(tmp_path, curated_by(all_into_one), 40, seed_context=rule)
+    assert [len(read) for read in run.curated][6:] == [6]
+    assert run.counts == {"edits in conflict": 6}
+    assert len(run.texts) == 1
+    assert run.texts[0].startswith(f"If any of {spelled(6)}, do")
+
+
+# ---- what else a run is made of
+
+
+def test_memories_are_appended_with_no_curator_at_all(tmp_path: Path) -> None:
+    for settings in ({}, {"asynchronous": True}):
+        run = learned(tmp_path / "-".join(settings) / "x", insight, 40, {"curator": "append", **settings})
+        assert run.curated == []
+        assert {*run.texts} == run.lessons
+        assert settings or len(run.texts) == 40
+
+
+def test_a_playbook_written_anew_by_groups_is_joined(tmp_path: Path) -> None:
+    def rewriting(call: Call) -> str:
+        return json.dumps({"entries": [{"section": "rules", "text": text} for text in lessons_read(call)]})
+
+    run = learned(tmp_path, curated_by(rewriting), 40, {"curator": "rewrite"}, seed_context=seeded([("rules", "Old.")]))
+    assert sorted(run.texts) == sorted(run.lessons)
+    assert run.result.refused == 0
+
+
+def test_the_size_of_batches_is_found_on_the_way(tmp_path: Path) -> None:
+    run = learned(tmp_path, insight, 90, {"batch": "auto"})
+    sizes = [len(step.batch.tasks) for step in run.steps]
+    assert sizes[:2] == [10, 20]
+    assert sum(sizes) == 90
+    assert all(step.batch.data["why"] for step in run.steps)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"batch": 10}, {"batch": "auto"}, {"rounds": 3}, {"rounds": 2, "refine": "critique"}, {"exact": True},
+        {"join": "model", "fan_in": 5}, {"levels": 1}, {"accounting": False}, {"curator": "append"},
+        {"curator": "rewrite"}, {"asynchronous": True}, {"asynchronous": True, "batch": 6, "rounds": 2},
+        {"asynchronous": True, "curator": "append"}, {"again": 0}, {"reflector": False, "batch": 12},
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("respond", [learner, insight], ids=["learner", "insight"])
+def test_the_calls_of_a_run_are_within_what_was_told(
+    tmp_path: Path, settings: dict[str, Any], respond: Callable[[Call], str]
+) -> None:
+    run = learned(tmp_path, respond, 40, settings)
+    low, high = run.expected
+    assert low <= len(run.model.calls) - run.counts.get("repairs", 0) <= high
+
+
+@pytest.mark.parametrize("settings", [{"batch": 8}, {"batch": 8, "join": "model"}, {"batch": 8, "exact": True}])
+@pytest.mark.parametrize("calls", [20, 35, 47])
+def test_a_budget_stops_it_anywhere_and_a_resume_leads_where_it_would_have_led(
+    tmp_path: Path, settings: dict[str, Any], calls: int
+) -> None:
+    whole = learned(tmp_path / "whole", learner, 24, settings)
+    cut = learned(tmp_path / "cut", learner, 24, settings, max_calls=calls)
+    assert cut.result.stopped == f"the budget of {calls} calls is spent"
+    parts = practicum.Parts(clients={"agent": cut.model})
+    again = practicum.run_sync(practicum.resume(tmp_path / "cut" / "run", limits={"max_calls": 1000}, parts=parts))
+    assert context_bytes(again) == context_bytes(whole.result)
+    assert len(cut.model.calls) == whole.result.usage.calls
+
+
+def test_a_curator_that_is_away_costs_no_lesson(tmp_path: Path) -> None:
+    run = learned(tmp_path, curated_by(lambda call: ProviderError("down")), 20)
+    assert sorted(run.texts) == sorted(run.lessons)
+    assert run.counts["lost updates"] == 4 + 2 + 4
+
+
+# ---- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"batch": 0}, "setting batch=0 of method combee: Input should be auto or a whole number from 1 on"),
+        ({"batch": "many"}, "setting batch='many' of method combee: Input should be auto or a whole number from 1 on"),
+        ({"batch": -4}, "setting batch=-4 of method combee: Input should be auto or a whole number from 1 on"),
+        ({"groups": 0}, "setting groups=0 of method combee: Input should be sqrt or a whole number from 1 on"),
+        ({"levels": 0}, "setting levels=0 of method combee: Input should be auto or a whole number from 1 on"),
+        ({"copies": 0}, "setting copies=0 of method combee: Input should be greater than or equal to 1"),
+        ({"fan_in": 2}, "setting fan_in=2 of method combee: Input should be greater than or equal to 3"),
+        ({"again": -1}, "setting again=-1 of method combee: Input should be greater than or equal to 0"),
+        ({"slope": 1}, "setting slope=1 of method combee: Input should be less than 1"),
+        ({"max_batch": 0}, "setting max_batch=0 of method combee: Input should be greater than or equal to 1"),
+        ({"shuffle": "no"}, "setting shuffle='no' of method combee: Input should be 'stratified' or 'random'"),
+        (
+            {"staleness": -1, "asynchronous": True},
+            "setting staleness=-1 of method combee: Input should be greater than or equal to 0",
+        ),
+        ({"copies": 3, "groups": 2}, "copies=3 is more than groups=2: each copy goes to another group"),
+        ({"copies": 21}, "copies=21 is more than fan_in=20: no group could hold them"),
+        (
+            {"exact": True, "shuffle": "random"},
+            "exact=true is the paper's own way, which settles shuffle: leave that out",
+        ),
+        (
+            {"exact": True, "join": "model", "accounting": True},
+            "exact=true is the paper's own way, which settles accounting, join: leave that out",
+        ),
+        ({"batch": 40, "slope": 0.1}, "slope is for batch=auto"),
+        ({"batch": 40, "max_batch": 50, "slope": 0.1}, "max_batch, slope is for batch=auto"),
+        (
+            {"curator": "append", "uncovered": "drop"},
+            "uncovered is for curator=edits: nothing is left out otherwise",
+        ),
+        (
+            {"curator": "append", "join": "model"},
+            "curator=append asks no model, which exact=true and join=model need to join the groups",
+        ),
+        (
+            {"curator": "append", "exact": True},
+            "curator=append asks no model, which exact=true and join=model need to join the groups",
+        ),
+        ({"accounting": False, "again": 3}, "again needs accounting=true"),
+        ({"levels": 2}, "levels counts calls of the model: it needs join=model (code joins all groups at once)"),
+        ({"online": True}, "a stream needs a batch size of its own: give --batch-size N"),
+        ({"staleness": 1}, "staleness needs asynchronous=true"),
+        (
+            {"asynchronous": True, "shuffle": "random", "join": "model"},
+            "join, shuffle has no effect with asynchronous=true: groups are filled as lessons arrive",
+        ),
+        ({"asynchronous": True, "groups": 9, "batch": 8}, "groups=9 is more than the 8 attempts in flight fill"),
+        ({"asynchronous": True, "groups": 50}, "groups=50 is more than the 40 attempts in flight fill"),
+        (
+            {"asynchronous": True, "copies": 3, "batch": 8},
+            "copies=3 is more than the groups that the 8 attempts in flight fill",
+        ),
+        ({"lessons": "confirmed", "rounds": 0}, "lessons=confirmed needs refine=retry and at least one round"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        methods.build("combee", settings)
+    text = str(refused.value)
+    assert text.startswith(line if line.startswith("setting") else f"method combee: {line}")
+    assert "\n" not in text
+
+
+def test_texts_from_the_command_line_are_read_as_numbers() -> None:
+    made = methods.settings_of("combee").model_validate(
+        {"batch": "40", "groups": "7", "levels": "3", "join": "model", "copies": "3", "accounting": "false"}
+    )
+    assert (made.batch, made.groups, made.levels, made.copies, made.accounting) == (40, 7, 3, 3, False)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"),
+    [
+        ({"batch": 50}, {"batch size lowered to the tasks there are": 1}),
+        ({"groups": 30}, {"groups lowered to the lessons there were": 1}),
+        ({"copies": 5}, {"copies lowered to the groups there were": 1}),
+        ({"groups": 2, "fan_in": 4}, {"groups raised to keep to fan_in": 1}),
+        ({}, {}),
+    ],
+)
+def test_what_had_to_be_changed_is_counted(tmp_path: Path, settings: dict[str, Any], counted: dict[str, int]) -> None:
+    assert learned(tmp_path, insight, 12, settings).counts == counted
+
+
+# ---- no labels
+
+
+@pytest.mark.parametrize("how", ["other", "missing"])
+@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch": 6}, {"batch": 6, "join": "model"}, {"batch": 9, "exact": True, "rounds": 1},
+        {"batch": 6, "reflector": False}, {"batch": 6, "curator": "rewrite"}, {"batch": 6, "learn_from": "failures"},
+        {"batch": 4, "online": True},
+    ],
+    ids=lambda value: ",".join(value),
+)  # fmt: skip
+def test_without_labels_no_prompt_depends_on_targets(
+    tmp_path: Path, settings: dict[str, Any], judged: bool, how: str
+) -> None:
+    tasks = make_tasks(13, tags=["a"])
+    config: dict[str, Any] = {"method": "combee", "settings": settings, "labels": False, "judged": judged}
+    before = prompts(tmp_path / "a", tasks, **config)
+    assert before == prompts(tmp_path / "b", changed(tasks, how), **config)
+    assert ("judge" in {role for role, _ in before}) is judged
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_without_labels_and_barrier_neither(tmp_path: Path, labels: bool) -> None:
+    """The other targets are tried with attempts that end in the same order, since that order is part of the input."""
+    tasks = make_tasks(13, tags=["a"])
+    config: dict[str, Any] = {"settings": {"asynchronous": True, "batch": 5}, "labels": labels}
+    before = prompts(tmp_path / "a", tasks, method="combee", **config)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with sqlite3.connect(tmp_path / "b" / "run.sqlite") as db:
+        db.execute("delete from journal where role != 'noted'")
+        for task in changed(tasks, "other"):
+            data = TypeAdapter(Task).dump_json(task).decode()
+            db.execute("update tasks set data = ? where task_id = ?", (data, task.id))
+    db.close()
+    model = client()
+    work = practicum.resume(tmp_path / "b", parts=practicum.Parts(clients={"agent": model}))
+    # With labels, so that the test could fail: then what happens is another run.
+    with suppress(JournalMismatch) if labels else nullcontext():
+        practicum.run_sync(work)
+    assert (before == sorted((call.role, call.text) for call in model.calls)) is not labels
+
+
+def test_with_labels_the_same_change_is_seen(tmp_path: Path) -> None:
+    tasks = make_tasks(9)
+    assert prompts(tmp_path / "a", tasks, method="combee", settings={"batch": 9}) != prompts(
+        tmp_path / "b", [replace(t, target="quite-another") for t in tasks], method="combee", settings={"batch": 9}
+    )

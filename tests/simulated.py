@@ -1,0 +1,220 @@
+"""A small world in which a learner can go wrong as real ones do, to see what each of RCL's primitives is good for.
+
+Each task is about one kind of thing and mentions another. Each kind has one answer, and so one right rule: "If <kind>,
+answer <answer>." The roles know what stands in their prompts and no more, and err by a chance that follows from the
+prompt and the place:
+
+- The agent follows the rule of its task's kind, save one time in four; where it sees none it guesses.
+- The reflector knows the right answer, and has to find out to which of the two kinds it belongs. The reasoning of a run
+  that succeeded tells it, and so does what the annotated run consulted or missed. Else it is right 3 times in 5; the
+  rule it then writes for the other kind may take the place of a right one.
+- The curator weighs a rule against the one it contradicts by how many diagnoses there were for each, as far as it can
+  see: those in its prompt, and those that its own notes count. One among several is not enough.
+- The notes, where there are some, count diagnoses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from helpers import number_of
+from scripts import scripted
+
+import practicum
+from practicum import methods
+from practicum.agents.chat import ChatAgent
+from practicum.context import Context, Update
+from practicum.embed import Vectors
+from practicum.house import House, Seat
+from practicum.journal import Journal, Record
+from practicum.loop import StepReport, learn
+from practicum.models.scripted import Call
+from practicum.parts import PlainScorer
+from practicum.run import Run
+from practicum.tasks.scorers import load_scorer
+from practicum.types import Task
+
+KINDS = [f"{a}{b}ro" for a in "bdfgklmnprstvz" for b in "aeiou"]
+ANSWERS = {kind: f"{kind[1]}{kind[0]}lyn" for kind in KINDS}
+SLIP, ATTRIBUTED = 0.25, 0.6
+
+Tally = Counter[tuple[str, str]]
+
+
+def made_tasks(n: int, kinds: int, seed: int) -> list[Task]:
+    """Tasks about the first so many kinds, each as often as the others."""
+    rng, some = Random(seed), KINDS[:kinds]
+    about = (some * (n // kinds + 1))[:n]
+    return [Task(f"t{i}", f"Note {i} on {k}, beside {rng.choice(some)}.", ANSWERS[k]) for i, k in enumerate(about)]
+
+
+def told(text: str) -> dict[str, tuple[str, str]]:
+    """The rules of a prompt by kind, with their ids: plain or annotated, the newest of a kind."""
+    found = re.findall(r'^(?:<entry id="|\[)(e\d+).*?[)>] ?If (\w+), answer (\w+)\.', text, re.MULTILINE)
+    return {kind: (id, answer) for id, kind, answer in found}
+
+
+def agent(call: Call) -> dict[str, Any]:
+    said = re.search(r"on (\w+), beside (\w+)", call.prompt.user)
+    assert said is not None
+    kind, other = said.groups()
+    chance, rule = Random(number_of(f"{call.text}{call.options.seed}")), told(call.prompt.head).get(kind)
+    if rule is not None and chance.random() > SLIP:
+        return {"answer": rule[1], "reasoning": f"It is on {kind}.", "used": [rule[0]]}
+    missing = "" if rule else f"what to do with {kind}"
+    return {"answer": chance.choice([*ANSWERS.values()]), "reasoning": f"I see {other}.", "missing": missing}
+
+
+def reflector(call: Call) -> dict[str, Any]:
+    """One rule; for several cases in one prompt, one for each."""
+    cases = re.split(r"^# Case (\d+)$", call.prompt.user, flags=re.MULTILINE)
+    if len(cases) == 1:
+        return {"insight": _blamed(cases[0], call)}
+    form = {"kind": "", "correction": "", "diagnosis": "", "tags": []}
+    pairs = zip(cases[1::2], cases[2::2], strict=True)
+    return {"reflections": [{**form, "attempt": int(n), "insight": _blamed(text, call)} for n, text in pairs]}
+
+
+def _blamed(text: str, call: Call) -> str:
+    both = re.search(r"on (\w+), beside (\w+)", text)
+    right = re.search(r"The right answer is: (\w+)", text)
+    if both is None or right is None:
+        return ""
+    contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", text, re.DOTALL)
+    noted = re.search(r"missing: what to do with (\w+)|thought: It is on (\w+)", text)
+    known = contrast[1] if contrast else (noted[1] or noted[2]) if noted else None
+    lucky = Random(number_of(f"{text}{call.options.seed}")).random() < ATTRIBUTED
+    return f"If {known or both[1 if lucky else 2]}, answer {right[1]}."
+
+
+def curator(call: Call) -> dict[str, Any]:
+    read = re.findall(r"^Lesson (\d+)[^:]*: If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE)
+    now: Tally = Counter((kind, answer) for _, kind, answer in read)
+    seen, rules = now + noted(call.prompt.user), told(call.text)
+    decisions: dict[str, dict[str, Any]] = {}
+    for number, kind, answer in sorted(read, key=lambda x: -seen[x[1], x[2]]):
+        id, old = rules.get(kind, ("", ""))
+        single = len(read) > 1 and seen[kind, answer] == 1
+        if not old:
+            decided: dict[str, Any] = {"op": "ADD"}
+        elif old == answer or single or seen[kind, answer] <= seen[kind, old]:
+            decided = {"op": "COVERED", "ids": [id]}
+        else:
+            decided = {"op": "UPDATE", "ids": [id], "text": f"If {kind}, answer {answer}."}
+        decisions.setdefault(kind, {"lesson": int(number), **decided})
+    return {"decisions": [*decisions.values()]}
+
+
+def noted(text: str) -> Tally:
+    """What the notes count."""
+    found = re.findall(r"^- (\w+) (\w+): (\d+)$", text, re.MULTILINE)
+    return Counter({(kind, answer): int(count) for kind, answer, count in found})
+
+
+def state(call: Call) -> dict[str, Any]:
+    new: Tally = Counter(re.findall(r"^- If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE))
+    counted = sorted((noted(call.prompt.user) + new).items(), key=lambda x: x[1])
+    return {"ledger": [f"{kind} {answer}: {count}" for (kind, answer), count in counted[-40:]]}
+
+
+# ---- a run of it
+
+
+class Paper:
+    """Neither a journal nor an embedder that would do anything."""
+
+    name, hits = "paper", 0
+
+    def find(self, place: str, digest: str) -> None: ...
+
+    def post(self, record: Record) -> None: ...
+
+    async def write(self, *records: Record) -> None: ...
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What came of a run."""
+
+    tasks: list[Task]
+    reports: list[StepReport]
+
+    @property
+    def attempts(self) -> int:
+        """Tasks tried, a group being one."""
+        return sum(len(report.rollouts) for report in self.reports)
+
+    @property
+    def misattributed(self) -> float:
+        """Share of the rules that reflection came to that are wrong."""
+        rules = [re.findall(r"\w+", x.text) for report in self.reports for x in report.lessons if x.text]
+        return sum(ANSWERS[rule[1]] != rule[3] for rule in rules) / len(rules)
+
+    @property
+    def reversals(self) -> int:
+        """Edits that give an entry words it had before."""
+        past: dict[str, set[str]] = {}
+        count = 0
+        for report in self.reports:
+            for done in report.applied:
+                if isinstance(done.edit, Update) and done.edit.section is None and "If" in (done.edit.text or ""):
+                    count += (done.edit.text or "") in past.setdefault(done.id, set())
+            for entry in report.context:
+                past.setdefault(entry.id, set()).add(entry.text)
+        return count
+
+    @property
+    def solved(self) -> npt.NDArray[np.bool_]:
+        """Whether the rules of a checkpoint are right for a task, luck aside; of shape (tasks, checkpoints)."""
+        return np.array([[_right(task, report.context) for report in self.reports] for task in self.tasks])
+
+    @property
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Which tasks failed at some time."""
+        seen = {r.task.id for report in self.reports for r in report.rollouts if r.feedback.success is False}
+        return np.array([task.id in seen for task in self.tasks])
+
+    @property
+    def final(self) -> float:
+        """Share of the tasks for which the last rules are right."""
+        return float(self.solved[:, -1].mean())
+
+
+def _right(task: Task, context: Context) -> bool:
+    rules = {e.text.split()[1].strip(","): e.text for e in context if not e.hidden}
+    return any(f"on {kind}," in task.input and f"answer {task.target}." in text for kind, text in rules.items())
+
+
+def simulated(
+    settings: Mapping[str, Any], *, n: int = 60, kinds: int = 10, seed: int = 0, steps: int | None = None
+) -> Learner:
+    """One run of ACE with these primitives."""
+    tasks = made_tasks(n, kinds, seed)
+    base = {"rounds": 0, "learn_from": "failures", "dedupe": "never", "uncovered": "drop", "harmful": 0}
+    method = methods.build("ace", {**base, **settings})
+    paper = Paper()
+    house = House(
+        journal=cast(Journal, paper), seats={"agent": Seat(scripted(agent, reflector, curator, state))},
+        agent=ChatAgent(reasoning=True), scorer=PlainScorer(load_scorer("exact", None), pure=True),
+        vectors=Vectors(paper), seed=seed, concurrency=64,
+    )  # fmt: skip
+
+    async def go() -> list[StepReport]:
+        reports: list[StepReport] = []
+        async for report in learn(method, tasks, Context(), Run(house)):
+            reports.append(report)
+            if len(reports) == steps:
+                break
+        return reports
+
+    return Learner(tasks, practicum.run_sync(go()))
