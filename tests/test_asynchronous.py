@@ -323,7 +323,9 @@ def test_for_every_order_of_arrival_nothing_is_left_out(
     for step in ran.steps:
         assert step.batch.data["behind"] == version - step.batch.data["base"] >= 0
         version = step.context.version
-    assert [step.batch.epoch for step in ran.steps] == sorted(step.batch.epoch for step in ran.steps)
+    at = [step.batch.epoch for step in ran.steps]
+    assert at == sorted(at)
+    assert at[-1:] in ([], [epochs])
 
 
 @settings(max_examples=40, deadline=None)

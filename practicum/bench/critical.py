@@ -1,10 +1,11 @@
 """The critical path of a run on the simulated server: how long it would take if the house took no time at all.
 
-An iteration's stages follow one another: attempts, reflections, the groups of level 1, each further level of the join,
-lessons asked about again. The calls of a stage go at once, so it lasts as long as its slowest job; a job's own calls
-(an answer that had to be asked for again) follow one another. Which call belongs where is in its place in the journal.
-How long it took is exact: the server waits for a time that its law makes of the tokens it counted, and the journal has
-those tokens. That holds without a heavy tail only, and where there is a barrier between iterations.
+An iteration's stages follow one another: attempts with their reflections, the groups of level 1, each further level of
+the join, lessons asked about again. The jobs of a stage go at once, so it lasts as long as its slowest one; a job's own
+calls (an attempt and its reflection, an answer that had to be asked for again) follow one another. Which call belongs
+where is in its place in the journal. How long it took is exact: the server waits for a time that its law makes of the
+tokens it counted, and the journal has those tokens. That holds without a heavy tail only, and where there is a barrier
+between iterations.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from sqlalchemy import select
 from practicum.bench.server import Options
 from practicum.store import schema
 from practicum.store.store import Store
+
+_ATTEMPT = re.compile(r"(.*?/attempt/[^/]+)/")
+"""The place of one attempt, under which all its calls are."""
 
 _JOB = re.compile(r"(?:/|group |conflicts |, )\d+(?:\.[^/]*)?\Z")
 """The end of a job's place, without which it is the place of its stage."""
@@ -38,7 +42,8 @@ def longest(calls: Iterable[tuple[str, float]]) -> float:
     """The same for calls given as (place, seconds)."""
     jobs: dict[str, float] = defaultdict(float)
     for place, seconds in calls:
-        jobs[place.rpartition("/")[0]] += seconds
+        attempt = _ATTEMPT.match(place)
+        jobs[attempt[1] if attempt else place.rpartition("/")[0]] += seconds
     stages: dict[str, float] = defaultdict(float)
     for job, seconds in jobs.items():
         stage = _JOB.sub("", job)

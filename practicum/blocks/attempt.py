@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from practicum.blocks.act import Answer, told
-from practicum.blocks.reflect import Reflector
+from practicum.blocks.reflect import LearnFrom, Reflector, tagged
 from practicum.context import Context
 from practicum.loop import Attempt, Batch, Method
 from practicum.run import Act, Run
@@ -74,6 +74,23 @@ def reading(method: Method) -> Method:
         return max(low - batch, 0), max(high - batch, 0)
 
     return replace(method, attempt=stored(), calls=calls)
+
+
+def reflected(act: Act, reflector: Reflector, learn_from: LearnFrom) -> Attempt:
+    """Each task once, and its reflection as soon as it is done: nobody waits for the slowest attempt of the batch.
+
+    What `per_trace` makes of such rollouts is what it would make of them by itself.
+    """
+
+    async def attempt(task: Task, context: Context, run: Run) -> Rollout:
+        rollout = await act(task, context, run)
+        known = learn_from == "failures" and rollout.feedback.success is True
+        if rollout.trace.lost or known:
+            return rollout
+        lesson = await reflector(rollout, context, (), run.at("reflect"))
+        return replace(rollout, rounds=(Round(lesson or tagged(rollout, rollout.place)),))
+
+    return each(attempt)
 
 
 def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> Attempt:

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from practicum.blocks.accept import always
 from practicum.blocks.account import accounted
 from practicum.blocks.act import answer, full_view
-from practicum.blocks.attempt import Refine, once, refined
+from practicum.blocks.attempt import Refine, once, refined, reflected
 from practicum.blocks.dedupe import When, deduplicated
 from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
 from practicum.blocks.sample import shuffled_epochs, stream
@@ -54,6 +54,11 @@ class Learning(MethodSettings):
         """Rounds of reflection within an attempt."""
         return self.rounds
 
+    @property
+    def whole_step(self) -> bool:
+        """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
+        return False
+
     @model_validator(mode="after")
     def _can_act(self) -> Self:
         if self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds):
@@ -93,7 +98,9 @@ def reflector(s: Learning) -> Reflector:
 
 def attempts(s: Learning) -> Attempt:
     """How a task is tried. A raw attempt holds the right answer, which no retry may see."""
-    return refined(ACT, reflector(s), s.tries, s.refine) if s.tries and s.reflector else once(ACT)
+    if s.whole_step or not s.reflector:
+        return once(ACT)
+    return refined(ACT, reflector(s), s.tries, s.refine) if s.tries else reflected(ACT, reflector(s), s.learn_from)
 
 
 def curator(s: Learning) -> Update:
