@@ -119,7 +119,9 @@ def _from_markdown(text: str) -> Context:
             items[-1][1].append(line.removeprefix("  "))
         else:
             open_ = False
-    if not items:
+    # Headings alone are what export writes of an empty context.
+    headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
+    if not items and not headings_only:
         raise ContextFileError(
             "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
         )

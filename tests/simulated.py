@@ -2,7 +2,7 @@
 
 Each task is about one kind of thing and mentions another. Each kind has one answer, and so one right rule: "If <kind>,
 answer <answer>." The roles know what stands in their prompts and no more, and err by a chance that follows from the
-prompt and the place:
+task and the place:
 
 - The agent follows the rule of its task's kind, save one time in four; where it sees none it guesses.
 - The reflector knows the right answer, and has to find out to which of the two kinds it belongs. The reasoning of a run
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import mean
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +41,7 @@ from practicum.parts import PlainScorer
 from practicum.run import Run
 from practicum.tasks.scorers import load_scorer
 from practicum.types import Task
+from practicum.views import full
 
 KINDS = [f"{a}{b}ro" for a in "bdfgklmnprstvz" for b in "aeiou"]
 ANSWERS = {kind: f"{kind[1]}{kind[0]}lyn" for kind in KINDS}
@@ -61,37 +63,30 @@ def told(text: str) -> dict[str, tuple[str, str]]:
     return {kind: (id, answer) for id, kind, answer in found}
 
 
+def chance(about: str, call: Call) -> Random:
+    """Of what the call is about, and of its place: not of how prompts are worded."""
+    return Random(number_of(f"{about} {call.options.seed}"))
+
+
 def agent(call: Call) -> dict[str, Any]:
-    said = re.search(r"on (\w+), beside (\w+)", call.prompt.user)
-    assert said is not None
-    kind, other = said.groups()
-    chance, rule = Random(number_of(f"{call.text}{call.options.seed}")), told(call.prompt.head).get(kind)
-    if rule is not None and chance.random() > SLIP:
+    kind, other = re.findall(r"on (\w+), beside (\w+)", call.prompt.user)[0]
+    rule, luck = told(call.prompt.head).get(kind), chance(call.prompt.user, call)
+    if rule is not None and luck.random() > SLIP:
         return {"answer": rule[1], "reasoning": f"It is on {kind}.", "used": [rule[0]]}
     missing = "" if rule else f"what to do with {kind}"
-    return {"answer": chance.choice([*ANSWERS.values()]), "reasoning": f"I see {other}.", "missing": missing}
+    return {"answer": luck.choice([*ANSWERS.values()]), "reasoning": f"I see {other}.", "missing": missing}
 
 
 def reflector(call: Call) -> dict[str, Any]:
-    """One rule; for several cases in one prompt, one for each."""
-    cases = re.split(r"^# Case (\d+)$", call.prompt.user, flags=re.MULTILINE)
-    if len(cases) == 1:
-        return {"insight": _blamed(cases[0], call)}
-    form = {"kind": "", "correction": "", "diagnosis": "", "tags": []}
-    pairs = zip(cases[1::2], cases[2::2], strict=True)
-    return {"reflections": [{**form, "attempt": int(n), "insight": _blamed(text, call)} for n, text in pairs]}
-
-
-def _blamed(text: str, call: Call) -> str:
-    both = re.search(r"on (\w+), beside (\w+)", text)
-    right = re.search(r"The right answer is: (\w+)", text)
-    if both is None or right is None:
-        return ""
-    contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", text, re.DOTALL)
-    noted = re.search(r"missing: what to do with (\w+)|thought: It is on (\w+)", text)
-    known = contrast[1] if contrast else (noted[1] or noted[2]) if noted else None
-    lucky = Random(number_of(f"{text}{call.options.seed}")).random() < ATTRIBUTED
-    return f"If {known or both[1 if lucky else 2]}, answer {right[1]}."
+    case = call.prompt.user
+    both = re.search(r"on (\w+), beside (\w+)", case)
+    right = re.search(r"The right answer is: (\w+)", case)
+    assert both
+    assert right
+    contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", case, re.DOTALL)
+    known = contrast or re.search(r"(?:missing: what to do with|thought: It is on) (\w+)", case)
+    blamed = known[1] if known else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
+    return {"insight": f"If {blamed}, answer {right[1]}."}
 
 
 def curator(call: Call) -> dict[str, Any]:
@@ -150,49 +145,35 @@ class Learner:
     reports: list[StepReport]
 
     @property
-    def attempts(self) -> int:
-        """Tasks tried, a group being one."""
-        return sum(len(report.rollouts) for report in self.reports)
-
-    @property
     def misattributed(self) -> float:
         """Share of the rules that reflection came to that are wrong."""
-        rules = [re.findall(r"\w+", x.text) for report in self.reports for x in report.lessons if x.text]
-        return sum(ANSWERS[rule[1]] != rule[3] for rule in rules) / len(rules)
+        found = re.findall(r"If (\w+), answer (\w+)", str([x.text for r in self.reports for x in r.lessons]))
+        return mean(ANSWERS[kind] != answer for kind, answer in found)
 
     @property
     def reversals(self) -> int:
-        """Edits that give an entry words it had before."""
-        past: dict[str, set[str]] = {}
-        count = 0
+        """Edits that give a rule words it had before."""
+        past: set[tuple[str, str | None]] = set()
+        found = 0
         for report in self.reports:
-            for done in report.applied:
-                if isinstance(done.edit, Update) and done.edit.section is None and "If" in (done.edit.text or ""):
-                    count += (done.edit.text or "") in past.setdefault(done.id, set())
-            for entry in report.context:
-                past.setdefault(entry.id, set()).add(entry.text)
-        return count
-
-    @property
-    def solved(self) -> npt.NDArray[np.bool_]:
-        """Whether the rules of a checkpoint are right for a task, luck aside; of shape (tasks, checkpoints)."""
-        return np.array([[_right(task, report.context) for report in self.reports] for task in self.tasks])
-
-    @property
-    def failed(self) -> npt.NDArray[np.bool_]:
-        """Which tasks failed at some time."""
-        seen = {r.task.id for report in self.reports for r in report.rollouts if r.feedback.success is False}
-        return np.array([task.id in seen for task in self.tasks])
+            found += sum((a.id, a.edit.text) in past for a in report.applied if isinstance(a.edit, Update))
+            past |= {(entry.id, entry.text) for entry in report.context if not entry.hidden}
+        return found
 
     @property
     def final(self) -> float:
-        """Share of the tasks for which the last rules are right."""
-        return float(self.solved[:, -1].mean())
+        """Share of the tasks for which the last rules are right, luck aside."""
+        return mean(map(self._solved, self.tasks))
 
+    @property
+    def mended(self) -> float:
+        """The same share of the tasks that failed at some time."""
+        failed = {r.task.id for report in self.reports for r in report.rollouts if r.feedback.success is False}
+        return mean(self._solved(task) for task in self.tasks if task.id in failed)
 
-def _right(task: Task, context: Context) -> bool:
-    rules = {e.text.split()[1].strip(","): e.text for e in context if not e.hidden}
-    return any(f"on {kind}," in task.input and f"answer {task.target}." in text for kind, text in rules.items())
+    def _solved(self, task: Task) -> bool:
+        rules = told("\n".join(full(self.reports[-1].context).pages))
+        return rules.get(task.input.split()[3].strip(","), ("", ""))[1] == task.target
 
 
 def simulated(
@@ -202,18 +183,17 @@ def simulated(
     tasks = made_tasks(n, kinds, seed)
     base = {"rounds": 0, "learn_from": "failures", "dedupe": "never", "uncovered": "drop", "harmful": 0}
     method = methods.build("ace", {**base, **settings})
-    paper = Paper()
+    paper, model = Paper(), scripted(agent, reflector, curator, state)
     house = House(
-        journal=cast(Journal, paper), seats={"agent": Seat(scripted(agent, reflector, curator, state))},
-        agent=ChatAgent(reasoning=True), scorer=PlainScorer(load_scorer("exact", None), pure=True),
-        vectors=Vectors(paper), seed=seed, concurrency=64,
+        cast(Journal, paper), {"agent": Seat(model)}, ChatAgent(reasoning=True),
+        PlainScorer(load_scorer("exact", None), pure=True), Vectors(paper), seed=seed,
     )  # fmt: skip
 
     async def go() -> list[StepReport]:
         reports: list[StepReport] = []
         async for report in learn(method, tasks, Context(), Run(house)):
             reports.append(report)
-            if len(reports) == steps:
+            if report.step == steps:
                 break
         return reports
 

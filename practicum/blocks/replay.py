@@ -97,7 +97,7 @@ def outcomes(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) 
 
 def _reflects(lesson: Lesson) -> bool:
     """Whether someone thought about the attempt. A diagnosis without a rule counts, mere votes do not."""
-    return bool(lesson.text or lesson.data.get("diagnosis") or lesson.data.get("cause"))
+    return bool(lesson.text or any(lesson.data.get(said) for said in ("diagnosis", "cause", "attribution")))
 
 
 def _known(rollout: Rollout) -> list[bool]:

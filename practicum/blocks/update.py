@@ -143,7 +143,7 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
     if said.op == "ADD":
         return None if lesson is not None else "it names no lesson"
     ids = dict.fromkeys(said.ids)
-    entries = [entry for id in ids if (entry := context.get(id)) is not None]
+    entries = [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
     if not entries or (said.op in ("UPDATE", "MERGE") and len(entries) < len(ids)):
         return "no such rule"
     if said.op == "DELETE":

@@ -204,15 +204,16 @@ def test_those_not_chosen_still_count_what_they_used(tmp_path: Path) -> None:
     assert (rule.helpful, rule.harmful, rule.uses) == (1, 2, 4)
 
 
-def test_what_the_provider_lost_takes_no_place_and_is_no_failure(tmp_path: Path) -> None:
-    def away(call: Call) -> str | Exception:
-        if number(call) == 0 and not warm(call):
-            return ProviderError("overloaded")
-        return ProviderError("overloaded") if warm(call) and number(call) == 1 else "wrong"
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_provider_lost_takes_no_place_and_is_no_failure(tmp_path: Path, seed: int) -> None:
+    """The run that counts of the first task, and a further one of the second."""
 
-    run = learned(tmp_path, scripted(away), 3, {"batch": 2, "rollouts": 3, "group": 2})
-    assert sorted(number(call) for call in run.calls("reflector")) == [1, 2]
-    assert len(run.texts) == 2
+    def away(call: Call) -> str | Exception:
+        return ProviderError("overloaded") if warm(call) == (number(call) == 1) else "wrong"
+
+    run = learned(tmp_path, scripted(away), 2, {"batch": 1, "rollouts": 2, "group": 2}, seed=seed)
+    assert [number(call) for call in run.calls("reflector")] == [1]
+    assert run.texts == ["If it is message 1, answer word1."]
     assert run.result.errors["lost attempts"] == 2
 
 

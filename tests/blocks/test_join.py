@@ -398,6 +398,15 @@ def touched(edit: Edit) -> set[str]:
     return set(edit.ids if isinstance(edit, Merge) else (edit.id,) if isinstance(edit, Update | Delete) else ())
 
 
+def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
+    update = Update("e0", "x", lessons=("l1",), sources=("task:1",))
+    other = replace(update, lessons=("l2",), sources=("task:2",), reason="another")
+    delta = beside([Delta((update,)), Delta((other, Update("e1", "y"))), Delta((Update("e0", "z"), Delete("e1")))])
+    assert delta.edits == (
+        replace(update, lessons=("l1", "l2"), sources=("task:1", "task:2")), Update("e1", "y"),
+    )  # fmt: skip
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EDITS, max_size=4))
 def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]) -> None:
