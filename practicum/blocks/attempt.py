@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from practicum.blocks.act import Answer, told
-from practicum.blocks.reflect import LearnFrom, Reflector, tagged
+from practicum.blocks.reflect import LearnFrom, Reflector
 from practicum.context import Context
 from practicum.loop import Attempt, Batch, Method
 from practicum.run import Act, Run
@@ -88,7 +88,8 @@ def reflected(act: Act, reflector: Reflector, learn_from: LearnFrom) -> Attempt:
         if rollout.trace.lost or known:
             return rollout
         lesson = await reflector(rollout, context, (), run.at("reflect"))
-        return replace(rollout, rounds=(Round(lesson or tagged(rollout, rollout.place)),))
+        # One that was lost is asked for once more, by `per_trace`.
+        return rollout if lesson is None else replace(rollout, rounds=(Round(lesson),))
 
     return each(attempt)
 
