@@ -161,6 +161,12 @@ def test_settings_say_how_lessons_are_dealt(tmp_path: Path, settings: dict[str, 
     assert {text for read in run.curated for text in read} == run.lessons <= {*run.texts}
 
 
+@pytest.mark.parametrize(("slots", "copies"), [(1, 1), (3, 1), (4, 2), (9, 2)])
+def test_with_few_attempts_in_flight_there_is_one_group_and_no_copy(tmp_path: Path, slots: int, copies: int) -> None:
+    run = learned(tmp_path, insight, 12, {"asynchronous": True, "batch": slots})
+    assert Counter(text for read in run.curated for text in read) == dict.fromkeys(run.lessons, copies)
+
+
 def test_exact_is_the_papers_own_way(tmp_path: Path) -> None:
     run = learned(tmp_path, insight, 100, {"exact": True})
     *level1, level2 = run.curated
