@@ -1,12 +1,13 @@
 """Rewards for the steps of a network's attempt, and the experiences they make (MAEL, section 2.2; METHODS, section 6).
 
-The whole is rewarded by the task's own metric. A part has no label: a judge rewards it, and the whole too where nothing
-else tells of it. From the quality of solutions follow the rewards of all other steps.
+The whole is rewarded by the task's own metric, and so is a part whose solutions that can take (`tasks.part`). A judge
+rewards the others, and the whole where nothing else tells of it. From the quality of solutions follow the rewards of
+all other steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
@@ -21,9 +22,13 @@ from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
 from practicum.output import Output, Upto
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout
+from practicum.tasks.part import as_task
+from practicum.types import Lesson, Prompt, Rollout, Task, Trace
 
 Move = Mapping[str, Any]
+
+SOLUTIONS = ("solve", "aggregate")
+"""Kinds of steps that make a solution."""
 
 
 class Quality(Output):
@@ -34,7 +39,7 @@ class Quality(Output):
 
 
 def rewarded() -> Reflect:
-    """Each step of each attempt with its reward, in [0, 1]; solutions are judged all at once. A step whose
+    """Each step of each attempt with its reward, in [0, 1]; solutions are looked at all at once. A step whose
     reward is not known, because its judge was away or nothing was changed that could be better, is no experience."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
@@ -51,18 +56,47 @@ def rewarded() -> Reflect:
 async def _experiences(rollout: Rollout, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
     moves: list[Move] = list(rollout.trace.data.get("moves", ()))
-    whole = _whole(rollout, run)
-    solutions = [(n, move) for n, move in enumerate(moves) if move["kind"] in ("solve", "aggregate")]
-    jobs = [(str(n), partial(_judged, rollout.task.input, m)) for n, m in solutions if m["task"] or whole is None]
-    said = await run.gather(jobs)
-    qualities = {n: whole for n, _ in solutions}
-    qualities |= {int(name): value for (name, _), value in zip(jobs, said, strict=True)}
-    rewards = Rewards(moves, qualities)
+    rewards = Rewards(moves, await _qualities(rollout, moves, run))
     return [
         _lesson(f"{run.place}/{n}", move, reward, rollout)
         for n, move in enumerate(moves)
         if (reward := rewards.of(n)) is not None
     ]
+
+
+async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[int, float | None]:
+    """Quality of each solution, by the number of its move; None where it is not known."""
+    whole, parts = _whole(rollout, run), _scored(rollout.task, moves, run)
+    known: dict[int, float | None] = {}
+    jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
+    for n, move in enumerate(moves):
+        if move["kind"] not in SOLUTIONS:
+            continue
+        if not move["task"] and whole is not None:
+            known[n] = whole
+        elif n in parts:
+            jobs.append((str(n), partial(_measured, parts[n], move)))
+        else:
+            jobs.append((str(n), partial(_judged, rollout.task.input, move)))
+    said = await run.gather(jobs)
+    return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
+
+
+def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
+    """What solutions of parts are to be scored by, where the task's metric can take them and learning may see it.
+
+    All solutions of a part or none: what a critique gained is a difference, so both sides must be on one scale.
+    """
+    if run.house.scorer is None or not run.house.labels:
+        return {}
+    found: dict[int, Task] = {}
+    for id in dict.fromkeys(move["task"] for move in moves if move["task"]):
+        of = [(n, move) for n, move in enumerate(moves) if move["task"] == id]
+        given = of[0][1]["state"]
+        tasks = {n: as_task(run.house.scorer.name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS}
+        if None not in tasks.values():
+            found |= {n: made for n, made in tasks.items() if made is not None}
+    return found
 
 
 def _whole(rollout: Rollout, run: Run) -> float | None:
@@ -71,6 +105,11 @@ def _whole(rollout: Rollout, run: Run) -> float | None:
         return min(max(rollout.score.value, 0.0), 1.0)
     success = rollout.feedback.success
     return None if success is None else float(success)
+
+
+async def _measured(task: Task, move: Move, run: Run) -> float | None:
+    score = await run.score(task, Trace(move["action"]))
+    return None if score is None else min(max(score.value, 0.0), 1.0)
 
 
 async def _judged(task: str, move: Move, run: Run) -> float | None:

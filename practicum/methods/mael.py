@@ -97,7 +97,8 @@ def _attempt(s: Settings, team: Team) -> tuple[int, int]:
 
 
 def _solutions(s: Settings, team: Team) -> int:
-    """Most solutions in one attempt that a judge may have to reward: those of parts, and the whole without labels."""
+    """Most solutions in one attempt that a judge may have to reward: parts the scorer cannot tell of, and the whole
+    without labels."""
     most = 0
     for _ in range(min(s.depth, len(team.members) - 1)):
         most = PARTS * (min(2, len(team.members) - 1) * (1 + most) + s.rounds)

@@ -44,12 +44,15 @@ def code_for(answer: str, name: str | None) -> str:
     if not found:
         return answer
     if name is not None:
-        defines = re.compile(
-            rf"^(?:async\s+)?(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*[:=]", re.MULTILINE
-        )
-        last = max((i for i, code in enumerate(found) if defines.search(code)), default=len(found) - 1)
+        last = max((i for i, code in enumerate(found) if defines(code, name)), default=len(found) - 1)
         found = found[: last + 1]
     return "\n\n".join(found)
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether Python code defines this name at its outermost level."""
+    named = re.escape(name)
+    return re.search(rf"^(?:async\s+)?(?:def|class)\s+{named}\b|^{named}\s*[:=]", code, re.MULTILINE) is not None
 
 
 def files_in(answer: str) -> dict[str, str]:
