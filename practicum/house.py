@@ -104,6 +104,11 @@ class House:
     def __post_init__(self) -> None:
         self.retriever = Retriever(self.vectors, counts=self.counts)
 
+    @property
+    def told(self) -> list[str]:
+        """The part of a prompt that says what the agent is told; no part where it is told nothing."""
+        return [f"# What the agent is told\n{self.instructions}"] if self.instructions else []
+
     def seat(self, role: str) -> Seat:
         """The model in this role; the agent's where none was named for it."""
         return self.seats.get(role) or self.seats["agent"]

@@ -24,9 +24,8 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     """One verdict, at temperature 0. `target` is the reference answer; None judges without one."""
     # What an agent with tools did is most of what it answered with; of others there are no steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
-    parts = [f"# Task\n{task.input}", *([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
-    if run.house.instructions:
-        parts.insert(0, f"# What the agent was told\n{run.house.instructions}")
+    parts = [*run.house.told, f"# Task\n{task.input}"]
+    parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
     prompt = run.house.fitted("judge", Prompt(system=JUDGE, user="\n\n".join(parts)))

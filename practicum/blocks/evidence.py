@@ -36,7 +36,7 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
     `rollout` may have siblings and a twin. The agent's own words on entries come with their ids.
     """
     failed, passed = contrast(rollout)
-    parts = [f"# What the agent is told\n{run.house.instructions}"] if run.house.instructions else []
+    parts = [*run.house.told]
     used = relied_on(rollout, context) if rules_shown else []
     if used:
         parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))

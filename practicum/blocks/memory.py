@@ -133,7 +133,7 @@ async def used(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[
 
 def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> Prompt:
     known = [entry for id in one.trace.used if (entry := context.get(id)) is not None]
-    parts = [f"# What the agent is told\n{run.house.instructions}"] if run.house.instructions else []
+    parts = [*run.house.told]
     if known:
         parts.append("# Memories it relied on, which are known already\n" + "\n".join(e.text for e in known))
     findings = of.choice.get("contrast")

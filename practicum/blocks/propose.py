@@ -160,7 +160,6 @@ def _prompt(
     turn: int, bank: str, run: Run,
 ) -> Prompt:  # fmt: skip
     """The same for all passes but for its end, so that a prefix cache serves it."""
-    told = f"{run.house.instructions}\n\n" if run.house.instructions else ""
     parts = [f"# The next task\n{task.input}"]
     if memories:
         parts.append("# Memories of similar tasks\n" + "\n".join(e.text for e in memories))
@@ -170,8 +169,8 @@ def _prompt(
         parts.append("# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets))
     parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
     pages = full(context, without=bank).pages or ("(no rules yet)",)
-    prompt = Prompt(f"{PROPOSE}\n\n# What the agent is told\n{told}# Its playbook", "\n\n".join(parts), pages)
-    return run.house.fitted("reflector", prompt)
+    system = "\n\n".join([PROPOSE, *run.house.told, "# Its playbook"])
+    return run.house.fitted("reflector", Prompt(system, "\n\n".join(parts), pages))
 
 
 PROPOSE = """\

@@ -79,9 +79,8 @@ def _most(texts: Sequence[str], room: int) -> int:
 
 def _case(tries: Sequence[Rollout], texts: Mapping[int, str], run: Run) -> Prompt:
     """What is read of the attempts, by their number."""
-    parts = [f"# What the agent is told\n{run.house.instructions}"] if run.house.instructions else []
-    parts += [f"# Attempt {n}: {_outcome(tries[n - 1])}\n{text}" for n, text in texts.items()]
-    return Prompt(SELF_CONTRAST, "\n\n".join(parts))
+    parts = [f"# Attempt {n}: {_outcome(tries[n - 1])}\n{text}" for n, text in texts.items()]
+    return Prompt(SELF_CONTRAST, "\n\n".join([*run.house.told, *parts]))
 
 
 def in_words(findings: dict[str, Any]) -> str:

@@ -99,10 +99,9 @@ def sheet(context: Context) -> Entry | None:
 
 
 async def _written(system: str, old: Entry | None, tried: str, run: Run) -> str:
-    told = f"# What the agent is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
-    before = old.text if old is not None else "(empty)"
+    before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
     try:
-        prompt = run.house.fitted("curator", Prompt(system, f"{told}# The cheatsheet so far\n{before}\n\n{tried}"))
+        prompt = run.house.fitted("curator", Prompt(system, "\n\n".join([*run.house.told, before, tried])))
         return (await run.ask("curator", prompt, Sheet)).sheet.strip()
     except (OutputError, ProviderError):
         run.house.counts["lost updates"] += 1

@@ -214,10 +214,9 @@ async def curation(system: str, lessons: Sequence[Lesson], context: Context, run
     rules = "\n".join(full(context).pages) or "(no rules yet)"
     closest = await _closest(lessons, context, run)
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
-    told = f"# What the agent is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
     kept = [e.text for e in context if e.hidden]
     before = f"# What you know of your own changes so far\n{kept[0]}\n\n" if kept else ""
-    return Prompt(f"{told}{system}", f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
+    return Prompt("\n\n".join([*run.house.told, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
 
 
 async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
