@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,19 @@ from typing import Any
 import pytest
 from helpers import client, context_bytes, make_tasks, world
 from runs import Late, Words
-from scripts import Learned, learned, memory, nothing, number, resumed, right, scripted, shape, wrong
+from scripts import (
+    Learned,
+    learned,
+    memory,
+    nothing,
+    number,
+    resumed,
+    right,
+    same_after_any_kill,
+    scripted,
+    shape,
+    wrong,
+)
 from test_no_labels import changed, prompts
 
 import practicum
@@ -89,7 +100,7 @@ def run(
         ({"scaling": "sequential", "choose": "agreement"}, {"labels": False}, 2 + 1 + 1, 6 + 6 + 6),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_a_task_costs_attempts_verdicts_a_contrast_and_extractions(
     tmp_path: Path, settings: dict[str, Any], how: dict[str, Any], alike: int, differing: int
 ) -> None:
@@ -321,23 +332,7 @@ def test_a_run_killed_at_any_call_comes_to_the_same_and_pays_nothing_twice(
     tmp_path: Path, settings: dict[str, Any], labels: bool
 ) -> None:
     whole = run(tmp_path / "whole", client(chancy), 4, settings, labels=labels)
-    total = len(whole.model.calls)
-    for n in range(1, total, 5):
-        paid: list[Call] = []
-
-        def killed(call: Call, n: int = n, paid: list[Call] = paid) -> str:
-            if len(paid) == n:
-                raise KeyboardInterrupt
-            paid.append(call)
-            return chancy(call)
-
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path / "cut", client(killed), 4, settings, labels=labels)
-        again = resumed(Learned(whole.model, tmp_path / "cut" / "run"), client(chancy))
-        assert context_bytes(again.result) == context_bytes(whole.result)
-        assert again.rollouts == whole.rollouts
-        assert len(again.model.calls) <= total - n + 8
-        shutil.rmtree(tmp_path / "cut")
+    same_after_any_kill(whole, chancy, tmp_path / "cut", lambda at, model: run(at, model, 4, settings, labels=labels))
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
@@ -480,7 +475,7 @@ def test_what_is_set_by_hand_goes_before_a_preset(
         ({"online": True, "epochs": 2}, "online learning sees each task once"),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         methods.build(METHOD, settings)
