@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from practicum.metrics.stats import mean_ci95, repeated_ci95
 from practicum.parts import Parts
 from practicum.result import usage_json
 from practicum.run import Run
-from practicum.store.store import Store
+from practicum.store.store import FILE, Store
 from practicum.types import Rollout, Task, Usage
 
 
@@ -54,28 +55,47 @@ async def evaluate(
     context: Context,
     *,
     repeat: int = 1,
+    out: Path | None = None,
     parts: Parts | None = None,
+    on_house: Callable[[House], None] | None = None,
     **config: Any,
 ) -> Evaluation:
     """Run each task `repeat` times under `context`, with the method's `act` alone.
 
     Keywords are the fields of `Config`. With repeats the interval is over tasks, as repeats of one task are
     not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
+    Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` is over all sittings.
     """
     parts = parts or Parts()
     made = checked(configured(config), Splits((), (), tuple(tasks)), parts)
     method = methods.build(made.method, made.settings)
     rounds: list[list[Rollout]] = []
     stopped = None
-    with tempfile.TemporaryDirectory(prefix="practicum-eval-") as name, Store.create(Path(name) / "eval") as store:
+    with _folder(out) as folder, _store(folder) as store:
         roles = tuple(method.asides)
-        async with furnished(store, "eval", Path(name), made, parts, roles=roles, seats=method.models) as house:
+        async with furnished(store, "eval", folder, made, parts, roles=roles, seats=method.models) as house:
+            if on_house is not None:
+                on_house(house)
             try:
                 for turn in range(repeat):
                     rounds.append(await Run(house).evaluate(method.act, "eval", tasks, context, turn))
             except Stopped as stop:
                 stopped = stop.reason
             return _summary(rounds, house, stopped)
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    """Where an evaluation is kept, or one that is gone afterwards."""
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="practicum-eval-") as name:
+        yield Path(name) / "eval"
+
+
+def _store(folder: Path) -> Store:
+    return Store.open(folder) if (folder / FILE).exists() else Store.create(folder)
 
 
 def _summary(rounds: list[list[Rollout]], house: House, stopped: str | None) -> Evaluation:

@@ -2,8 +2,8 @@
 
 The network learns once, without looking at its pools, so that every way to use them is measured on the same ones. Then
 the same test tasks are solved alone, by the network without experience, and with pools of the first so many tasks, by
-step and by task; and with the largest by like or unlike, good or bad experience. Each row is kept in a file under
-`out`, so that the same command again pays for none twice that is whole.
+step and by task; and with the largest by like or unlike, good or bad experience. Everything is journaled under `out`,
+each row that is whole in a file of its own, so that the same command again goes on and pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from practicum.errors import UsageError
 from practicum.evaluation import Evaluation, evaluate
 from practicum.folder import load_context
 from practicum.journal import digest
+from practicum.models.budget import Budget, Limits, Need
 from practicum.parts import Parts
 from practicum.playbook import write_whole
 from practicum.session import begun, learn, resume
-from practicum.types import Task
+from practicum.types import Task, Usage
 
 SIZES = (0, 10, 20, 30)
 """Tasks whose experience is in the pools (figures 2 to 4)."""
@@ -74,9 +75,59 @@ class Row:
     errors: int
     scores: tuple[float, ...]
 
+    @property
+    def usage(self) -> Usage:
+        """Calls and tokens of all its tasks; the tokens not told apart."""
+        n = len(self.scores)
+        return Usage(calls=round(self.calls * n), input_tokens=round(self.tokens * n))
+
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
         return {name: round(v, 4) if isinstance(v, float) else v for name, v in asdict(self).items()}
+
+
+@dataclass
+class Purse:
+    """What all pieces of a bench may spend together. They are paid one after the other, the one under way from
+    `budget`; `calls` and `tokens` are those of the pieces before it. What it is told to stop for stops them all."""
+
+    limits: Limits = field(default_factory=Limits)
+    calls: int = 0
+    tokens: int = 0
+    budget: Budget | None = None
+    reason: str = ""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that a stop lets finish."""
+        return self.budget.in_flight if self.budget else 0
+
+    def stop(self, reason: str) -> None:
+        """Let nothing start from now on."""
+        self.reason = self.reason or reason
+        if self.budget is not None:
+            self.budget.stop(self.reason)
+
+    def opened(self, budget: Budget) -> None:
+        """A piece begins, or goes on: it may spend what the others left."""
+        self.budget = budget
+        budget.limits = self.limits
+        budget.hold(Need(self.calls, self.tokens))
+        if self.reason:
+            budget.stop(self.reason)
+
+    def closed(self, usage: Usage) -> None:
+        """A piece ended."""
+        self.calls += usage.calls
+        self.tokens += usage.tokens
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The rows that are whole, and why there are no more."""
+
+    rows: list[Row]
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -102,22 +153,31 @@ def ways(sizes: Sequence[int]) -> list[Way]:
 
 
 async def mael(
-    plan: Plan, out: Path, *, parts: Parts | None = None, tell: Callable[[Row], None] = lambda row: None
-) -> list[Row]:
-    """Learn, and measure each way. Raises UsageError where `out` holds something else."""
-    parts = parts or Parts()
+    plan: Plan, out: Path, *, parts: Parts | None = None, purse: Purse | None = None,
+    tell: Callable[[Row], None] = lambda row: None,
+) -> Measured:  # fmt: skip
+    """Learn, and measure each way, as far as the purse goes. Raises UsageError where `out` holds something else."""
+    parts, purse = parts or Parts(), purse or Purse()
     _same(plan, out / "plan.json")
-    pools = await _learned(plan, out / "learning", parts)
-    rows = []
+    rows: list[Row] = []
+    pools, stopped = await _learned(plan, out / "learning", parts, purse)
     for n, way in enumerate(ways(plan.sizes), 1):
+        if stopped:
+            break
         kept = out / f"row-{n}.json"
-        row = _row(json.loads(kept.read_text(encoding="utf-8"))) if kept.is_file() else None
-        if row is None:
-            row = await _measured(plan, way, first(pools, way.pool), parts)
+        if kept.is_file():
+            row = _row(json.loads(kept.read_text(encoding="utf-8")))
+            purse.closed(row.usage)
+        else:
+            made = first(pools, way.pool)
+            found = await _evaluated(plan, way, made, out / f"row-{n}", parts, purse)
+            if stopped := found.stopped:
+                break
+            row = _summed(way, len(made), found)
             write_whole(kept, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
         rows.append(row)
         tell(row)
-    return rows
+    return Measured(rows, stopped)
 
 
 def _same(plan: Plan, path: Path) -> None:
@@ -133,16 +193,16 @@ def _same(plan: Plan, path: Path) -> None:
     write_whole(path, json.dumps({"plan": name}) + "\n")
 
 
-async def _learned(plan: Plan, folder: Path, parts: Parts) -> Context:
-    """The pools of all tasks to learn from."""
+async def _learned(plan: Plan, folder: Path, parts: Parts, purse: Purse) -> tuple[Context, str | None]:
+    """The pools of all tasks to learn from, and why some are missing."""
     settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
+    how: dict[str, Any] = {"parts": parts, "on_session": lambda session: purse.opened(session.house.budget)}
     if begun(folder):
-        result = await resume(folder, parts=parts)
+        result = await resume(folder, **how)
     else:
-        result = await learn(plan.learning, out=folder, method="mael", settings=settings, parts=parts, **plan.config)
-    if result.stopped:
-        raise UsageError(f"learning stopped: {result.stopped}; the same command again goes on")
-    return load_context(folder)
+        result = await learn(plan.learning, out=folder, method="mael", settings=settings, **how, **plan.config)
+    purse.closed(result.usage)
+    return load_context(folder), result.stopped
 
 
 def first(pools: Context, tasks: int) -> Context:
@@ -158,11 +218,14 @@ def _order(place: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place))
 
 
-async def _measured(plan: Plan, way: Way, pools: Context, parts: Parts) -> Row:
+async def _evaluated(plan: Plan, way: Way, pools: Context, out: Path, parts: Parts, purse: Purse) -> Evaluation:
     given = {k: v for k, v in plan.settings.items() if k != "alpha" or way.settings["retrieval"] != "none"}
-    settings = {**given, **way.settings}
-    found = await evaluate(plan.testing, pools, method="mael", settings=settings, parts=parts, **plan.config)
-    return _summed(way, len(pools), found)
+    found = await evaluate(
+        plan.testing, pools, out=out, method="mael", settings={**given, **way.settings}, parts=parts,
+        on_house=lambda house: purse.opened(house.budget), **plan.config,
+    )  # fmt: skip
+    purse.closed(found.usage)
+    return found
 
 
 def _summed(way: Way, experiences: int, found: Evaluation) -> Row:

@@ -11,9 +11,10 @@ import typer
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
-    from practicum.bench.mael import Row
+    from practicum.bench.mael import Measured, Row
 
 Opt = typer.Option
 
@@ -36,19 +37,21 @@ def mael(
     timeout: float = Opt(600.0, help="Seconds a call may take."),
     structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
     window: int = Opt(16384, help="Context of local models, in tokens."),
+    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this, over all that is measured."),
+    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this, over all that is measured."),
     json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
 ) -> int:
     """Quality, tokens and rounds of a network by experience: none, by task, by step, how much of it and which."""
     import json
 
-    from practicum.bench.mael import Plan
+    from practicum.bench.mael import Plan, Purse
     from practicum.bench.mael import mael as measure
-    from practicum.bench.mael_plot import cells_picture, pools_picture
     from practicum.cli.inputs import method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.cli.tables import print_table
     from practicum.folder import new_folder
+    from practicum.models.budget import Limits
     from practicum.playbook import write_whole
+    from practicum.session import INTERRUPTED
     from practicum.tasks.load import parse_fields
 
     numbers, named = _sizes(sizes), parse_fields(fields) if fields else None
@@ -63,20 +66,39 @@ def mael(
     plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
     folder, console = out or new_folder("mael"), console_for(json_)
     console.print(f"kept in {folder}", markup=False)
-    rows = run_work(
-        lambda stop: measure(plan, folder, tell=lambda row: console.print(_said(row), markup=False)), console
-    )
-    value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
+    purse = Purse(Limits(max_calls, max_tokens))
+
+    async def work(stop: Any) -> Measured:
+        stop.stoppable = purse
+        return await measure(plan, folder, purse=purse, tell=lambda row: console.print(_said(row), markup=False))
+
+    found = run_work(work, console)
+    value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in found.rows]}
+    value |= {"calls": purse.calls, "tokens": purse.tokens, "stopped": found.stopped}
     write_whole(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-    console.print()
-    print_table(console, _table(rows))
-    console.print("change and more are against no experience; a difference is sure where its 95% interval leaves out 0")
-    pools_picture(rows, folder / "pools.png")
-    cells_picture(rows, folder / "cells.png")
-    console.print(f"{folder}/mael.json, {folder}/pools.png, {folder}/cells.png", markup=False)
+    _report(console, found, folder, f"{purse.calls:,} calls, {purse.tokens:,} tokens in all")
     if json_:
         print_json(value)
-    return 0
+    return 130 if found.stopped == INTERRUPTED else 0
+
+
+def _report(console: Console, found: Measured, folder: Path, spent: str) -> None:
+    """What was measured; pictures where that is all of it."""
+    from practicum.bench.mael_plot import cells_picture, pools_picture
+    from practicum.cli.tables import print_table
+
+    console.print()
+    if found.rows:
+        print_table(console, _table(found.rows))
+        console.print("change and more are against no experience; sure where the 95% interval leaves out 0")
+    console.print(spent)
+    if found.stopped:
+        far = f"Stopped early, with {len(found.rows)} of the ways measured: {found.stopped}."
+        console.print(f"{far} The same command with --out {folder} goes on.", markup=False)
+        return
+    pools_picture(found.rows, folder / "pools.png")
+    cells_picture(found.rows, folder / "cells.png")
+    console.print(f"{folder}/mael.json, {folder}/pools.png, {folder}/cells.png", markup=False)
 
 
 def _sizes(text: str) -> list[int]:
@@ -100,11 +122,11 @@ def _table(rows: Sequence[Row]) -> Table:
 
     numbers = ("score", "change", "95%", "tokens", "more", "rounds", "calls", "experiences")
     made = table("way", *numbers, "sure", numbers=numbers)
-    none = next(row for row in rows if row.name == NONE)
+    none = next((row for row in rows if row.name == NONE), None)
     for row in rows:
         cells = [f"{row.score:.1%}", "", "", f"{row.tokens:,.0f}", "", f"{row.rounds:.2f}", f"{row.calls:.1f}"]
         sure = ""
-        if row is not none:
+        if none is not None and row is not none:
             found = difference([[s] for s in row.scores], [[s] for s in none.scores])
             low, high = found.ci95
             cells[1], cells[2] = f"{100 * found.effect:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"

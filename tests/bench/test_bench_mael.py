@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, make_tasks
+from helpers import Launcher, client, make_tasks, write_tasks
 from runs import Words
 from simulated import made_tasks
 from test_simulated_network import respond
 
 import practicum
-from practicum.bench.mael import ALONE, NONE, Plan, Row, first, mael, ways
+from practicum.bench.mael import ALONE, NONE, Measured, Plan, Purse, Row, first, mael, ways
 from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
 from practicum.cli.app import main
 from practicum.errors import UsageError
 from practicum.folder import load_context
-from practicum.models.scripted import ScriptedClient
+from practicum.models.budget import Limits
+from practicum.models.scripted import Call, ScriptedClient
 
 TASKS = made_tasks(20, 4, 0)
 
@@ -28,9 +29,15 @@ def plan(**how: Any) -> Plan:
     return Plan(**given)
 
 
-def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[Row]:
+def paid(folder: Path, model: ScriptedClient, purse: Purse | None = None, **how: Any) -> Measured:
     parts = practicum.Parts(clients={"agent": model}, embedder=Words())
-    return practicum.run_sync(mael(plan(**how), folder, parts=parts))
+    return practicum.run_sync(mael(plan(**how), folder, parts=parts, purse=purse))
+
+
+def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[Row]:
+    found = paid(folder, model, **how)
+    assert found.stopped is None
+    return found.rows
 
 
 def test_every_way_is_measured_once(tmp_path: Path) -> None:
@@ -62,7 +69,7 @@ def test_what_was_cut_off_goes_on_and_other_settings_are_refused(tmp_path: Path)
     (tmp_path / "b" / "row-5.json").unlink()
     made = len(model.calls)
     assert measured(tmp_path / "b", model) == rows
-    assert 0 < len(model.calls) - made < made / 4
+    assert len(model.calls) == made
     with pytest.raises(UsageError, match="of other tasks or settings"):
         measured(tmp_path / "b", model, sizes=(0, 12))
 
@@ -73,6 +80,79 @@ def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
     order = list(dict.fromkeys(entry.data["trace"] for entry in pools))
     for n in (0, 1, 11, 12):
         assert list(dict.fromkeys(entry.data["trace"] for entry in first(pools, n))) == order[:n]
+
+
+SMALL: dict[str, Any] = {"learning": TASKS[:3], "testing": TASKS[12:15], "sizes": (0, 3)}
+
+
+class Killed(Exception):
+    """Not a failure of a model: it ends the bench where it stands."""
+
+
+def dying(calls: int) -> ScriptedClient:
+    """Answers so many calls, then nothing comes any more."""
+    left = iter(range(calls))
+
+    def answers(call: Call) -> str | Exception:
+        if next(left, None) is None:
+            raise Killed
+        return respond(call)
+
+    return client(answers)
+
+
+def test_killed_anywhere_it_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
+    whole = client(respond)
+    rows = measured(tmp_path / "whole", whole, **SMALL)
+    made = len(whole.calls)
+    for calls in range(3, made, made // 8):
+        folder = tmp_path / str(calls)
+        with pytest.raises(Killed):
+            paid(folder, dying(calls), **SMALL)
+        model = client(respond)
+        assert measured(folder, model, **SMALL) == rows
+        assert len(model.calls) == made - calls
+
+
+@pytest.mark.parametrize("unit", ["calls", "tokens"])
+def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str) -> None:
+    whole, all_of_it = client(respond), Purse()
+    rows = paid(tmp_path / "whole", whole, all_of_it, **SMALL).rows
+    most, seen, model = getattr(all_of_it, unit), 0, client(respond)
+    for share in (0.05, 0.3, 0.6, 0.9):
+        purse = Purse(Limits(**{unit: int(most * share)}))
+        found = paid(tmp_path / "b", model, purse, **SMALL)
+        assert found.stopped == f"the budget of {int(most * share)} {unit} is spent"
+        assert seen <= getattr(purse, unit) <= int(most * share)
+        assert found.rows == rows[: len(found.rows)]
+        assert len(model.calls) == purse.calls
+        seen = getattr(purse, unit)
+    assert 0 < len(found.rows) < len(rows)
+    assert paid(tmp_path / "b", model, **SMALL).rows == rows
+    assert len(model.calls) == len(whole.calls) == all_of_it.calls
+
+
+def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
+    purse, model = Purse(), client(respond)
+    parts = practicum.Parts(clients={"agent": model}, embedder=Words())
+    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, purse=purse, tell=lambda row: purse.stop("enough"))
+    found = practicum.run_sync(work)
+    assert ([row.name for row in found.rows], found.stopped) == ([ALONE], "enough")
+    assert len(model.calls) == purse.calls
+
+
+def test_the_command_stops_at_its_budget_and_says_how_far_it_came(launcher: Launcher, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "t.jsonl", make_tasks(5))
+    (tmp_path / "model").write_text(json.dumps({"match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
+    words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,2", "--model", "scripted:model", "--out", "o"]
+    stopped = launcher.run([*words, "--set", "agents=1", "--max-calls", "9", "--json"], tmp_path)
+    assert stopped.code == 0, stopped.err
+    assert (stopped.json["calls"], len(stopped.json["rows"])) == (9, 2)
+    said = " ".join(stopped.err.split())
+    assert "Stopped early, with 2 of the ways measured: the budget of 9 calls is spent. The same command" in said
+    done = launcher.run([*words, "--set", "agents=1", "--json"], tmp_path)
+    assert (done.json["calls"], done.json["stopped"], len(done.json["rows"])) == (2 + 3 * 7, None, 7)
+    assert (tmp_path / "o" / "pools.png").exists()
 
 
 @pytest.mark.parametrize(
