@@ -2,18 +2,21 @@
 
 The library runs in a thread. What it wants done it wishes for, and waits; wishes are fulfilled by whoever iterates over
 the bridge, one at a time and in the order they are made. So places, journal and budget stay in one thread, and where a
-library repeats itself for the same answers, the journal resumes it like anything else.
+library repeats itself for the same answers, the journal resumes it like anything else. What it prints is dropped: the
+steps tell the same, and standard output belongs to the command.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO, cast
 
 
 class Abandoned(BaseException):
@@ -69,10 +72,45 @@ class Bridge:
 
     def _run(self) -> None:
         try:
-            self._work(self._ask)
+            with muted():
+                self._work(self._ask)
         except Abandoned:
             return
         except Exception as error:
             self._error = error
         finally:
             self._loop.call_soon_threadsafe(self._wishes.put_nowait, None)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """What this thread writes to standard output and error is dropped; other threads write as before."""
+    deaf = _Deaf(sys.stdout), _Deaf(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, deaf[0]), cast(TextIO, deaf[1])
+    try:
+        yield
+    finally:
+        for one in deaf:
+            one.thread = None
+        # One that lies under another bridge's is taken off with that.
+        sys.stdout, sys.stderr = _uncovered(sys.stdout), _uncovered(sys.stderr)
+
+
+def _uncovered(stream: TextIO) -> TextIO:
+    while isinstance(stream, _Deaf) and stream.thread is None:
+        stream = stream.stream
+    return stream
+
+
+class _Deaf:
+    """A stream that takes nothing from the thread that made it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.thread: int | None = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self.thread else self.stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)

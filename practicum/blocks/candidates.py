@@ -14,12 +14,13 @@ from typing import Annotated, Protocol
 from pydantic import Field
 
 from practicum.blocks.act import Answer, answer
+from practicum.blocks.attempt import once
 from practicum.context import Add, Context, Delete, Delta, Entry, Update
 from practicum.errors import OutputError, ProviderError
-from practicum.loop import Accept, about
+from practicum.loop import Accept, Batch, about
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
-from practicum.run import Run
+from practicum.run import Act, Run
 from practicum.types import Lesson, Prompt, Rollout, Task
 from practicum.views import View, count_tokens
 
@@ -53,7 +54,7 @@ def the_best() -> Answer:
     """An attempt under the best candidate there is."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        return _view(best[0].text) if (best := ranked(context)) else View()
+        return in_view(best[0].text) if (best := ranked(context)) else View()
 
     return answer(show)
 
@@ -119,7 +120,7 @@ def selected(beam: int) -> Accept:
 
 async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> float | None:
     async def show(context: Context, task: Task, run: Run) -> View:
-        return _view(text)
+        return in_view(text)
 
     act = answer(show)
     jobs = [(f"{n}.{task.id}", partial(act, task, Context())) for n, task in enumerate(tasks)]
@@ -141,6 +142,16 @@ def worth(rollout: Rollout, run: Run) -> float | None:
     return None
 
 
+async def compared(
+    act: Act, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
+) -> list[Rollout]:
+    """Attempts that candidates are compared by, each made once in a run. A judge gives no verdict in an evaluation, and
+    is needed here: where one is heard, they are attempts like any, at the place `name`."""
+    if run.house.judged:
+        return await once(act)(Batch(tuple(tasks)), context, run.at(name))
+    return await run.evaluate(act, split, tasks, context)
+
+
 def _seen(entry: Entry, mean: float, n: int) -> Update:
     """A candidate with further attempts in its mean."""
     before = int(entry.data.get("n", 0))
@@ -152,7 +163,8 @@ def _scored(add: Add, mean: float, n: int) -> Add:
     return replace(add, data={**add.data, "score": round(mean, 6), "n": n})
 
 
-def _view(text: str) -> View:
+def in_view(text: str) -> View:
+    """An instruction as it is shown: nothing else, for every task alike."""
     return View(pages=(text,), tokens=count_tokens(text))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from practicum.blocks.attempt import once
 from practicum.blocks.bridge import Bridge
-from practicum.blocks.candidates import SECTION, ranked, worth
+from practicum.blocks.candidates import SECTION, compared, ranked, worth
 from practicum.context import Add, Context, Delta, Update
 from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about, mean_score
 from practicum.run import Run
@@ -189,7 +189,8 @@ class _Search:
         was better. The very first instruction is compared before there is an iteration."""
         context = _only(text)
         if not self.vals or self.tries == 2:
-            rollouts = await self._compared(context, tasks)
+            split, name = "compared" if self.validation is None else "val", f"compared {len(self.vals)}"
+            rollouts = await compared(self.method.act, split, tasks, context, self.at, name)
             self.vals[text] = mean_score(rollouts)
             return [worth(rollout, self.run) or 0.0 for rollout in rollouts]
         self.tries += 1
@@ -199,13 +200,6 @@ class _Search:
         else:
             rollouts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
         return [worth(rollout, self.run) or 0.0 for rollout in rollouts]
-
-    async def _compared(self, context: Context, tasks: tuple[Task, ...]) -> list[Rollout]:
-        """Attempts that candidates are compared by. A judge gives no verdict in an evaluation, and is needed here."""
-        if self.run.house.judged:
-            return await once(self.method.act)(Batch(tasks), context, self.at.at(f"compared {len(self.vals)}"))
-        split = "compared" if self.validation is None else "val"
-        return await self.run.evaluate(self.method.act, split, tasks, context)
 
     async def _rewritten(self, text: str) -> str:
         """A new instruction; "" where there is none."""

@@ -29,8 +29,8 @@ class MethodSettings(BaseModel):
     ALONE: ClassVar[Mapping[str, Any]] = {"online": True, "epochs": None, "gate": None, "gate_alpha": None}
     """What settings become, or that they are left out (None), where one task comes by itself."""
 
-    NEEDS: ClassVar[str] = ""
-    """A package that a run cannot do without, and which comes with the extra of the same name."""
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+    """Packages that a run cannot do without; they come with the extra that is named as the first one."""
 
     GIVE_WAY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Settings of a run that go when another value of the named one is put over them: they belong to the old one."""
@@ -80,9 +80,9 @@ def validated(name: str, values: Mapping[str, Any]) -> MethodSettings:
 
 
 def lacking(name: str) -> str:
-    """The package this method cannot run without, where it is not installed; else ""."""
+    """The extra this method cannot run without, where a package of it is not installed; else ""."""
     needs = settings_of(name).NEEDS
-    return needs if needs and find_spec(needs) is None else ""
+    return needs[0] if any(find_spec(package) is None for package in needs) else ""
 
 
 def build(name: str, values: Mapping[str, Any]) -> Method:

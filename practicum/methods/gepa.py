@@ -33,7 +33,7 @@ from practicum.types import Lesson, Prompt
 class Settings(MethodSettings):
     """Settings of GEPA."""
 
-    NEEDS: ClassVar[str] = "gepa"
+    NEEDS: ClassVar[tuple[str, ...]] = ("gepa",)
 
     attempts: int = Field(default=400, ge=1)
     """Attempts in all after which no iteration is begun."""

@@ -244,6 +244,30 @@ def test_a_bridge_ends_its_thread_and_tells_what_it_raised() -> None:
         asyncio.run(broken())
 
 
+def test_what_a_bridged_library_prints_is_dropped_and_what_others_print_is_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def noisy(ask: Callable[[Any], Any]) -> None:
+        for word in ("one", "two"):
+            print(f"library {word}")
+            print(f"library {word}", file=sys.stderr)
+            ask(word)
+
+    async def heard() -> None:
+        async with Bridge(noisy) as first, Bridge(noisy) as second:
+            async for wish in first:
+                print(f"command {wish.what}")
+                wish.answer.set_result(None)
+            async for wish in second:
+                wish.answer.set_result(None)
+
+    out, err = sys.stdout, sys.stderr
+    asyncio.run(heard())
+    print("after")
+    assert capsys.readouterr() == ("command one\ncommand two\nafter\n", "")
+    assert (sys.stdout, sys.stderr) == (out, err)
+
+
 def test_show_tells_scores_and_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path)
     with pytest.raises(SystemExit) as end:
