@@ -14,7 +14,7 @@ from practicum.errors import TaskFileError, UsageError
 from practicum.models.budget import Limits
 from practicum.models.client import Structure
 from practicum.models.names import ROLES
-from practicum.parts import TOOLS, Parts, make_agent, make_scorer
+from practicum.parts import APPWORLD, TOOLS, Parts, make_agent, make_scorer
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scorers import JUDGED
 from practicum.types import Task
@@ -37,9 +37,9 @@ class Config(BaseModel):
     roles: dict[str, str] = Field(default_factory=dict)
     """Models by role."""
     agent: str = "chat"
-    """chat, tools:module:name, command:PROGRAM or module:function."""
+    """chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."""
     scorer: str | None = None
-    """Name of the scorer; `choice` where choices are given, else `exact`."""
+    """Name of the scorer; `appworld` for its agent, `choice` where choices are given, else `exact`."""
     instructions: str = ""
     """What the agent is told beside the task."""
     choices: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Config(BaseModel):
     @property
     def asks(self) -> bool:
         """Whether the agent is one of ours, which asks a model."""
-        return self.agent == "chat" or self.agent.startswith(TOOLS)
+        return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
 
     @property
     def limits(self) -> Limits:
@@ -136,7 +136,8 @@ def checked(config: Config, splits: Splits, parts: Parts, scored: bool = True) -
     `scored`, targets may be missing."""
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
-    scorer = config.scorer or ("choice" if config.choices else "exact")
+    usual = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
+    scorer = config.scorer or usual
     changes = {"scorer": scorer, "roles": _named_roles(config.roles), **parts.names()}
     config = config.model_copy(update=changes)
     if config.from_traces:
@@ -195,7 +196,11 @@ def _check_gate(config: Config, splits: Splits) -> None:
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
         raise UsageError(f"--reasoning is for the chat agent, not for {config.agent}: leave it out")
-    if not config.agent.startswith(TOOLS):
+    if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
+        raise UsageError(f"scorer 'appworld' reads what the agent {APPWORLD}URL leaves, not what {config.agent} does")
+    if config.choices and config.agent.startswith(APPWORLD):
+        raise UsageError("what is done in AppWorld is no choice of answers: leave out --choices")
+    if not config.agent.startswith((TOOLS, APPWORLD)):
         for name, default in (("max_turns", MAX_TURNS), ("tool_timeout", TOOL_TIMEOUT)):
             if getattr(config, name) != default:
                 said = f"--{name.replace('_', '-')}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from practicum.agents.appworld import AppWorldAgent, addresses_in
 from practicum.agents.chat import ChatAgent
 from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
@@ -31,6 +32,9 @@ PYTHON = "python:"
 
 TOOLS = "tools:"
 """Begins the name of what an agent with tools acts on."""
+
+APPWORLD = "appworld:"
+"""Begins the addresses of AppWorld's servers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def make_scorer(config: Config, parts: Parts) -> Scorer:
             software.sandbox.require()
             return software
         case _:
-            pure = name in scorers.RULES or name == "coverage"
+            pure = name in scorers.RULES or name in ("coverage", "appworld")
             return PlainScorer(scorers.load_scorer(name, config.choices or None), pure=pure)
 
 
@@ -112,13 +116,18 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         return ChatAgent(config.instructions, config.choices, config.reasoning)
     if config.agent.startswith(TOOLS):
         return _tools_agent(config, parts)
+    if config.agent.startswith(APPWORLD):
+        addresses = addresses_in(config.agent.removeprefix(APPWORLD))
+        return AppWorldAgent(addresses, config.instructions, config.max_turns, config.tool_timeout)
     if config.agent.startswith(PYTHON):
         raise _object_missing("agent", config.agent)
     kind, _, rest = config.agent.partition(":")
     if kind == "command":
         return CommandAgent(rest, config.instructions, config.timeout)
     if not rest:
-        raise UsageError(f"--agent {config.agent} is none of chat, tools:module:name, command:PROGRAM, module:function")
+        raise UsageError(
+            f"--agent {config.agent} is none of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
+        )
     return FunctionAgent(_callable(config.agent))
 
 

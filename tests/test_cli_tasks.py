@@ -37,7 +37,7 @@ def test_it_says_so_in_json_and_writes_nothing_unless_told_where(launcher: Launc
     assert {path.name for path in here.iterdir() if path.name[0] != "."} == {"gsm.jsonl", "model"}
     assert said.pop("instructions").startswith("Solve the problem step by step.")
     assert said == {
-        "format": "gsm8k", "tasks": 2, "left_out": 0, "scorer": "numeric", "choices": [], "out": None,
+        "format": "gsm8k", "tasks": 2, "left_out": 0, "scorer": "numeric", "choices": [], "options": [], "out": None,
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
 from practicum.agents.chat import Asks, Doubt
-from practicum.agents.world import FINISH, Seen, World, opened
+from practicum.agents.world import FINISH, SHOWN, Seen, World, opened
 from practicum.errors import WindowError
 from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.types import Prompt, Step, Task, Trace, Turn
@@ -42,7 +42,8 @@ class Acts(Asks, Protocol):
 @dataclass(frozen=True)
 class ToolsAgent:
     """`source` gives the tools, see `agents.world`, and `name` names it. `tool_timeout` in seconds is for each call of
-    a tool, and for opening and closing the environment. A function that hangs is left to itself."""
+    a tool, and for opening and closing the environment. A function that hangs is left to itself. Of an observation the
+    model is `shown` so many characters."""
 
     source: object
     name: str
@@ -50,6 +51,7 @@ class ToolsAgent:
     choices: tuple[str, ...] = ()
     max_turns: int = MAX_TURNS
     tool_timeout: float = TOOL_TIMEOUT
+    shown: int = SHOWN
     journaled: bool = field(default=True, init=False)
 
     @property
@@ -63,7 +65,7 @@ class ToolsAgent:
         return f"tools:{self.name} {self.max_turns} {self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: Acts) -> Trace:
-        async with opened(self.source, self.name, task, self.tool_timeout) as world:
+        async with opened(self.source, self.name, task, self.tool_timeout, self.shown) as world:
             return await _Attempt(self, task, view, world).go(run)
 
 

@@ -88,6 +88,7 @@ class World:
     tools: Mapping[str, ToolsetTool[None]]
     context: RunContext[None]
     theirs: Theirs
+    shown: int = SHOWN
 
     @property
     def manual(self) -> str:
@@ -102,7 +103,7 @@ class World:
         return "\n\n".join([*types, *shown])
 
     async def act(self, name: str, arguments: object) -> Seen:
-        """Call a tool. Whatever goes wrong with it is something to see, not an error of ours."""
+        """Call a tool. Whatever goes wrong with it is something to see, but for an error of ours, which is raised."""
         from pydantic import ValidationError
 
         tool = self.tools.get(name)
@@ -113,16 +114,18 @@ class World:
             checked = tool.args_validator.validate_python(arguments)
             async with clock:
                 value = await self.toolset.call_tool(name, checked, replace(self.context, tool_name=name), tool)
-            return Seen(_cut(_told(name, value)))
+            return Seen(_cut(_told(name, value), self.shown))
+        except PracticumError:
+            raise
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "arguments"
-            return Seen(_cut(f"error: {name} cannot be called so: {where}: {first['msg']}"), True)
+            return Seen(_cut(f"error: {name} cannot be called so: {where}: {first['msg']}", self.shown), True)
         except Exception as error:
             # The user's tool may raise anything; the agent should see what, and go on.
             if clock.expired():
                 return Seen(f"error: {name} did not return within {self.theirs.seconds:g} s", True)
-            return Seen(_cut(f"error: {type(error).__name__}: {error}"), True)
+            return Seen(_cut(f"error: {type(error).__name__}: {error}", self.shown), True)
 
     async def state(self) -> Any:
         """The state as a JSON value; None where the environment tells none. Raises AgentError."""
@@ -140,11 +143,11 @@ class World:
 
 
 @asynccontextmanager
-async def opened(source: object, name: str, task: Task, seconds: float) -> AsyncIterator[World]:
+async def opened(source: object, name: str, task: Task, seconds: float, shown: int = SHOWN) -> AsyncIterator[World]:
     """The environment of one attempt, closed in the end. Raises AgentError where the user's code fails or hangs.
 
     The source never sees the right answer: of the task it gets `id`, `input` and `meta`. `seconds` is how long each
-    call into it may take.
+    call into it may take, `shown` the most characters of an observation.
     """
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
@@ -165,7 +168,7 @@ async def opened(source: object, name: str, task: Task, seconds: float) -> Async
         tools = await theirs.made(partial(toolset.get_tools, context))
         if FINISH in tools:
             raise UsageError(f"{name} has a tool {FINISH!r}, which is how an attempt ends: give it another name")
-        yield World(made, toolset, tools, context, theirs)
+        yield World(made, toolset, tools, context, theirs, shown)
 
 
 def _toolsets(name: str, tools: object, thread: OneThread) -> Sequence[AbstractToolset[None]]:
@@ -208,9 +211,9 @@ def _told(name: str, value: Any) -> str:
     return ToolReturnPart(tool_name=name, content=value, tool_call_id=name).model_response_str()
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, most: int) -> str:
     text = _storable(text)
-    return text if len(text) <= SHOWN else without_middle(text, SHOWN // 2)
+    return text if len(text) <= most else without_middle(text, most // 2)
 
 
 def _storable(text: str) -> str:

@@ -13,17 +13,27 @@ Opt = typer.Option
 
 
 def tasks(
-    file: Path = typer.Argument(..., help="JSON lines, or MMLU's CSV, as the data set publishes them."),
+    file: Path = typer.Argument(..., help="A data set's JSON lines, or MMLU's CSV, as published; or ids of AppWorld."),
     format: str | None = Opt(None, help="What it is, where its fields do not tell; see docs/tasks.md."),
     out: Path | None = Opt(None, help="Where to write the tasks; instructions go beside it."),
+    server: str | None = Opt(None, help="AppWorld: the address of its server, which knows the tasks that FILE lists."),
     json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
 ) -> int:
     """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
     from practicum import playbook
     from practicum.cli.running import console_for, print_json
-    from practicum.tasks.formats import FORMATS, as_lines, convert
+    from practicum.tasks.formats import as_lines, convert
 
-    found = convert(file, format)
+    if server is None:
+        found = convert(file, format)
+    else:
+        import asyncio
+
+        from practicum.tasks.appworld import listed
+
+        if format is not None:
+            raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")
+        found = asyncio.run(listed(file, server))
     beside = out.with_suffix(".instructions.txt") if out is not None else None
     if out is not None and beside is not None:
         for path in (out, beside):
@@ -31,7 +41,8 @@ def tasks(
                 raise UsageError(f"--out {out} would overwrite the file it is made of: give another name")
         playbook.write_whole(out, as_lines(found.tasks))
         playbook.write_whole(beside, found.instructions + "\n")
-    options = ["--scorer", found.scorer, *(("--choices", ",".join(found.choices)) if found.choices else ())]
+    choices = ["--choices", ",".join(found.choices)] if found.choices else []
+    options = ["--scorer", found.scorer, *choices, *found.options]
     if beside is not None:
         options += ["--instructions", f"@{beside}"]
     if json_:
@@ -41,6 +52,7 @@ def tasks(
             "left_out": found.left_out,
             "scorer": found.scorer,
             "choices": list(found.choices),
+            "options": list(found.options),
             "instructions": found.instructions,
             "out": None if out is None else str(out),
         }
@@ -48,7 +60,7 @@ def tasks(
         return 0
     left = f"; {found.left_out} lines left out" if found.left_out else ""
     console = console_for(json_)
-    console.print(f"{found.format}: {FORMATS[found.format].about}; {len(found.tasks)} tasks{left}", markup=False)
+    console.print(f"{found.format}: {found.about}; {len(found.tasks)} tasks{left}", markup=False)
     console.print(f"instructions: {found.instructions}", markup=False)
     given = shlex.join(options)
     console.print(f"learn with: practicum learn {out or 'TASKS'} {given}", markup=False, soft_wrap=True)

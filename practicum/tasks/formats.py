@@ -248,7 +248,8 @@ FORMATS: Mapping[str, type[Format]] = {
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A file as tasks, with what fits them. `left_out` counts lines that make no task."""
+    """A file as tasks, with what fits them. `left_out` counts lines that make no task; `options` are what else to
+    learn with."""
 
     format: str
     tasks: tuple[Task, ...]
@@ -256,6 +257,8 @@ class Converted:
     choices: tuple[str, ...]
     instructions: str
     left_out: int = 0
+    about: str = ""
+    options: tuple[str, ...] = ()
 
 
 def convert(path: Path | str, format: str | None = None) -> Converted:
@@ -277,7 +280,7 @@ def convert(path: Path | str, format: str | None = None) -> Converted:
         raise TaskFileError(f"{path}: none of its {len(made)} lines makes a task of format {name!r}")
     tasks, instructions = _instructed(tasks, kind.instructions)
     choices = _choices(kind, tasks, records)
-    return Converted(name, tuple(tasks), kind.scorer, choices, instructions, len(made) - len(tasks))
+    return Converted(name, tuple(tasks), kind.scorer, choices, instructions, len(made) - len(tasks), kind.about)
 
 
 def as_lines(tasks: Sequence[Task]) -> str:

@@ -27,7 +27,7 @@ RULES = ("exact", "numeric", "choice", "contains", "regex", "list")
 JUDGED = ("judge", "commongen")
 """Scorers that ask a judge."""
 
-SCORERS = (*RULES, "tests", "coverage", "software", *JUDGED)
+SCORERS = (*RULES, "tests", "coverage", "software", "appworld", *JUDGED)
 """Names of scorers. Those that need more of a run than the answer are made where that is: `software`, and JUDGED."""
 
 PASS_MARK = 0.5
@@ -143,6 +143,10 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> Scorer:
         from practicum.tasks.coverage import Coverage
 
         return Coverage()
+    if name == "appworld":
+        from practicum.tasks.appworld import Evaluation
+
+        return Evaluation()
     rules = {"exact": exact, "numeric": numeric, "contains": contains, "regex": regex, "list": listed}
     if name not in rules:
         raise UsageError(f"unknown scorer {name!r}; known are {', '.join(SCORERS)} and your own as module:function")

@@ -1,0 +1,192 @@
+"""AppWorld (Trivedi et al., 2024) through its own environment server: the agent writes code, the server runs it.
+
+The package of AppWorld needs pydantic 1, so it lives in an environment of its own and is spoken to over HTTP. A server
+holds one world at a time, so each attempt is lent a server for itself. What AppWorld's tests say of the world in the
+end is the state that the scorer `appworld` reads. Written against appworld 0.1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import quote, urlsplit
+
+from pydantic import Field
+
+from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
+from practicum.errors import ProviderError, UsageError
+from practicum.types import Task, Trace
+from practicum.views import View
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+    from practicum.run import Run
+
+OPENING = 120.0
+"""Seconds that the server has beside those the code may run: the first world it opens makes it load all apps, which
+took 27 s on a busy core."""
+
+SHOWN = 10_000
+"""Most characters of an output that the model is shown: descriptions of APIs are long."""
+
+CODE = 8000
+"""Most characters of code in one turn."""
+
+CONNECT = 10.0
+"""Seconds to reach a server."""
+
+
+@dataclass(frozen=True)
+class AppWorldAgent:
+    """A model that acts in AppWorld, in turns. `tool_timeout` is how many seconds the code of a turn may run; the
+    server itself ends what takes longer, and says so."""
+
+    addresses: tuple[str, ...]
+    instructions: str = ""
+    max_turns: int = MAX_TURNS
+    tool_timeout: float = TOOL_TIMEOUT
+    journaled: bool = field(default=True, init=False)
+
+    @property
+    def turns(self) -> int:
+        """Most model calls of an attempt."""
+        return self.max_turns
+
+    @property
+    def identity(self) -> str:
+        """What the journal knows this agent by: which of the servers it acts on makes no difference."""
+        return f"appworld {self.max_turns} {self.instructions}"
+
+    async def __call__(self, task: Task, view: View, run: Run) -> Trace:
+        async with _lent(self.addresses, run) as address:
+            agent = ToolsAgent(
+                partial(_World, address, self.tool_timeout),
+                f"the AppWorld server at {address}",
+                self.instructions,
+                max_turns=self.max_turns,
+                tool_timeout=self.tool_timeout + OPENING,
+                shown=SHOWN,
+            )
+            return await agent(task, view, run)
+
+
+def addresses_in(text: str) -> tuple[str, ...]:
+    """Addresses with commas between. Raises UsageError for none, for what is no address, and for one given twice."""
+    found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
+    for address in found:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"{address!r} is no address of an AppWorld server: write http://127.0.0.1:8000")
+    if not found:
+        raise UsageError("--agent appworld: names no server: write appworld:http://127.0.0.1:8000, more with commas")
+    if len(set(found)) < len(found):
+        raise UsageError(f"--agent appworld:{text} names a server twice, and one holds one world at a time")
+    return found
+
+
+@asynccontextmanager
+async def _lent(addresses: Sequence[str], run: Run) -> AsyncIterator[str]:
+    """One of the servers, for one attempt alone; runs side by side in this process share them."""
+    slot = run.house.slot
+    # Whoever has one of as many places as there are servers finds a server that is free.
+    async with slot(f"appworld {' '.join(addresses)}", len(addresses)):
+        address = next((one for one in addresses if not slot(one, 1).locked()), addresses[0])
+        async with slot(address, 1):
+            yield address
+
+
+@asynccontextmanager
+async def reached(address: str) -> AsyncIterator[Server]:
+    """A server to be asked. How long an answer may take is the caller's to bound."""
+    from aiohttp import ClientSession, ClientTimeout
+
+    async with ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT)) as session:
+        yield Server(address, session)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What AppWorld's `serve environment` answers, see its /docs."""
+
+    address: str
+    session: ClientSession
+
+    async def shown(self, id: str) -> dict[str, Any]:
+        """A task: its instruction, supervisor and date. Raises ProviderError where the server cannot show it."""
+        return dict(await self._asked("GET", f"tasks/{quote(id, safe='')}", id))
+
+    async def told(self, method: str, id: str, **more: Any) -> Any:
+        """What a method of the world of this task gives. Raises ProviderError where it fails."""
+        return await self._asked("POST", method, id, {"task_id": id, **more})
+
+    async def _asked(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
+        """The output; UsageError where no such server answers, ProviderError where it fails at this task."""
+        from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
+
+        try:
+            async with self.session.request(verb, f"{self.address}/{path}", json=body) as response:
+                status, text = f"{response.status} {response.reason}", await response.text(errors="replace")
+                if response.status == 200:
+                    return (await response.json())["output"]
+        except (ClientConnectorError, ServerTimeoutError) as error:
+            port = urlsplit(self.address).port or 80
+            raise UsageError(
+                f"no AppWorld server answers at {self.address}: start it in AppWorld's own environment with "
+                f"appworld serve environment --port {port}"
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{self.address}/{path} answers, but not as AppWorld's environment server does") from error
+        except ClientError as error:
+            raise ProviderError(f"the AppWorld server at {self.address} broke off in {path}: {error}") from error
+        if response.status in (404, 405):
+            raise UsageError(f"{self.address} is no AppWorld environment server: {path} answers {status}")
+        said = "" if text.strip() == response.reason else f" ({' '.join(text.split())[:200]})"
+        raise ProviderError(
+            f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{said}; "
+            "is it a task of its data? Its own log says more"
+        )
+
+
+class _World:
+    """The world of one attempt, as `agents.world` opens it."""
+
+    def __init__(self, address: str, seconds: float, task: Task) -> None:
+        self._id, self._seconds = task.id, max(1, round(seconds))
+        # Servers with one root share its folder of outputs, where worlds of one name would overwrite each other.
+        self._name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
+        self._reached = reached(address)
+
+    async def __aenter__(self) -> Self:
+        self._server = await self._reached.__aenter__()
+        try:
+            await self._server.told("initialize", self._id, experiment_name=self._name, timeout_seconds=self._seconds)
+        except BaseException:
+            await self._reached.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            await self._server.told("close", self._id)
+        finally:
+            await self._reached.__aexit__(None, None, None)
+
+    @property
+    def tools(self) -> list[Callable[..., Any]]:
+        return [self.execute]
+
+    async def execute(self, code: Annotated[str, Field(max_length=CODE)]) -> str:
+        """Run Python code in the world and see what it prints. Variables stay for the next call.
+
+        Args:
+            code: the code; `apis.<app>.<api>(...)` calls an app, and only what is printed is seen
+        """
+        return str(await self._server.told("execute", self._id, code=code))
+
+    async def state(self) -> dict[str, Any]:
+        # Once an attempt: what a server answered is kept, and a second time it would not see later changes.
+        return {"evaluation": await self._server.told("evaluate", self._id, suppress_errors=True)}
