@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from practicum.cli import bench_robustness
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def speed(
     tail_tasks: int = Opt(240, min=1, help="Tasks where latencies have a heavy tail."),
     at_once: int = Opt(1000, min=1, help="Attempts in flight at zero latency."),
     output_tokens: int | None = Opt(None, min=1, help="Tokens every answer counts for (default: those it has)."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
     from practicum.bench.server import Options
@@ -66,15 +67,15 @@ def overload(
     methods: str = Opt("", help="Methods, as a,b,c (default: all); an unknown name lists them."),
     seed: int = Opt(0, help="Of the facts and of every random choice."),
     out: Path | None = Opt(None, help="Folder to keep the runs in; the same again goes on, and pays nothing twice."),
-    concurrency: int = Opt(16, min=1, help="Calls in flight at one endpoint."),
-    max_output_tokens: int = Opt(4096, min=1, help="Most tokens a call may write."),
-    timeout: float = Opt(600.0, help="Seconds a call may take."),
-    structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
-    window: int = Opt(16384, help="Context of local models, in tokens."),
-    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
-    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
-    max_usd: float | None = Opt(None, help="Stop before it costs more than this."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    concurrency: opt.Concurrency[int] = 16,
+    max_output_tokens: opt.MaxOutputTokens[int] = 4096,
+    timeout: opt.Timeout[float] = 600.0,
+    structure: opt.Structure[str] = "native",
+    window: opt.Window[int] = 16384,
+    max_calls: opt.MaxCalls[int | None] = None,
+    max_tokens: opt.MaxTokens[int | None] = None,
+    max_usd: opt.MaxUsd[float | None] = None,
+    json_: opt.Json[bool] = False,
 ) -> int:
     """How many of n facts are left in a context after one update, by method: context overload."""
     import json
@@ -127,7 +128,7 @@ def overload(
 @app.command("store")
 def store(
     memories: int = Opt(1_000_000, min=1_000, help="Memories; the targets are for a million."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
     from practicum.bench.store import store as measure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,21 +26,21 @@ def mael(
     sizes: str = Opt("0,10,20,30", help="Tasks whose experience is in the pools."),
     tested: int = Opt(30, min=1, help="Most tasks to test on."),
     model: str = Opt("local", help="Model of every role, as for learn."),
-    role: list[str] = Opt([], help="A model for one role, as role=MODEL."),
-    scorer: str | None = Opt(None, help="exact, numeric, tests ... (docs/tasks.md names them), or module:function."),
+    role: opt.Role[list[str]] = [],
+    scorer: opt.Scorer[str | None] = None,
     set_: list[str] = Opt([], "--set", help="A setting of mael, as name=value, for all that is measured."),
     instructions: str | None = Opt(None, help="What the agents are told beside the task: a text, or @FILE."),
-    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
+    fields: opt.Fields[str] = "",
     out: Path | None = Opt(None, help="Folder to keep it in; the same again goes on where it was cut off."),
-    seed: int = Opt(0, help="Of every random choice."),
-    concurrency: int = Opt(16, min=1, help="Calls in flight at one endpoint."),
-    max_output_tokens: int = Opt(1024, min=1, help="Most tokens a call may write."),
-    timeout: float = Opt(600.0, help="Seconds a call may take."),
-    structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
-    window: int = Opt(16384, help="Context of local models, in tokens."),
+    seed: opt.Seed[int] = 0,
+    concurrency: opt.Concurrency[int] = 16,
+    max_output_tokens: opt.MaxOutputTokens[int] = 1024,
+    timeout: opt.Timeout[float] = 600.0,
+    structure: opt.Structure[str] = "native",
+    window: opt.Window[int] = 16384,
     max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this, over all that is measured."),
     max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this, over all that is measured."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Quality, tokens and rounds of a network by experience: none, by task, by step, how much of it and which."""
     import json

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def robustness(
     noise: str = Opt("0.25,0.5,0.75", help="Weak reflectors: shares of lessons that blame the wrong thing."),
     seeds: int = Opt(3, min=1, help="Runs of each setting."),
     out: Path | None = Opt(None, help="Folder for the table and the picture."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Learning from a harmful or weak reflector on a simulated world, with the gate and without it."""
     import json

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,30 +35,30 @@ def compare(
     budget_tokens: int | None = Opt(None, min=1, help="Tokens of each run instead, input and output together."),
     set_: list[str] = Opt([], "--set", help="NAME=VALUE for every method that has it, or METHOD.NAME=VALUE."),
     model: str = Opt("local", help="As for learn; a local one is opened once for all runs."),
-    role: list[str] = Opt([], help="A model for one role, as role=MODEL."),
+    role: opt.Role[list[str]] = [],
     online: bool = Opt(False, "--online", help="TASKS is a stream: the predictions made before learning are scored."),
-    no_labels: bool = Opt(False, "--no-labels", help="Learning sees neither targets nor scores."),
-    judge: bool = Opt(False, "--judge", help="With --no-labels: a judge's verdict is the feedback."),
-    scorer: str | None = Opt(None, help="exact, numeric, choice, contains, regex, judge or module:function."),
-    instructions: str = Opt("", help="What the agent is told beside the task: a text, or @FILE."),
-    choices: str = Opt("", help="The possible answers, as a,b,c; or auto, to take them from the targets."),
-    reasoning: bool = Opt(False, "--reasoning", help="The agent writes a line of thought before its answer."),
-    agent: str = Opt("chat", help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
-    max_turns: int | None = Opt(None, min=1, help="tools, appworld: most turns of an attempt, one model call each."),
-    tool_timeout: float | None = Opt(None, help="tools, appworld: seconds a tool may take."),
-    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
-    validate_every: int = Opt(1, min=1, help="Steps between validations."),
+    no_labels: opt.NoLabels[bool] = False,
+    judge: opt.Judge[bool] = False,
+    scorer: opt.Scorer[str | None] = None,
+    instructions: opt.Instructions[str] = "",
+    choices: opt.Choices[str] = "",
+    reasoning: opt.Reasoning[bool] = False,
+    agent: opt.Agent[str] = "chat",
+    max_turns: opt.MaxTurns[int | None] = None,
+    tool_timeout: opt.ToolTimeout[float | None] = None,
+    fields: opt.Fields[str] = "",
+    validate_every: opt.ValidateEvery[int] = 1,
     concurrency: int = Opt(16, min=1, help="Calls in flight at one endpoint, over all runs together."),
     runs_at_once: int | None = Opt(None, min=1, help="Runs open at a time (default: as many as calls may be)."),
-    temperature: float = Opt(0.0, min=0.0, help="Of every role."),
-    max_output_tokens: int = Opt(1024, min=1, help="Most tokens a call may write."),
-    timeout: float = Opt(120.0, help="Seconds a call may take."),
-    retries: int = Opt(5, min=0, help="Times a call the provider failed is tried again."),
-    structure: str = Opt("native", help="How JSON is asked for: native, tool or prompted."),
-    window: int = Opt(8192, help="Context of local models, in tokens."),
-    embedder: str = Opt("wordllama", help="wordllama, or one of pydantic-ai."),
+    temperature: opt.Temperature[float] = 0.0,
+    max_output_tokens: opt.MaxOutputTokens[int] = 1024,
+    timeout: opt.Timeout[float] = 120.0,
+    retries: opt.Retries[int] = 5,
+    structure: opt.Structure[str] = "native",
+    window: opt.Window[int] = 8192,
+    embedder: opt.Embedder[str] = "wordllama",
     out: Path | None = Opt(None, help="Folder of the comparison; the same command goes on there."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Run methods side by side and report what may be claimed. The same command goes on, and pays nothing twice."""
     from practicum.cli.inputs import choices_of, pairs, read_instructions, read_tasks, roles_of

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def show(
     gate: bool = Opt(False, "--gate", help="What the acceptance gate decided at each step, and on what evidence."),
     plot: str | None = Opt(None, help="A picture as PNG: delay (how the batch size was chosen)."),
     output: Path | None = Opt(None, help="The picture's file (default: in the run's folder)."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Show a run: its scores, usage and context; or one entry with its history; or its replay buffer; or a picture."""
     if gate:
@@ -223,7 +224,7 @@ def diff(
     run: Path = typer.Argument(..., help="The run's folder."),
     old: int = typer.Argument(..., help="A version."),
     new: int = typer.Argument(..., help="Another version."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """What changed between two versions of a run."""
     from practicum.cli.running import console_for, print_json
@@ -282,7 +283,7 @@ def export(
 def import_(
     file: Path = typer.Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON."),
     out: Path = Opt(..., help="Folder of the new run that holds it."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Make a run of a hand-written playbook, to evaluate, or to learn on from with --seed-playbook."""
     from practicum import playbook
@@ -304,7 +305,7 @@ def forget(
     tag: list[str] = Opt([], help="Forget what was learned from tasks with this tag (meta.tags)."),
     entry: list[str] = Opt([], help="Forget this entry."),
     keep_mixed: bool = Opt(False, "--keep-mixed", help="Keep entries that other tasks had a part in."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Take what was learned from some tasks, sources, tags or entries out of a run for good, and prove it."""
     from practicum.cli.running import console_for, print_json
@@ -340,7 +341,7 @@ def forget(
 def rollback(
     run: Path = typer.Argument(..., help="The run's folder."),
     version: int = typer.Argument(..., help="The version to go back to."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Make an earlier version the last one again. Nothing is lost: it becomes a new version."""
     from practicum.cli.running import console_for, print_json

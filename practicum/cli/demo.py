@@ -6,13 +6,15 @@ from pathlib import Path
 
 import typer
 
+from practicum.cli import options as opt
+
 Opt = typer.Option
 
 
 def demo(
     out: Path | None = Opt(None, help="Folder to keep the run in (default: a new one under ./runs)."),
     model: str = Opt("local", help="Another model than the small one."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Learn to route support messages to teams whose names say nothing, with a 135M model on this machine."""
     from practicum.cli.live import Live, usage_words

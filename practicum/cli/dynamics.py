@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def dynamics(
     window: str = Opt("5", help="Checkpoints that count as recent, in the table and the plot: 5, 10 or all."),
     every: int = Opt(1, min=1, help="Score every so many steps; the start and the last step always."),
     plot: Path | None = Opt(None, help="A PNG file to draw it into."),
-    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
+    fields: opt.Fields[str] = "",
     concurrency: int | None = Opt(None, min=1, help="Calls in flight at one endpoint (default: as the run's)."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Score every checkpoint of a run on the same tasks: what it learned, kept, lost and learned again.
 

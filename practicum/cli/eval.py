@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 Opt = typer.Option
@@ -18,29 +19,29 @@ def evaluate(
     model: str | None = Opt(None, help="Model of the agent (default: that of the run, else local)."),
     repeat: int = Opt(1, min=1, help="Times each task is run."),
     method: str | None = Opt(None, help="How the context is shown (default: as the run's method does, else ace)."),
-    scaling: str | None = Opt(None, help="reasoning_bank, unified: attempts at each task: parallel, sequential, none."),
-    k: int | None = Opt(None, help="scaling: attempts, or passes after the first one."),
-    preset: str | None = Opt(None, help="reasoning_bank, unified: for tasks that are routine, standard or critical."),
-    set_: list[str] = Opt([], "--set", help="A setting of the method, as name=value."),
-    role: list[str] = Opt([], help="A model for one role, as role=MODEL."),
-    scorer: str | None = Opt(None, help="exact, numeric, tests ... (docs/tasks.md names them), or module:function."),
-    instructions: str | None = Opt(None, help="What the agent is told beside the task: a text, or @FILE."),
-    choices: str | None = Opt(None, help="The possible answers, as a,b,c; or auto."),
-    reasoning: bool | None = Opt(None, "--reasoning/--no-reasoning", help="A line of thought before the answer."),
-    agent: str | None = Opt(None, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
-    max_turns: int | None = Opt(None, min=1, help="tools, appworld: most turns of an attempt, one model call each."),
-    tool_timeout: float | None = Opt(None, help="tools, appworld: seconds a tool may take."),
-    fields: str = Opt("", help="Names in the file, as input=context,target=label."),
-    concurrency: int | None = Opt(None, min=1, help="Calls in flight at one endpoint."),
-    seed: int | None = Opt(None, help="Of every random choice."),
-    temperature: float | None = Opt(None, min=0.0, help="Of every role."),
-    max_output_tokens: int | None = Opt(None, min=1, help="Most tokens a call may write."),
-    timeout: float | None = Opt(None, help="Seconds a call may take."),
-    structure: str | None = Opt(None, help="How JSON is asked for: native, tool or prompted."),
-    embedder: str | None = Opt(None, help="wordllama, or one of pydantic-ai."),
-    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
-    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    scaling: opt.Scaling[str | None] = None,
+    k: opt.K[int | None] = None,
+    preset: opt.Preset[str | None] = None,
+    set_: opt.Set[list[str]] = [],
+    role: opt.Role[list[str]] = [],
+    scorer: opt.Scorer[str | None] = None,
+    instructions: opt.Instructions[str | None] = None,
+    choices: opt.Choices[str | None] = None,
+    reasoning: opt.ReasoningOrNot[bool | None] = None,
+    agent: opt.Agent[str | None] = None,
+    max_turns: opt.MaxTurns[int | None] = None,
+    tool_timeout: opt.ToolTimeout[float | None] = None,
+    fields: opt.Fields[str] = "",
+    concurrency: opt.Concurrency[int | None] = None,
+    seed: opt.Seed[int | None] = None,
+    temperature: opt.Temperature[float | None] = None,
+    max_output_tokens: opt.MaxOutputTokens[int | None] = None,
+    timeout: opt.Timeout[float | None] = None,
+    structure: opt.Structure[str | None] = None,
+    embedder: opt.Embedder[str | None] = None,
+    max_calls: opt.MaxCalls[int | None] = None,
+    max_tokens: opt.MaxTokens[int | None] = None,
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Score a context on tasks, with a 95% interval. Settings not given are those of the run."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def memory(
     outcome: str | None = Opt(None, help="list, search: only memories of a success, or of a failure."),
     k: int | None = Opt(None, "-k", min=1, help=f"Most entries shown (list: the newest {LISTED}, search: {FOUND})."),
     embedder: str | None = Opt(None, help="search: the run's own; reembed: the one to take from now on."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Look at the memories of a run, or change them. What is changed is a new version, which rollback can undo."""
     options = {"--section": section, "--tag": tag or None, "--outcome": outcome, "-k": k, "--embedder": embedder}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def monitor(
     seed: int | None = Opt(None, help="With --judge-again: of which attempts are drawn (default 0)."),
     max_calls: int | None = Opt(None, min=1, help="With --judge-again: stop before more calls than this."),
     max_tokens: int | None = Opt(None, min=1, help="With --judge-again: stop before more tokens than this."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves of a run.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def pools(
     run: Path = typer.Argument(..., help="The run's folder."),
     agent: str | None = Opt(None, help="Only this agent's pool, by kind of step."),
     plot: Path | None = Opt(None, help="Draw sizes and rewards as a PNG file."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Sizes, rewards and the most used experiences of the pools of a network (method mael)."""
     from practicum.cli.running import console_for, print_json

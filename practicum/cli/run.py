@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import PracticumError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def run(
     query: str = typer.Argument(..., help="What to answer; - reads it from standard input."),
     context: Path = Opt(..., help="A run, or a playbook file."),
     scaling: str | None = Opt(None, help="Attempts at the query: parallel, sequential or none (as the run's)."),
-    k: int | None = Opt(None, min=1, help="scaling: attempts, or passes after the first one."),
+    k: opt.K[int | None] = None,
     preset: str | None = Opt(
         None, help="Attempts and memories for queries of this weight: routine, standard, critical."
     ),
@@ -32,26 +33,26 @@ def run(
     target: str | None = Opt(None, help="--learn: the right answer, where it is known (else a judge's word counts)."),
     method: str | None = Opt(None, help="How to answer and to learn (default: as the run; ace for a playbook file)."),
     model: str | None = Opt(None, help="Model of every role (default: that of the run, else local)."),
-    role: list[str] = Opt([], help="A model for one role, as role=MODEL."),
-    set_: list[str] = Opt([], "--set", help="A setting of the method, as name=value."),
+    role: opt.Role[list[str]] = [],
+    set_: opt.Set[list[str]] = [],
     scorer: str | None = Opt(None, help="--learn: exact, numeric, choice, contains, regex, judge or module:function."),
     instructions: str | None = Opt(None, help="What the agent is told beside the query: a text, or @FILE."),
     choices: str | None = Opt(None, help="The possible answers, as a,b,c."),
-    reasoning: bool | None = Opt(None, "--reasoning/--no-reasoning", help="A line of thought before the answer."),
-    agent: str | None = Opt(None, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
-    max_turns: int | None = Opt(None, min=1, help="tools, appworld: most turns of an attempt, one model call each."),
-    tool_timeout: float | None = Opt(None, help="tools, appworld: seconds a tool may take."),
-    seed: int | None = Opt(None, help="Of every random choice."),
-    temperature: float | None = Opt(None, min=0.0, help="Of every role."),
-    max_output_tokens: int | None = Opt(None, min=1, help="Most tokens a call may write."),
-    timeout: float | None = Opt(None, help="Seconds a call may take."),
-    structure: str | None = Opt(None, help="How JSON is asked for: native, tool or prompted."),
-    embedder: str | None = Opt(None, help="wordllama, or one of pydantic-ai."),
-    max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this."),
-    max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this."),
-    max_usd: float | None = Opt(None, help="Stop before it costs more than this."),
+    reasoning: opt.ReasoningOrNot[bool | None] = None,
+    agent: opt.Agent[str | None] = None,
+    max_turns: opt.MaxTurns[int | None] = None,
+    tool_timeout: opt.ToolTimeout[float | None] = None,
+    seed: opt.Seed[int | None] = None,
+    temperature: opt.Temperature[float | None] = None,
+    max_output_tokens: opt.MaxOutputTokens[int | None] = None,
+    timeout: opt.Timeout[float | None] = None,
+    structure: opt.Structure[str | None] = None,
+    embedder: opt.Embedder[str | None] = None,
+    max_calls: opt.MaxCalls[int | None] = None,
+    max_tokens: opt.MaxTokens[int | None] = None,
+    max_usd: opt.MaxUsd[float | None] = None,
     trace_out: Path | None = Opt(None, help="Write what happened as a page of HTML: a network's graph and its steps."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Answer one query with what was learned: the answer, what it rests on, and why it was chosen."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, roles_of

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from practicum.cli import options as opt
 from practicum.errors import UsageError
 
 Opt = typer.Option
@@ -17,7 +18,7 @@ def tasks(
     format: str | None = Opt(None, help="What it is, where its fields do not tell; see docs/tasks.md."),
     out: Path | None = Opt(None, help="Where to write the tasks; instructions go beside it."),
     server: str | None = Opt(None, help="AppWorld: the address of its server, which knows the tasks that FILE lists."),
-    json_: bool = Opt(False, "--json", help="Print one JSON object on standard output."),
+    json_: opt.Json[bool] = False,
 ) -> int:
     """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
     from practicum import playbook
