@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from practicum import methods
-from practicum.loop import Method, learn
+from practicum.loop import ALL, Method, learn
 
 SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
 """The six functions of a method, in the order of a step."""
@@ -99,7 +99,11 @@ def learning_cost(method: Method) -> str:
     if low == high == "1":
         return "1 call"
     calls = low if low == high else f"{low} to {high}"
-    return f"{calls} calls" + (f", n = {method.batch} tasks a step" if "n" in calls else "")
+    return f"{calls} calls" + (f", n = {_size(method)}" if "n" in calls else "")
+
+
+def _size(method: Method) -> str:
+    return "all tasks" if method.batch == ALL else f"{method.batch} tasks a step"
 
 
 def _per_task(calls: Callable[[int], int]) -> str:

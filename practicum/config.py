@@ -19,7 +19,11 @@ from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scorers import JUDGED
 from practicum.types import Task
 
-UNGATED = {"none": "changes nothing that a gate could hold back", "gepa": "judges its candidates itself"}
+UNGATED = {
+    "none": "changes nothing that a gate could hold back",
+    "gepa": "judges its candidates itself",
+    "mipro": "judges its candidates itself",
+}
 """Methods that take no gate, and why."""
 
 

@@ -36,7 +36,7 @@ class Estimate:
         fixed = len(self.splits.test) * (1 + self.config.before)
         val = len(self.splits.val)
         # A gate tries what every step would make of the context.
-        rounds = self.steps if self.method.gated else -(-self.steps // self.config.validate_every)
+        rounds = self.steps if self.method.gated else self.method.scans or -(-self.steps // self.config.validate_every)
         low = self._learning(0) + few * (min(turns, 1) + judged) * (fixed + val)
         # A method counts an attempt as one call, and does not tell which of its calls are attempts.
         most = many * (turns + judged) + sum(self.method.asides.values())

@@ -22,6 +22,9 @@ from practicum.types import Lesson, Rollout, Task
 ENDED = "ended"
 """The note of when a step was first done, in seconds since 1970: what its numbers are dated by for those who watch."""
 
+ALL = 1_000_000
+"""The batch of a method that counts its calls over all tasks at once, however many there are."""
+
 LOST_STEPS = 3
 """Steps in a row lost to the provider after which going on makes no sense."""
 
@@ -206,6 +209,8 @@ class Method:
     traced: Costs | None = None
     gated: bool = False
     """Whether each delta is tried on the validation tasks."""
+    scans: int = 0
+    """Times at most that the schedule itself goes through the validation tasks."""
 
 
 def about(lessons: Sequence[Lesson]) -> tuple[str, ...]:

@@ -20,6 +20,12 @@ class Task:
     meta: Mapping[str, Any] = field(default_factory=dict)
     recorded: Recorded | None = None
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Provenance for what is learned from the task alone; `meta.tags` become tags."""
+        tags = self.meta.get("tags", ())
+        return (f"task:{self.id}", *(f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)))
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -130,11 +136,10 @@ class Rollout:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Provenance for everything learned from this rollout; `meta.tags` of the task become tags."""
-        tags = self.task.meta.get("tags", ())
-        named = (tags,) if isinstance(tags, str) else tuple(tags)
+        """Provenance for everything learned from this rollout."""
+        task, *tags = self.task.sources
         made = (f"rollout:{self.of}",) if self.of else ()
-        return (f"task:{self.task.id}", f"rollout:{self.place}", *made, *(f"tag:{tag}" for tag in named))
+        return (task, f"rollout:{self.place}", *made, *tags)
 
 
 @dataclass(frozen=True, slots=True)

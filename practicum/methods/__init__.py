@@ -55,7 +55,7 @@ class WideBatches(Batched):
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
     "mael", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape", "protegi", "evoprompt",
-    "gepa",
+    "gepa", "mipro",
 )  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""MIPROv2: instructions and demonstrations are proposed, and their combinations searched by Bayesian optimization
+(Opsahl-Ong et al., 2024, section 4).
+
+The `dspy` package is its optimizer. Deviations: the program is one predictor, our agent, whose code is not shown to the
+model that proposes; its instruction stands beside the agent's own, its demonstrations are earlier turns of the chat.
+Its prompts are the package's, its answers JSON; a call that is lost proposes nothing and is counted. Of equal attempts
+one is made. Defaults are those of the package's "light" search, with as many instructions as sets of demonstrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from practicum.blocks.accept import always
+from practicum.blocks.attempt import once
+from practicum.blocks.bayes import BayesianSearch, combined
+from practicum.blocks.optimizer import Search
+from practicum.blocks.reflect import as_experience
+from practicum.blocks.sample import everything
+from practicum.context import Context, Delta
+from practicum.loop import ALL, Method
+from practicum.methods import MethodSettings
+from practicum.run import Run
+from practicum.types import Lesson
+
+
+class Settings(MethodSettings):
+    """Settings of MIPROv2."""
+
+    NEEDS: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
+
+    candidates: int = Field(default=6, ge=1)
+    """Instructions, and as many sets of demonstrations, of which the search combines one each."""
+    trials: int = Field(default=10, ge=1)
+    """Combinations tried."""
+    minibatch: int = Field(default=35, ge=1)
+    """Tasks a combination is tried on; on all of them where there are no more."""
+    full: int = Field(default=5, ge=1)
+    """Trials after which the best combination so far is compared on all tasks."""
+    bootstrapped: int = Field(default=4, ge=0)
+    """Right answers of the agent's own in a set of demonstrations, at most."""
+    labeled: int = Field(default=4, ge=0)
+    """Demonstrations a set is filled up to with right answers of tasks."""
+    warmth: float = Field(default=1.0, ge=0)
+    """Temperature at which instructions are written."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.online:
+            raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
+        if self.labeled and not self.bootstrapped:
+            raise ValueError("sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too")
+        return self
+
+
+def method(s: Settings) -> Method:
+    """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
+    act = combined()
+    search = Search(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
+    # The package compares all at the start, after every `full` trials, and at the end.
+    scans = 2 + s.trials // s.full
+
+    def calls(batch: int) -> tuple[int, int]:
+        attempts = max(s.candidates - 2, 1) * batch + s.trials * min(s.minibatch, batch) + scans * batch
+        summary = 2 + min(batch // 10, 9)
+        return s.candidates // 2 + 3, attempts + summary + s.candidates
+
+    return Method(
+        name="mipro",
+        sample=everything(),
+        act=act,
+        attempt=once(act),
+        reflect=as_experience(),
+        update=left_to_the_search,
+        accept=always,
+        schedule=BayesianSearch(search),
+        calls=calls,
+        batch=ALL,
+        roles=("curator",),
+        scans=scans + s.trials,
+    )
+
+
+async def left_to_the_search(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    """No delta of lessons: the search writes its candidates down itself."""
+    return Delta()
