@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,28 +53,36 @@ class WordLlama:
         return await asyncio.to_thread(self._embed, texts)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
-        # The library divides by the length of an empty text's vector, which is nothing.
-        vectors: np.ndarray = _wordllama().embed([text if text.strip() else "-" for text in texts], norm=True)
-        return vectors.astype(np.float32, copy=False)
+        tokenizer, table = _wordllama()
+        # An empty text has no tokens, and so no direction.
+        said = [text if text.strip() else "-" for text in texts]
+        encoded = tokenizer.encode_batch_fast(said, add_special_tokens=False)
+        sums = np.empty((len(texts), table.shape[1]), dtype=np.float32)
+        for row, text in zip(sums, encoded, strict=True):
+            np.add.reduce(table.take(text.ids, axis=0, mode="clip"), axis=0, out=row)
+        unit: np.ndarray = sums / np.linalg.norm(sums, axis=1, keepdims=True)
+        return unit
 
 
 @cache
-def _wordllama() -> Any:
-    """Built from the files in the package: its own loader looks for one of them in the wrong folder and downloads."""
-    root = logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    import wordllama
+def _wordllama() -> tuple[Any, np.ndarray]:
+    """Tokenizer, and vectors by token, shape (n, d), from the files in the package.
+
+    The package itself is not imported: its loader looks for one of them in the wrong folder and downloads, its import
+    configures the root logger of the whole program, and its inference takes twice as long, since it pads texts.
+    """
     from safetensors import safe_open
     from tokenizers import Tokenizer
-    from wordllama.inference import WordLlamaInference
 
-    # The import configures the root logger for the whole program; put it back.
-    root.setLevel(level)
-    root.handlers[:] = handlers
-    package = Path(str(wordllama.__file__)).parent
+    found = find_spec("wordllama")
+    if found is None or found.origin is None:
+        raise ModelError("embedder 'wordllama' needs the package of this name: pip install wordllama")
+    package = Path(found.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
     with safe_open(str(package / "weights" / "l2_supercat_256.safetensors"), framework="np") as weights:
-        return WordLlamaInference(weights.get_tensor("embedding.weight"), tokenizer)
+        return tokenizer, weights.get_tensor("embedding.weight").astype(np.float32, copy=False)
 
 
 class ProviderEmbedder:
@@ -209,7 +217,8 @@ class Vectors:
     def _recall(self, texts: list[str]) -> list[str]:
         """Take what the store knows; return the rest."""
         texts = [text for text in texts if text not in self._row]
-        if self._store is None:
+        if self._store is None or not self._stored_dims:
+            # A store that had none has only what is in memory by now.
             return texts
         table = schema.vectors
         unknown: list[str] = []

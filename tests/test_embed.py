@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -171,6 +174,19 @@ def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
     assert (root.level, list(root.handlers)) == before
     many = asyncio.run(WordLlama().embed([f"text {n}" for n in range(300)]))
     assert many.shape == (300, 256)
+
+
+def test_wordllamas_vectors_are_those_of_the_package_whatever_stands_beside_them() -> None:
+    texts = ["my card was stolen", "a", "naïve 🦙 [PAD] \x00", "the weather is fine, and will be so all week. " * 40]
+    together = asyncio.run(WordLlama().embed(texts))
+    assert (together == np.concatenate([asyncio.run(WordLlama().embed([text])) for text in texts])).all()
+    said = "import json, sys; from wordllama import WordLlama; from wordllama.inference import WordLlamaInference\n"
+    said += "from practicum.embed import _wordllama; tokenizer, table = _wordllama()\n"
+    said += "made = WordLlamaInference(table, tokenizer).embed(json.load(sys.stdin), norm=True)\n"
+    said += "print(json.dumps(made.tolist()))"
+    # In a process of its own, since the package's import configures the root logger.
+    done = subprocess.run([sys.executable, "-c", said], input=json.dumps(texts), capture_output=True, text=True)
+    assert np.allclose(together, json.loads(done.stdout), atol=1e-6), done.stderr
 
 
 @pytest.mark.parametrize("name", ["nonsense", "openai:text-embedding-3-small", "nobody:x"])
