@@ -20,8 +20,8 @@ ECHO = 2000
 def prompt_tokens(prompt: Prompt) -> int:
     """Estimated tokens of a prompt, with a few for each message's frame."""
     turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + 8 for t in prompt.turns)
-    pages = sum(len(page) + 1 for page in prompt.pages)
-    return count_tokens(prompt.system) + pages // 4 + 1 + turns + count_tokens(prompt.user) + 16
+    texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user)))
+    return texts + turns + 16
 
 
 def asked(role: str, model: str, prompt: Prompt, schema: JSON | None, options: Options) -> str:
@@ -32,6 +32,8 @@ def asked(role: str, model: str, prompt: Prompt, schema: JSON | None, options: O
 
 
 _DUMPED: dict[int, tuple[JSON, str]] = {}
+DUMPED = 256
+"""Most schemas whose text is kept."""
 
 
 def _dumped(schema: JSON | None) -> str:
@@ -40,6 +42,8 @@ def _dumped(schema: JSON | None) -> str:
         return ""
     known = _DUMPED.get(id(schema))
     if known is None:
+        if len(_DUMPED) >= DUMPED:
+            _DUMPED.clear()
         known = _DUMPED[id(schema)] = (schema, json.dumps(schema, sort_keys=True))
     return known[1]
 

@@ -95,6 +95,6 @@ class Estimate:
         if not seats:
             return Need()
         client = (seats.get("agent") or next(iter(seats.values()))).client
-        longest = max((len(t.input) for t in (*self.splits.train, *self.splits.test)), default=0)
-        guess = count_tokens(self.config.instructions) + longest // 4 + full(self.seed).tokens + 64
+        longest = max((count_tokens(t.input) for t in (*self.splits.train, *self.splits.test)), default=0)
+        guess = count_tokens(self.config.instructions) + longest + full(self.seed).tokens + 64
         return need_of(client, 1.25 * self.house.largest.get("agent", guess), self._output())

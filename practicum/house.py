@@ -129,7 +129,8 @@ class House:
         over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
         if over <= 0:
             return prompt
-        keep = max(count_tokens(prompt.user) - over, 64) * 2
+        size = max(count_tokens(prompt.user), 1)
+        keep = len(prompt.user) * max(size - over, 64) // (2 * size)
         self.counts["prompts with a trace cut"] += 1
         return replace(prompt, user=without_middle(prompt.user, keep))
 

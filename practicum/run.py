@@ -124,9 +124,14 @@ class Run:
                 raise result
         return [result for result in results if not isinstance(result, BaseException)]
 
-    async def ask(self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None) -> M:
-        """Ask a model for an object. Output that does not fit is asked for again, twice, then OutputError."""
-        wanted = json_schema(schema)
+    async def ask(
+        self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None, form: JSON | None = None
+    ) -> M:
+        """Ask a model for an object. Output that does not fit is asked for again, twice, then OutputError.
+
+        `form` is the schema that the model is told, where it is narrower than the object's own.
+        """
+        wanted = json_schema(schema) if form is None else form
         for attempt in range(REPAIRS + 1):
             reply = await self._call(role, prompt, wanted, temperature, attempt)
             try:

@@ -87,6 +87,13 @@ def test_nearest_is_a_full_sort_with_ties_to_the_older(n: int, k: int, seed: int
     assert nearest(query, distinct[kinds], k) == expected
 
 
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_tokens_are_never_fewer_for_being_counted_apart(a: str, b: str) -> None:
+    assert count_tokens(a + b) <= count_tokens(a) + count_tokens(b) <= count_tokens(a + b) + 1
+    assert count_tokens("word" * len(a)) == len(a)
+    assert count_tokens("漢" * len(a)) == len(a)
+
+
 def test_nearest_of_nothing() -> None:
     assert nearest(np.ones(3, np.float32), np.zeros((0, 3), np.float32), 2) == []
     assert nearest(np.ones(3, np.float32), np.eye(3, dtype=np.float32), 0) == []

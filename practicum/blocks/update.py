@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema, create_model
-from pydantic.fields import FieldInfo
+from pydantic import Field
 
+from practicum.asking import json_schema
 from practicum.blocks.meaning import answers_in, lost
 from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
+from practicum.models.client import JSON
 from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Turn
-from practicum.views import full, line
+from practicum.views import count_tokens, full, line
 
 
 class Decision(Output):
@@ -51,27 +53,19 @@ class Mutations(Decisions):
 
 
 @lru_cache(maxsize=64)
-def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> type[Decisions]:
-    """The same form, in which a server that enforces schemas lets only these rules be named, and without any rule only
-    additions be decided: a small model takes the ids of worked examples for rules that are there. It is read as ever.
-    """
+def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
+    """The form's schema, in which a server that enforces schemas lets only these rules be named, and without any rule
+    only additions be decided: a small model takes the ids of worked examples for rules that are there."""
     if len(ids) > MOST_NAMED:
-        return kind
-    decision = get_args(kind.model_fields["decisions"].annotation)[0]
-    fields = decision.model_fields
-    named = {"type": "array", "maxItems": 3 if ids else 0, "items": {"type": "string", "enum": [*ids] or [""]}}
-    changed: dict[str, Any] = {"ids": _shown_as(fields["ids"], named)}
+        return json_schema(kind)
+    schema = deepcopy(json_schema(kind))
+    (decision,) = schema["$defs"].values()
+    named = decision["properties"]["ids"]
+    named["items"] = {"type": "string", "enum": [*ids] or [""]}
     if not ids:
-        changed["op"] = _shown_as(fields["op"], {"type": "string", "enum": ["ADD"]})
-    made = create_model(decision.__name__, __base__=decision, **changed)
-    listed = kind.model_fields["decisions"]
-    return create_model(kind.__name__, __base__=kind, decisions=(Sequence[made], listed))  # type: ignore[valid-type]
-
-
-def _shown_as(field: FieldInfo, form: dict[str, Any]) -> tuple[Any, FieldInfo]:
-    """A field that is read as before, and asked for in another form."""
-    kind: Any = field.annotation
-    return Annotated[kind, WithJsonSchema(form)], field
+        named["maxItems"] = 0
+        decision["properties"]["op"]["enum"] = ["ADD"]
+    return schema
 
 
 MOST_NAMED = 400
@@ -123,7 +117,7 @@ class Curator:
         try:
             prompt = await curation(self.system, telling, context, run)
             form = naming_only(self.output, tuple(e.id for e in context if not e.hidden))
-            written = await run.ask("curator", replace(prompt, turns=self.examples), form)
+            written = await run.ask("curator", replace(prompt, turns=self.examples), self.output, form=form)
         except (OutputError, ProviderError):
             run.house.counts["lost updates"] += 1
             return counted
@@ -338,7 +332,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             if over <= 0:
                 break
             # Rounded down, so that what is left is never more than it seems.
-            over -= len(line(entry)) // 4
+            over -= count_tokens(line(entry)) - 1
             gone.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.house.counts["pruned"] += len(gone)
         return tried.delta + Delta(tuple(gone))
