@@ -307,10 +307,14 @@ def _remove(store: Store, run_id: str, versions: Sequence[Version], wanted: froz
 
 
 def _about(place: str, sources: str, wanted: frozenset[str]) -> bool:
-    """Whether a row names a forgotten source, or lies at a forgotten rollout's place."""
+    """Whether a row names a forgotten source, lies at a forgotten rollout's place, or at that of a job on a forgotten
+    task ("2.t1"), where what it is about may not have been named."""
     if wanted & set(json.loads(sources)):
         return True
     above = place.split("/")
+    jobs = (job for number, _, job in (name.partition(".") for name in above) if number.isdigit())
+    if any(f"task:{job.replace('%2F', '/').replace('%25', '%')}" in wanted for job in jobs):
+        return True
     return any(f"rollout:{'/'.join(above[:n])}" in wanted for n in range(1, len(above) + 1))
 
 

@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import client, make_tasks, number_of
 from pydantic import TypeAdapter
+from runs import learner
 
+import practicum
+from practicum import methods
 from practicum.context import Add, Context, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.embed import text_key
 from practicum.errors import UsageError
 from practicum.history import Version, read_versions, rebuild, seed_version, version_row
+from practicum.journal import NOTED
+from practicum.models.scripted import Call
 from practicum.store import schema
 from practicum.store.store import FILE, Store
 from practicum.types import Feedback, Lesson, Rollout, Task, Trace
@@ -267,3 +273,40 @@ def test_a_slip_of_the_pen_forgets_nothing(tmp_path: Path, what: dict[str, Any],
             forget(store, "run", **what)
         assert len(rebuild(read_versions(store, "run"))) == 2
     assert (tmp_path / FILE).is_file()
+
+
+def varying(call: Call) -> str:
+    """Fits any role; attempts at one task come out differently, in words of their own."""
+    if call.role != "agent":
+        return learner(call)
+    said = json.loads(learner(call)) if call.schema is not None else {}
+    good = call.prompt.user.split()[-1]
+    answer = good if number_of(f"{call.text}{call.options.seed}") % 2 else f"no {good[::-1]}"
+    return json.dumps({**said, "answer": answer}) if said else answer
+
+
+@pytest.mark.parametrize("name", [n for n in methods.NAMES if n not in ("none", "icl") and not methods.lacking(n)])
+def test_all_that_any_method_paid_for_says_what_it_comes_from(tmp_path: Path, name: str) -> None:
+    settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})
+    parts = practicum.Parts(clients={"agent": client(varying)})
+    practicum.run_sync(
+        practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method=name, settings=settings)
+    )
+    with Store.open(tmp_path / "run") as store:
+        rows = store.rows(schema.journal.select())
+        paid = [row for row in rows if row.role != NOTED]
+        assert paid
+        assert [row.place for row in paid if row.sources == "[]"] == []
+        assert forget(store, "run", tasks=["t1"]).left == 0
+        places = [row.place for row in store.rows(schema.journal.select()) if row.role != NOTED]
+        assert [place for place in places if ".t1/" in place] == []
+
+
+def test_a_row_that_does_not_name_the_task_it_is_about_goes_by_its_place(tmp_path: Path) -> None:
+    odd = task("x/1%", "Something odd is asked about here, at length.")
+    with a_run(tmp_path, (*TASKS, odd), STEPS) as store:
+        places = ["step 1/accept/0/2.a/agent", "step 1/accept/0/3.x%2F1%25/agent", "step 1/accept/0/4.b/agent"]
+        store.put(schema.journal, [_journal(place, "an answer", ()) for place in places])
+        assert forget(store, "run", tasks=["a", "x/1%"]).left == 0
+        left = [row.place for row in store.rows(schema.journal.select())]
+    assert [place for place in places if place in left] == places[2:]

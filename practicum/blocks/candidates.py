@@ -122,9 +122,7 @@ async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> float | None:
     async def show(context: Context, task: Task, run: Run) -> View:
         return in_view(text)
 
-    act = answer(show)
-    jobs = [(f"{n}.{task.id}", partial(act, task, Context())) for n, task in enumerate(tasks)]
-    return _mean(await run.gather(jobs), run)
+    return _mean(await once(answer(show))(Batch(tuple(tasks)), Context(), run), run)
 
 
 def _mean(rollouts: Sequence[Rollout], run: Run) -> float | None:

@@ -8,6 +8,7 @@ our playbook, edited by ACE's curator.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from pydantic import Field
@@ -71,6 +72,7 @@ async def _advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -
 
 
 async def _advantage(rollout: Rollout, run: Run) -> list[Lesson]:
+    run = replace(run, about=rollout.sources)
     made = [r for r in rollout.group if not r.trace.lost]
     used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
     outcomes = {r.score.value if r.score is not None and run.house.labels else r.feedback.success for r in made}
