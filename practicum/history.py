@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from practicum.context import Add, Applied, Context, Entry, Vote
 from practicum.errors import UsageError
@@ -55,6 +55,11 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     table = schema.versions
     rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
     return [Version(r.version, r.parent, r.step, r.next_number, _EDITS.validate_json(r.applied)) for r in rows]
+
+
+def no_versions_after(run_id: str, version: int) -> Any:
+    """The statement that makes a version a run's last."""
+    return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
 
 
 def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:

@@ -34,7 +34,7 @@ from practicum.folder import (
     update_run,
 )
 from practicum.furnish import Shared, furnished
-from practicum.history import Version, read_versions, rebuild, version_row
+from practicum.history import Version, no_versions_after, read_versions, rebuild, version_row
 from practicum.house import House
 from practicum.loop import Method, StepReport, Validation, mean_score
 from practicum.models.budget import Need
@@ -171,11 +171,13 @@ class Session:
         """Make the best context the last version; without validation it is that already."""
         last = self.progress.context
         best = self.progress.best if self.splits.val else last
-        if best.version == last.version:
-            return best
-        version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
-        await self.store.write(schema.versions, [version_row(RUN, version)])
-        return replace(best, version=version.version, next_number=last.next_number)
+        if best.version != last.version:
+            version = Version(last.version + 1, best.version, self.progress.steps, last.next_number, ())
+            await self.store.write(schema.versions, [version_row(RUN, version)])
+            best = replace(best, version=version.version, next_number=last.next_number)
+        # An earlier sitting may have ended with another best context, which it wrote down as its last version.
+        self.store.change(no_versions_after(RUN, best.version))
+        return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> float:
         """The score on the test tasks. Equal contexts are evaluated once, before or after."""

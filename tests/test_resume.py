@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -14,11 +15,13 @@ from helpers import Done, Launcher, client, context_bytes, make_tasks, wait_unti
 
 import practicum
 from practicum.bench.server import ServerProcess, start_process
+from practicum.context import seeded
 from practicum.errors import JournalMismatch, ProviderError, StoreError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session import Result
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
+SEED = seeded([("rules", "If x, do y.")])
 DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
 
@@ -154,6 +157,28 @@ def test_a_budget_resumed_without_raising_it_pays_nothing_and_reports_the_same(t
     assert again.stopped == cut.stopped
     assert (context_bytes(again), again.scores) == (context_bytes(cut), cut.scores)
     assert "test" in again.scores
+
+
+def test_what_a_stop_took_for_the_best_context_does_not_outlive_a_better_one(tmp_path: Path) -> None:
+    """The budget ends before the last validation, in which the last context turns out to be the best one."""
+
+    def agent(call: Call) -> str:
+        if call.role != "agent":
+            return world(call)
+        rules = sum(page.count("\n") + 1 for page in call.prompt.pages)
+        return json.dumps({"answer": call.prompt.user.split()[-1] if rules > 3 else "?", "used": []})
+
+    settings = {"rounds": 0, "curator": "append", "dedupe": "never"}
+    how = {"val": make_tasks(5, 80), "validate_every": 100, "settings": settings}
+    cut = learn(tmp_path / "run", client(agent), 6, max_calls=20, seed_context=SEED, **how)
+    assert cut.stopped
+    assert len(practicum.load_context(tmp_path / "run")) == len(cut.context) == len(SEED)
+    again = resume(tmp_path / "run", client(agent), max_calls=1000)
+    whole = learn(tmp_path / "whole", client(agent), 6, seed_context=SEED, **how)
+    assert again.context.version == whole.context.version > 0
+    assert practicum.load_context(tmp_path / "run").digest == again.context.digest == whole.context.digest
+    assert context_bytes(again) == context_bytes(whole)
+    assert rows(tmp_path / "run", "select * from versions") == rows(tmp_path / "whole", "select * from versions")
 
 
 def test_spent_minutes_keep_what_was_learned(tmp_path: Path) -> None:
