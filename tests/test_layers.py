@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "practicum"
 
 LAYERS = (
-    ("types", "errors", "garbage"),
+    ("types", "errors", "garbage", "processes"),
     ("output", "metrics"),
     ("edits",),
     ("context",),

@@ -18,9 +18,9 @@ from practicum.errors import TaskFileError
 from practicum.models.scripted import Call
 from practicum.parts import make_scorer
 from practicum.quality import CommonGenScorer, SoftwareScorer
-from practicum.tasks.sandbox import Limits, Sandbox
+from practicum.tasks.sandbox import Limits, Ran, Sandbox
 from practicum.tasks.scorers import SCORERS
-from practicum.tasks.software import Measures, looked_at
+from practicum.tasks.software import Measures, Project, looked_at
 from practicum.types import Score, Task, Trace
 
 SANDBOX = Sandbox(Limits(cpu=2, wall=30.0))
@@ -102,6 +102,28 @@ def test_what_is_left_open_is_found() -> None:
         "text = 'TODO'\n"
     )
     assert looked(main=source).open == ("main.py line 7: g does nothing", "main.py line 9: h does nothing")
+
+
+@needs_fences
+def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, now, most = Sandbox._started, 0, 0
+
+    async def counted(*args: Any) -> Ran:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await start(*args)
+        finally:
+            now -= 1
+
+    async def all_of_them(sandbox: Sandbox) -> list[Project]:
+        return list(await asyncio.gather(*(looked_at({"main.py": f"print({n})"}, sandbox) for n in range(5))))
+
+    monkeypatch.setattr(Sandbox, "_started", counted)
+    found = asyncio.run(all_of_them(Sandbox(SANDBOX.limits, at_once=2)))
+    assert [project.code for project in found] == [f"print({n})" for n in range(5)]
+    assert most == 2
 
 
 @needs_fences

@@ -17,8 +17,8 @@ Names = dict[str, Any]
 class Checks:
     """Which asserts were reached, and what was wrong with the first that failed."""
 
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
+    def __init__(self, mark: str, most: int) -> None:
+        self.mark, self.most = mark, most
         self.sources: list[str] = []
         self.reached: set[int] = set()
         self.failed: dict[int, str] = {}
@@ -32,7 +32,12 @@ class Checks:
         """An assert is about to be looked at."""
         if index not in self.reached:
             self.reached.add(index)
-            self.say(at=self.sources[index])
+            self.say(at=self.source(index))
+
+    def source(self, index: int) -> str:
+        """An assert, in no more than so many characters: what is printed has a limit."""
+        text = self.sources[index]
+        return text if len(text) <= self.most else text[: self.most - 3] + "..."
 
     def saw(self, index: int, true: object, value: object = None, compared: bool = False) -> None:
         """What an assert came to; `value` is the left side where two things were compared."""
@@ -71,7 +76,7 @@ class Rewrite(ast.NodeTransformer):
 
 def check(job: dict[str, Any]) -> None:
     """Run the answer, then its tests, and tell."""
-    checks = Checks(job["mark"])
+    checks = Checks(job["mark"], job["most"])
     names: Names = {"__name__": "answer", "__checks__": checks}
     load(names, job["prompt"], job["code"], job["entry_point"])
     if job["entry_point"] is not None and job["entry_point"] not in names:
@@ -82,8 +87,9 @@ def check(job: dict[str, Any]) -> None:
     exec(compile(tests, "tests.py", "exec"), names)
     if "check" in names and job["entry_point"] is not None:
         names["check"](names[job["entry_point"]])
-    failed = [[checks.sources[index], why] for index, why in sorted(checks.failed.items())]
-    return checks.say(done=len(checks.reached), failed=failed)
+    failed = checks.failed
+    first = {"first": (checks.source(min(failed)), failed[min(failed)])} if failed else {}
+    return checks.say(done=len(checks.reached), failed=len(failed), **first)
 
 
 def load(names: Names, prompt: str, code: str, entry_point: str | None) -> None:

@@ -3,17 +3,22 @@
 A task brings `meta.tests`, code whose asserts decide, or a list of such; `meta.entry_point`, what the answer has to
 define, which is passed to the function `check` of the tests where they have one (as HumanEval's do); and
 `meta.prompt`, the code that an answer may go on from. All asserts must hold: the value is 1 or 0, so that a mean is
-pass@1. The note says how many held and how the first one failed, which learning with labels is told.
+pass@1. The note says how many held and how the first one failed, which learning with labels is told. Where no assert is
+reached nothing was tested, and the value is 0; tests that cannot reach one are refused before.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import secrets
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from practicum.errors import TaskFileError
 from practicum.tasks.answered import code_for
@@ -24,6 +29,9 @@ CHECKER = Path(__file__).with_name("checker.py")
 
 MOST = 200
 """Characters of an assert that a note quotes."""
+
+TOLD = 3
+"""kB that the checker may take to say which assert it has come to, beside what the code prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class UnitTests:
 
 async def run_tests(task: Task, answer: str, sandbox: Sandbox) -> Tested:
     """Run the tests of a task on an answer's code. Raises UsageError where no code can be run here."""
-    tests = task.meta["tests"]
+    tests = _joined(task.meta["tests"])
     entry_point = task.meta.get("entry_point")
     mark = secrets.token_hex(8)
     job = {
@@ -68,42 +76,59 @@ async def run_tests(task: Task, answer: str, sandbox: Sandbox) -> Tested:
         "prompt": task.meta.get("prompt", ""),
         "code": code_for(answer, entry_point),
         "entry_point": entry_point,
-        "tests": tests if isinstance(tests, str) else "\n".join(tests),
+        "tests": tests,
+        "most": MOST,
     }
     if not job["code"].strip():
         return Tested(0, 0, "the answer holds no code")
-    ran = await sandbox.run({"main.py": CHECKER.read_text(encoding="utf-8")}, stdin=json.dumps(job))
-    return _read(ran, mark)
+    limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + TOLD * tests.count("assert"))
+    script = {"main.py": CHECKER.read_text(encoding="utf-8")}
+    return _read(await sandbox.run(script, stdin=json.dumps(job), limits=limits), mark)
+
+
+def _joined(tests: str | list[str]) -> str:
+    return tests if isinstance(tests, str) else "\n".join(tests)
+
+
+class _Said(BaseModel):
+    """What the checker tells, each when it knows it: the assert it is at, how many there are, how many were reached and
+    how many of these failed, the first of them with its reason, and what kept it from testing."""
+
+    at: str | None = None
+    total: int | None = None
+    done: int | None = None
+    failed: int = 0
+    first: tuple[str, str] = ("", "")
+    fault: str = ""
 
 
 def _read(ran: Ran, mark: str) -> Tested:
-    said: dict[str, Any] = {}
+    said = _Said()
     for line in ran.out.split("\n"):
         if line.startswith(mark):
-            said |= json.loads(line.removeprefix(mark))
-    if "fault" in said:
-        return Tested(0, 0, said["fault"])
-    if "done" not in said:
-        return Tested(0, said.get("total", 0), _ended(said, ran))
-    total, failed = said["done"], said["failed"]
-    if not failed and ran.exit == 0:
-        return Tested(total, total, "")
-    passed = total - len(failed)
-    if not failed:
-        return Tested(passed, total, f"all tests passed, but then the code {ran.reason}")
-    source, why = failed[0]
-    return Tested(passed, total, f"passed {passed} of {total} tests; failed: {_short(source)} ({why})")
+            try:
+                told = _Said.model_validate_json(line.removeprefix(mark))
+            except ValidationError:  # cut off, with all that was printed
+                continue
+            said = said.model_copy(update=told.model_dump(exclude_unset=True))
+    if said.fault:
+        return Tested(0, 0, said.fault)
+    if said.done is None:
+        return Tested(0, said.total or 0, _ended(said, ran))
+    passed = said.done - said.failed
+    if said.failed:
+        source, why = said.first
+        return Tested(passed, said.done, f"passed {passed} of {said.done} tests; failed: {source} ({why})")
+    if not said.done:
+        return Tested(0, said.total or 0, "nothing was tested: the tests came to their end without reaching an assert")
+    return Tested(passed, said.done, "" if ran.exit == 0 else f"all tests passed, but then the code {ran.reason}")
 
 
-def _ended(said: Mapping[str, Any], ran: Ran) -> str:
+def _ended(said: _Said, ran: Ran) -> str:
     reason = ran.reason or "ended before its tests did"
-    if "at" in said:
-        return f"the code {reason} while testing: {_short(said['at'])}"
-    return f"the code {reason}" if "total" not in said else f"the tests could not be run: the code {reason}"
-
-
-def _short(source: str) -> str:
-    return source if len(source) <= MOST else source[: MOST - 3] + "..."
+    if said.at is not None:
+        return f"the code {reason} while testing: {said.at}"
+    return f"the code {reason}" if said.total is None else f"the tests could not be run: the code {reason}"
 
 
 def tests_fault(meta: Mapping[str, Any]) -> str | None:
@@ -115,4 +140,27 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
     for name in ("entry_point", "prompt"):
         if not isinstance(meta.get(name, ""), str):
             return f"has a meta.{name} that is not a string, which scorer 'tests' needs it to be"
+    return _idle(_joined(tests), called="check" if meta.get("entry_point") else None)
+
+
+def _idle(code: str, called: str | None) -> str | None:
+    """Why tests would test nothing, or less than they say. `called` is the function that is called from outside."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of their style
+            tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return f"has meta.tests that are no Python: {error}"
+    if not _asserts(tree):
+        return "has meta.tests without an assert; scorer 'tests' counts asserts, not what unittest's methods find"
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {called}
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    plain = (node for node in tree.body if isinstance(node, kinds) and not node.decorator_list)
+    for name in (node.name for node in plain if node.name not in named and _asserts(node)):
+        check = ", or name in meta.entry_point what check is to be called with" if name == "check" else ""
+        return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{check}"
     return None
+
+
+def _asserts(tree: ast.AST) -> bool:
+    return any(isinstance(node, ast.Assert) for node in ast.walk(tree))

@@ -28,6 +28,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from practicum.errors import UsageError
+from practicum.processes import kill_group
 
 JAIL = Path(__file__).with_name("jail.py")
 
@@ -88,25 +89,33 @@ class Sandbox:
     )
 
     async def run(
-        self, files: Mapping[str, str], entry: str = "main.py", args: Sequence[str] = (), stdin: str = ""
+        self,
+        files: Mapping[str, str],
+        entry: str = "main.py",
+        args: Sequence[str] = (),
+        stdin: str = "",
+        *,
+        limits: Limits | None = None,
     ) -> Ran:
-        """Write `files` (relative path to text) into an empty folder and run `entry` there.
+        """Write `files` (relative path to text) into an empty folder and run `entry` there, within other `limits` than
+        the sandbox's own where some are given.
 
         Raises UsageError where the machine has not the fences, and for a path that leaves the folder or is no path;
         other faults of the program are told in what is returned.
         """
+        limits = limits or self.limits
         paths = {_inside(name): text for name, text in files.items()}
         if _inside(entry) not in paths:
             return Ran(None, "", "", 0.0, f"there is no file {entry} to run")
-        if sum(len(text.encode(errors="replace")) for text in paths.values()) > self.limits.folder_mb * 2**20:
-            return Ran(None, "", "", 0.0, f"the files are larger than {self.limits.folder_mb} MB")
+        if sum(len(text.encode(errors="replace")) for text in paths.values()) > limits.folder_mb * 2**20:
+            return Ran(None, "", "", 0.0, f"the files are larger than {limits.folder_mb} MB")
         slot = self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))
         async with slot:
             folder = _folder()
             try:
                 if fault := _write(folder, paths):
                     return Ran(None, "", "", 0.0, fault)
-                return await self._started(folder, entry, args, stdin)
+                return await self._started(folder, entry, args, stdin, limits)
             finally:
                 await asyncio.to_thread(_removed, folder)
 
@@ -116,7 +125,7 @@ class Sandbox:
         folder = _folder()
         try:
             _write(folder, {"main.py": ""})
-            command = self._command(folder, "main.py", (), theirs)
+            command = self._command(folder, "main.py", (), theirs, self.limits)
             how: dict[str, Any] = {"cwd": folder, "env": _environment(folder), "pass_fds": (theirs,)}
             ended = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False, **how)
             os.close(theirs)
@@ -125,11 +134,11 @@ class Sandbox:
             os.close(status)
             _removed(folder)
 
-    async def _started(self, folder: Path, entry: str, args: Sequence[str], stdin: str) -> Ran:
+    async def _started(self, folder: Path, entry: str, args: Sequence[str], stdin: str, limits: Limits) -> Ran:
         status, theirs = _status_pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command(folder, entry, args, theirs),
+                *self._command(folder, entry, args, theirs, limits),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
@@ -141,7 +150,7 @@ class Sandbox:
         finally:
             os.close(theirs)
         try:
-            watched = _Watched(process, self.limits, folder, status)
+            watched = _Watched(process, limits, folder, status)
             await watched.ended(stdin.encode(errors="replace"))
         finally:
             os.close(status)
@@ -151,8 +160,7 @@ class Sandbox:
         self._check_fences(watched.fences, watched.err)
         return watched.told()
 
-    def _command(self, folder: Path, entry: str, args: Sequence[str], status: int) -> tuple[str, ...]:
-        limits = self.limits
+    def _command(self, folder: Path, entry: str, args: Sequence[str], status: int, limits: Limits) -> tuple[str, ...]:
         job = {
             "folder": str(folder),
             "entry": entry,
@@ -214,7 +222,7 @@ class _Watched:
         try:
             await asyncio.wait((end, look), return_when=asyncio.FIRST_COMPLETED)
             if not end.done():  # asyncio waits for the pipes too, which what it left behind may hold
-                _kill_group(self.process.pid)
+                kill_group(self.process.pid)
             self._hear()
             self.seconds = time.monotonic() - self.began
             await asyncio.wait((*read, end), timeout=GONE)
@@ -326,14 +334,7 @@ def _removed(folder: Path) -> None:
 
 def _kill(process: Process) -> None:
     if process.returncode is None:  # else its number may be another's by now
-        _kill_group(process.pid)
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # gone; macOS says the second of a group that is
-        return
+        kill_group(process.pid)
 
 
 def _threads(pid: int) -> int:
@@ -364,6 +365,10 @@ def _size(folder: Path, most: int) -> tuple[float, int]:
     return size, count
 
 
+_SIGNALS = {known.value: known.name for known in signal.Signals}
+"""Not all have a name: those for real time do not."""
+
+
 def _in_words(code: int, err: str, limits: Limits) -> str:
     """Why a program that nobody here stopped did not end well."""
     lines = [line for line in err.strip().split("\n") if line.strip()]
@@ -378,7 +383,7 @@ def _in_words(code: int, err: str, limits: Limits) -> str:
     if last.startswith("MemoryError"):
         return f"ran out of its {limits.memory_mb} MB of memory"
     if code < 0:
-        return f"crashed with {signal.Signals(-code).name}"
+        return f"crashed with {_SIGNALS.get(-code, f'signal {-code}')}"
     if "Traceback" in err or last.startswith(("SyntaxError", "IndentationError", "TabError")):
         return f"ended with {last[:300]}{_place(err, first=False)}"
     return f"ended with exit code {code}" + (f": {last[:300]}" if last else "")

@@ -48,7 +48,7 @@ async def looked_at(files: Mapping[str, str], sandbox: Sandbox) -> Project:
     """Look at a project without running it. Raises UsageError where no code can be run here."""
     limits = replace(sandbox.limits, output_kb=sandbox.limits.folder_mb * 1024)
     script = {"main.py": INSPECTOR.read_text(encoding="utf-8")}
-    ran = await replace(sandbox, limits=limits).run(script, stdin=json.dumps(dict(files)))
+    ran = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
     if ran.reason:
         return Project((f"its files could not be read: the look at them {ran.reason}",), "", Measures(0, 0, 0, 0, 0.0))
     found: dict[str, dict[str, Any]] = json.loads(ran.out)

@@ -23,6 +23,7 @@ def check(candidate):
         assert candidate([n, 1]) == n + 1
     assert candidate([5]) == 5, "five"
 """
+UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n"
 META = {"tests": TESTS, "entry_point": "total", "prompt": PROMPT}
 
 
@@ -130,6 +131,8 @@ def test_code_that_goes_too_far_scores_nothing_and_is_told_where() -> None:
         assert score.value == 0.0
         assert "reached for the network, or to start or signal another process" in score.note
     assert "stopped after it printed more" in scored(body + "while True: print('x' * 1000)").note
+    signalled = scored(body + "__import__('os').kill(__import__('os').getpid(), 40)")
+    assert signalled.note == "the code crashed with signal 40 while testing: candidate([]) == 0"
 
 
 @needs_fences
@@ -139,8 +142,45 @@ def test_tests_may_be_plain_asserts_or_a_list_of_them() -> None:
     assert scored(right, tests=asserts, entry_point="total", prompt="").correct
     assert scored(right, tests="\n".join(asserts)).correct
     assert scored("def total(numbers):\n    return 1", tests=asserts).note.startswith("passed 1 of 2 tests")
-    broken = scored(right, tests="def check(candidate):\n    candidate.missing\n")
+    broken = scored(right, tests="def check(candidate):\n    candidate.missing\n    assert candidate\n")
     assert broken.note.startswith("the tests could not be run: the code ended with AttributeError")
+
+
+@needs_fences
+@pytest.mark.parametrize("call", ["check(total)", "for test in (check,):\n    test(total)"])
+def test_tests_may_call_their_functions_themselves(call: str) -> None:
+    assert scored("total = sum", tests=TESTS + call, entry_point="total").correct
+    wrong = scored("total = len", tests=TESTS + call, entry_point="total")
+    assert wrong.note.startswith("passed 1 of 3 tests")
+
+
+@needs_fences
+def test_where_no_assert_is_reached_nothing_was_tested() -> None:
+    score = scored("def total(numbers):\n    return []", tests="for n in total([1]):\n    assert n > 0")
+    assert (score.value, score.correct) == (0.0, False)
+    assert score.note == "nothing was tested: the tests came to their end without reaching an assert"
+
+
+@needs_fences
+def test_long_tests_and_many_of_them_are_told_of_in_few_words() -> None:
+    long = [*range(20_000)]
+    right = f"def total(numbers):\n    return {long}"
+    assert scored(right, tests=f"assert total([]) == {long}").correct
+    wrong = scored("total = len", tests=f"assert {long} == total([])")
+    assert wrong.note.startswith("passed 0 of 1 tests; failed: [0, 1, 2, 3")
+    assert len(wrong.note) < 400
+    many = [f"assert total([{n}]) == {n}, 'a number that is alone is its own sum'" for n in range(3000)]
+    assert scored("total = sum", tests=many).correct
+    assert scored("total = len", tests=many).note.startswith(
+        "passed 1 of 3000 tests; failed: total([0]) == 0 (it gave 1"
+    )
+
+
+@needs_fences
+@pytest.mark.parametrize("end", ["__checks__.mark + '5'", "__checks__.mark + '{'", "__checks__.mark + '[]'"])
+def test_code_that_speaks_in_the_checkers_name_ends_no_run(end: str) -> None:
+    assert scored(f"total = sum\nprint({end})").correct
+    assert not scored(f"total = len\nprint({end})").correct
 
 
 @pytest.mark.parametrize(
@@ -150,6 +190,13 @@ def test_tests_may_be_plain_asserts_or_a_list_of_them() -> None:
         ({"tests": ""}, "has no meta.tests"),
         ({"tests": [1]}, "has no meta.tests"),
         ({"tests": "assert f", "entry_point": 3}, "meta.entry_point that is not a string"),
+        ({"tests": "add(1, 2)"}, "meta.tests without an assert"),
+        ({"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"}, "meta.tests without an assert"),
+        ({"tests": UNITTEST + "        assert add(1, 2) == 3"}, "whose TestAdd is never called"),
+        ({"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, "whose test_add is never called"),
+        ({"tests": TESTS}, "whose check is never called.*meta.entry_point"),
+        ({"tests": "assert add(1"}, "meta.tests that are no Python: .* was never closed"),
+        ({"tests": "assert '\0'"}, "meta.tests that are no Python"),
     ],
 )
 def test_a_task_without_tests_is_refused(meta: dict[str, Any], text: str) -> None:
