@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, make_tasks
+from helpers import client, make_tasks, wait_until
 
 import practicum
 from practicum.agents.command import CommandAgent
@@ -157,8 +157,18 @@ def test_what_a_slow_program_started_ends_with_it(tmp_path: Path) -> None:
     )
     with pytest.raises(AgentError, match="did not answer"):
         act(CommandAgent(program(tmp_path, body), timeout=1.0))
-    from helpers import wait_until
+    wait_until(lambda: not _alive(int(pid.read_text())), what="the end of the child")
 
+
+def test_what_a_program_left_behind_with_its_output_open_ends_too(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    body = (
+        "import subprocess\n"
+        f"child = subprocess.Popen(['sleep', '60'])\nopen({str(pid)!r}, 'w').write(str(child.pid))\n"
+        'print(\'{"answer": "a"}\')'
+    )
+    with pytest.raises(AgentError, match="ended, but what it had started still held its output after 1 s"):
+        act(CommandAgent(program(tmp_path, body), timeout=1.0))
     wait_until(lambda: not _alive(int(pid.read_text())), what="the end of the child")
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import os
 import shlex
 import shutil
-import signal
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass, field
 
 from practicum.agents.outside import Placed, read_answer, request
 from practicum.errors import AgentError, UsageError
+from practicum.processes import kill_group
 from practicum.types import Task, Trace
 from practicum.views import View
+
+GONE = 2.0
+"""Seconds to wait for the pipes of one that was killed. Who has left its group may hold them longer."""
 
 
 @dataclass
@@ -65,15 +68,31 @@ class CommandAgent:
             )
         except OSError as error:
             raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
+        answered = False
         try:
             out, err = await asyncio.wait_for(process.communicate(line), self.timeout)
+            answered = True
         except TimeoutError as error:
-            raise AgentError(f"{self.words[0]} did not answer within {self.timeout:g} s") from error
+            raise AgentError(self._late(ended=process.returncode is not None)) from error
         finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            if not answered:
+                await _ended(process)
         if process.returncode:
             tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["no word on standard error"]
             raise AgentError(f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}")
         return out
+
+    def _late(self, *, ended: bool) -> str:
+        if not ended:
+            return f"{self.words[0]} did not answer within {self.timeout:g} s"
+        return (
+            f"{self.words[0]} ended, but what it had started still held its output after {self.timeout:g} s: it must "
+            "wait for that, or send its output elsewhere"
+        )
+
+
+async def _ended(process: Process) -> None:
+    """Kill a program and what it started, and let go of its pipes."""
+    kill_group(process.pid)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.communicate(), GONE)
