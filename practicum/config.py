@@ -215,16 +215,14 @@ def _check_traces(config: Config, splits: Splits) -> None:
     """Refuse what needs attempts of its own."""
     if config.settings.get("online"):
         raise UsageError("--online predicts before it learns, and traces are there already: leave it out")
-    if config.method in ("none", "icl"):
-        raise UsageError(f"method {config.method} does not learn from attempts: take another one, such as combee")
+    values = methods.traced(config.method, config.settings)
     if unused := sorted({"rounds", "refine", "lessons"} & set(config.settings)):
         raise UsageError(f"nothing is tried again with --from-traces: leave out --set {unused[0]}=...")
-    settings = methods.validated(config.method, config.settings)
+    settings = methods.validated(config.method, values)
     again = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
-    for name, off in again.items():
-        if getattr(settings, name, off) != off:
-            how = f"use --set {name}={str(off).lower()}" if off is not None else f"leave out --set {name}"
-            raise UsageError(f"{name} runs tasks again, and with --from-traces nothing is run: {how}")
+    if on := {name: off for name, off in again.items() if getattr(settings, name, off) != off}:
+        how = " ".join(f"--set {name}={str(off).lower()}" for name, off in on.items())
+        raise UsageError(f"with --from-traces nothing is run, and {', '.join(on)} would run tasks again: use {how}")
     if any(task.recorded is None for task in splits.train):
         raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out from_traces")
 

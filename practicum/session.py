@@ -280,9 +280,9 @@ async def opened(
     shared: Shared | None,
 ) -> AsyncIterator[Session]:
     """A session with its models open, not written down yet."""
-    once = {"rounds": 0} if config.from_traces and "rounds" in methods.described(config.method) else {}
-    settings = methods.validated(config.method, {**config.settings, **once})
-    method = methods.build(config.method, {**config.settings, **once})
+    values = methods.traced(config.method, config.settings) if config.from_traces else config.settings
+    settings = methods.validated(config.method, values)
+    method = methods.build(config.method, values)
     if settings.gate:
         method = gated(method, splits.val, settings.gate_alpha)
     if config.from_traces:

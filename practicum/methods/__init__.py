@@ -29,6 +29,10 @@ class MethodSettings(BaseModel):
     ALONE: ClassVar[Mapping[str, Any]] = {"online": True, "epochs": None, "gate": None, "gate_alpha": None}
     """What settings become, or that they are left out (None), where one task comes by itself."""
 
+    TRACED: ClassVar[Mapping[str, Any] | None] = {}
+    """What settings become where stored traces are read and nothing is tried again; None where a method cannot learn
+    from attempts that it did not make."""
+
     NEEDS: ClassVar[tuple[str, ...]] = ()
     """Packages that a run cannot do without; they come with the extra that is named as the first one."""
 
@@ -103,6 +107,16 @@ def alone(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     about many tasks is left out."""
     made = {**values, **settings_of(name).ALONE}
     return {setting: value for setting, value in made.items() if value is not None}
+
+
+def traced(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings where stored traces are read: each once, if nothing else is said. Raises UsageError where the
+    method cannot learn from them."""
+    kind = settings_of(name)
+    if kind.TRACED is None:
+        raise UsageError(f"method {name} cannot learn from stored traces: take another one, such as combee")
+    once = {"epochs": 1} if "epochs" in kind.model_fields else {}
+    return {**once, **values, **kind.TRACED}
 
 
 def about(name: str) -> str:

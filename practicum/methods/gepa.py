@@ -33,6 +33,7 @@ from practicum.types import Lesson, Prompt
 class Settings(MethodSettings):
     """Settings of GEPA."""
 
+    TRACED: ClassVar = None
     NEEDS: ClassVar[tuple[str, ...]] = ("gepa",)
 
     attempts: int = Field(default=400, ge=1)

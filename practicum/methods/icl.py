@@ -6,6 +6,8 @@ Deviation: examples stand as earlier turns of the chat rather than as one text, 
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from practicum.blocks.accept import always
@@ -20,6 +22,8 @@ from practicum.methods import MethodSettings
 
 class Settings(MethodSettings):
     """Settings of in-context learning."""
+
+    TRACED: ClassVar = None
 
     window: int = Field(default=6000, ge=1)
     """Tokens the examples may fill."""

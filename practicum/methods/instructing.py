@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,8 @@ from practicum.methods import Batched
 
 class Instructing(Batched):
     """Settings of methods that look for better instructions."""
+
+    TRACED: ClassVar = None
 
     batch: int = Field(default=16, ge=1)
     """Tasks of a step, which all candidates of the step are tried on."""

@@ -6,7 +6,7 @@ The recipes (`ace`, `combee`, `rcl`, the baselines) differ in how tasks are trie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -51,6 +51,8 @@ class Learning(MethodSettings):
     """Most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
     harmful: int = Field(default=3, ge=0)
     """An entry whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
+
+    TRACED: ClassVar = {"rounds": 0}
 
     @property
     def tries(self) -> int:

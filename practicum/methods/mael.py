@@ -8,7 +8,7 @@ changed nothing, so it has no reward and makes no experience; more parts than ne
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +25,8 @@ from practicum.methods import Batched
 
 class Settings(Batched):
     """Settings of MAEL."""
+
+    TRACED: ClassVar = None
 
     agents: int = Field(default=4, ge=1, le=64)
     """Agents of the network."""

@@ -30,6 +30,7 @@ from practicum.types import Lesson
 class Settings(MethodSettings):
     """Settings of MIPROv2."""
 
+    TRACED: ClassVar = None
     NEEDS: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 
     candidates: int = Field(default=6, ge=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from practicum.blocks.accept import always
 from practicum.blocks.act import answer, full_view
 from practicum.blocks.attempt import once
@@ -15,6 +17,8 @@ from practicum.run import Run
 
 class Settings(MethodSettings):
     """Nothing to set but the stream."""
+
+    TRACED: ClassVar = None
 
 
 def method(settings: Settings) -> Method:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,6 +34,8 @@ from practicum.types import Lesson, Rollout
 
 class Settings(Batched):
     """Settings of Training-Free GRPO."""
+
+    TRACED: ClassVar = None
 
     epochs: int = Field(default=3, ge=1)
     """Times the tasks are gone through (paper: 3)."""

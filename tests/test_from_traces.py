@@ -1,0 +1,79 @@
+"""Learning from stored traces: what each method makes of them, with nothing tried again, or that it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import make_tasks
+from scripts import Learned, insight, learned, memory, scripted
+
+from practicum import methods
+from practicum.errors import UsageError
+from practicum.models.scripted import Call
+from practicum.types import Recorded, Score, Task, Trace
+
+OFF = {"group": 1, "twin": False, "replay": 0.0, "rollouts": "none"}
+
+READING: dict[str, dict[str, Any]] = {
+    "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
+    "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "reflexion": {}, "expel": {},
+}  # fmt: skip
+"""Methods that learn from what others tried, and what has to be set for that."""
+
+
+def recorded(n: int = 4) -> list[Task]:
+    """Tasks whose attempts went well and badly by turns."""
+    made = [Recorded(Trace(f"word{i}" if i % 2 else "no"), Score(i % 2, i % 2 == 1)) for i in range(n)]
+    return [replace(task, recorded=one) for task, one in zip(make_tasks(n), made, strict=True)]
+
+
+def refusing(call: Call) -> str:
+    raise AssertionError("nothing was to be tried")
+
+
+def curating(call: Call) -> dict[str, Any]:
+    return {"decisions": [{"lesson": 1, "op": "ADD"}], "sheet": "a sheet", "points": ["a point"]}
+
+
+def read(folder: Path, method: str, tasks: Sequence[Task], **settings: Any) -> Learned:
+    model = scripted(refusing, lambda call: {**insight(call), **memory("a way")}, curating)
+    return learned(folder, model, tasks, settings, method, from_traces=True)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_stored_traces_teach_and_nothing_is_tried(tmp_path: Path, name: str) -> None:
+    run = read(tmp_path, name, recorded(), **READING[name])
+    low, high = run.expected
+    assert low <= len(run.model.calls) <= high
+    assert len(run.rollouts) == 4
+    assert len(run.result.context) > 0
+
+
+@pytest.mark.parametrize("name", sorted({*methods.NAMES} - {*READING}))
+def test_a_method_that_has_to_try_is_refused_before_it_pays(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"method {name} cannot learn from stored traces"):
+        read(tmp_path, name, recorded())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_trace_is_read_again_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert len(read(tmp_path / "a", "reflexion", recorded()).rollouts) == 4
+    assert len(read(tmp_path / "b", "reflexion", recorded(), epochs=2).rollouts) == 8
+
+
+def test_failed_and_solved_traces_become_insights_and_examples(tmp_path: Path) -> None:
+    run = read(tmp_path, "expel", recorded(), batch=4)
+    assert len(run.calls("curator")) == 1
+    assert "Answer: no" in run.prompts("curator")[0]
+    assert {e.section for e in run.result.context} == {"episodes"}
+
+
+def test_what_only_repeats_attempts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing is tried again with --from-traces: leave out --set rounds"):
+        read(tmp_path, "ace", recorded(), rounds=2)
+    with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
+        read(tmp_path, "rcl", recorded())
