@@ -70,7 +70,10 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """What must be the same for a comparison to go on; variants and seeds may be added."""
-        tasks = [[[t.id, t.input, t.target] for t in s] for s in (self.splits.train, self.splits.val, self.splits.test)]
+        splits = (self.splits.train, self.splits.val, self.splits.test)
+        tasks = [[[t.id, t.input, t.target] for t in split] for split in splits]
+        # Scorers read it: the tests of code, the rules of an answer.
+        meta = [[dict(t.meta) for t in split] for split in splits]
         made = {
             run.folder: {
                 "method": run.config.method, "settings": run.config.settings,
@@ -78,7 +81,8 @@ class Plan:
             }
             for run in self.runs
         }  # fmt: skip
-        return {"format": 1, "tasks": digest(tasks), "common": dict(self.common), "runs": made}
+        same = {"tasks": digest(tasks), "meta": digest(meta)}
+        return {"format": 1, **same, "common": dict(self.common), "runs": made}
 
 
 def planned(study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False, **common: Any) -> Plan:
@@ -211,6 +215,9 @@ def remember(plan: Plan, folder: Path) -> None:
     if begun:
         if known["tasks"] != now["tasks"]:
             raise _other(folder, "the tasks")
+        # A plan of before it was kept has none.
+        if known.get("meta", now["meta"]) != now["meta"]:
+            raise _other(folder, "the tasks' meta")
         for name in sorted({*known["common"], *now["common"]}):
             if known["common"].get(name) != now["common"].get(name):
                 raise _other(folder, f"{name} ({known['common'].get(name)!r}, now {now['common'].get(name)!r})")

@@ -114,6 +114,7 @@ def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: P
     [
         ({"tasks": make_tasks(7)}, "the tasks"),
         ({"test": make_tasks(13, 50)}, "the tasks"),
+        ({"test": make_tasks(12, 50, answer="of another kind")}, "the tasks' meta"),
         ({"settings": {"ace.batch": 2}}, "runs/ace-0"),
         ({"temperature": 0.5}, "temperature"),
         ({"max_calls": 500}, "max_calls"),
