@@ -20,7 +20,7 @@ from sqlalchemy import select
 from practicum import methods
 from practicum.config import Config, Splits, checked, configured
 from practicum.context import Context
-from practicum.errors import UsageError
+from practicum.errors import ProviderError, UsageError
 from practicum.folder import RUN, read_run
 from practicum.furnish import furnished
 from practicum.history import read_versions
@@ -49,8 +49,9 @@ class Dynamics:
     """Which tasks each checkpoint solved, and what follows from it.
 
     `solved` has the shape (tasks, checkpoints). `split` is "val", "test", or the name of tasks that are not the
-    run's. `errors` counts attempts that failed or that nothing could score, which stand as not solved; `usage` is
-    what this call paid for, `hits` the results it found in the journal.
+    run's; a task that could not be scored at some checkpoint is left out of `tasks`. `errors` counts attempts that
+    failed, which stand as not solved, and those that nothing could score; `usage` is what this call paid for, `hits`
+    the results it found in the journal.
     """
 
     run: Path
@@ -118,7 +119,7 @@ async def dynamics(
     `watch` is told after each checkpoint how many are done, and of how many.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
-    ProviderError where a whole checkpoint was lost; what was done is kept.
+    ProviderError where a whole checkpoint was lost or no task could be scored; what was done is kept.
     """
     if every < 1:
         raise UsageError(f"every={every}: checkpoints are every first, second, third … step")
@@ -138,7 +139,7 @@ async def dynamics(
                 columns.append(await root.evaluate(act, split, listed, context))
                 if watch is not None:
                     watch(len(columns), len(contexts))
-            return _found(folder, split, listed, chosen, columns, house)
+            return _found(folder, split, chosen, columns, house)
 
 
 def _dev_tasks(
@@ -154,7 +155,7 @@ def _dev_tasks(
             return split, kept
     checked(config.model_copy(update={"validate_every": 1}), Splits((), (), listed), parts)
     # Two files may give one id to different tasks, so what the tasks are is part of their places.
-    return f"dev {digest([[t.id, t.input, t.target] for t in listed])[:12]}", listed
+    return f"dev {digest([[t.id, t.input, t.target, dict(t.meta)] for t in listed])[:12]}", listed
 
 
 def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list[Context]]:
@@ -177,15 +178,19 @@ def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list
 def _found(
     folder: Path,
     split: str,
-    tasks: tuple[Task, ...],
     checkpoints: tuple[Checkpoint, ...],
     columns: Sequence[Sequence[Rollout]],
     house: House,
 ) -> Dynamics:
-    solved = np.array([[r.score is not None and r.score.correct for r in column] for column in columns], dtype=bool).T
+    rows = list(zip(*columns, strict=True))
+    scored = [row for row in rows if all(rollout.score is not None for rollout in row)]
+    if not scored:
+        raise ProviderError(f"none of {len(rows)} tasks could be scored at every checkpoint: {house.trouble}")
+    solved = np.array([[r.score is not None and r.score.correct for r in row] for row in scored], dtype=bool)
     # A context that several checkpoints share was tried once.
     tried = {id(r): r for column in columns for r in column}.values()
     errors = sum(r.trace.error is not None or r.score is None for r in tried)
     return Dynamics(
-        folder, split, tasks, checkpoints, solved, curves(solved), errors, house.budget.spent, house.journal.hits
-    )
+        folder, split, tuple(row[0].task for row in scored), checkpoints, solved, curves(solved), errors,
+        house.budget.spent, house.journal.hits,
+    )  # fmt: skip

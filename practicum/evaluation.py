@@ -6,16 +6,20 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from practicum import methods
 from practicum.config import Splits, checked, configured
 from practicum.context import Context
-from practicum.errors import Stopped
+from practicum.errors import ProviderError, Stopped, UsageError
+from practicum.estimate import Estimate
 from practicum.furnish import furnished
 from practicum.house import House
-from practicum.metrics.stats import mean_ci95, repeated_ci95
+from practicum.loop import Method
+from practicum.metrics.stats import repeated_ci95
 from practicum.parts import Parts
 from practicum.result import usage_json
 from practicum.run import Run
@@ -25,7 +29,11 @@ from practicum.types import Rollout, Task, Usage
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A score with its 95% interval. `n` tasks were run `repeat` times each."""
+    """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
+
+    `errors` counts attempts that failed, which score 0, and those that nothing could score, which count in no score.
+    Where it was `stopped` it is over what was done until then; if nothing was, `n` is 0 and `score` is not a number.
+    """
 
     score: float
     ci95: tuple[float, float]
@@ -40,8 +48,8 @@ class Evaluation:
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
         values = {
-            "score": self.score,
-            "ci95": list(self.ci95),
+            "score": self.score if self.n else None,
+            "ci95": list(self.ci95) if self.n else None,
             "n": self.n,
             "errors": self.errors,
             "usage": usage_json(self.usage),
@@ -65,23 +73,45 @@ async def evaluate(
     Keywords are the fields of `Config`. With repeats the interval is over tasks, as repeats of one task are
     not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
     Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` is over all sittings.
+    Raises UsageError where a budget of calls cannot reach, before anything is paid for, and ProviderError where nothing
+    could be scored.
     """
     parts = parts or Parts()
     made = checked(configured(config), Splits((), (), tuple(tasks)), parts)
     method = methods.build(made.method, made.settings)
-    rounds: list[list[Rollout]] = []
+    turns = [_Turn(method) for _ in range(repeat)]
     stopped = None
     with _folder(out) as folder, _store(folder) as store:
         roles = tuple(method.asides)
         async with furnished(store, "eval", folder, made, parts, roles=roles, seats=method.models) as house:
+            _refuse_small_budget(Estimate(made, Splits((), (), tuple(tasks)), method, house, context), repeat)
             if on_house is not None:
                 on_house(house)
             try:
-                for turn in range(repeat):
-                    rounds.append(await Run(house).evaluate(method.act, "eval", tasks, context, turn))
+                for n, turn in enumerate(turns):
+                    await Run(house).evaluate(turn, "eval", tasks, context, n)
             except Stopped as stop:
                 stopped = stop.reason
-            return _summary(rounds, house, stopped)
+            found = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
+            return _summary(found, repeat, house, stopped)
+
+
+class _Turn:
+    """One time through all tasks; keeps what came of each, so that a stop loses nothing that was paid for."""
+
+    def __init__(self, method: Method) -> None:
+        self.act = method.act
+        self.done: dict[str, Rollout] = {}
+
+    async def __call__(self, task: Task, context: Context, run: Run) -> Rollout:
+        self.done[task.id] = await self.act(task, context, run)
+        return self.done[task.id]
+
+
+def _refuse_small_budget(estimate: Estimate, repeat: int) -> None:
+    fewest, most = estimate.calls()[0] * repeat, estimate.config.max_calls
+    if most is not None and most < fewest:
+        raise UsageError(f"the budget of {most} calls does not reach: this evaluation needs {fewest} or more; raise it")
 
 
 @contextmanager
@@ -98,15 +128,18 @@ def _store(folder: Path) -> Store:
     return Store.open(folder) if (folder / FILE).exists() else Store.create(folder)
 
 
-def _summary(rounds: list[list[Rollout]], house: House, stopped: str | None) -> Evaluation:
-    """Scores by task. An attempt that failed, or that nothing could score, counts 0 and as an error."""
+def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str | None) -> Evaluation:
+    """The mean over the tasks that could be scored, each with the mean of its repeats."""
+    by_task: dict[str, list[float]] = {}
+    for rollout in found:
+        if rollout.score is not None:
+            by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
+    if not by_task and stopped is None:
+        why = f": {house.trouble}" if house.trouble else ""
+        raise ProviderError(f"none of {len(found)} attempts could be scored{why}")
+    score, ci95 = nan, (0.0, 1.0)
+    if by_task:
+        score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
+    errors = sum(r.trace.error is not None or r.score is None for r in found)
     usage, seconds = house.budget.spent, house.budget.elapsed
-    everything = tuple(r for rollouts in rounds for r in rollouts)
-    errors = sum(r.trace.error is not None or r.score is None for r in everything)
-    if not rounds:
-        return Evaluation(0.0, (0.0, 1.0), 0, 0, errors, usage, seconds, (), stopped)
-    by_task = [[r.score.value if r.score else 0.0 for r in rollouts] for rollouts in zip(*rounds, strict=True)]
-    means = [sum(values) / len(values) for values in by_task]
-    ci95 = mean_ci95(means) if len(rounds) == 1 else repeated_ci95(by_task)
-    score = sum(means) / len(means)
-    return Evaluation(score, ci95, len(means), len(rounds), errors, usage, seconds, everything, stopped)
+    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, seconds, tuple(found), stopped)

@@ -219,6 +219,6 @@ def about(lessons: Sequence[Lesson]) -> tuple[str, ...]:
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:
-    """Mean of the scores of round 0; an attempt that failed counts 0."""
+    """Mean of the scores of round 0. An attempt that failed scores 0; one that nothing could score counts nowhere."""
     scores = [r.score.value for r in rollouts if r.score is not None]
     return sum(scores) / len(scores) if scores else 0.0

@@ -127,7 +127,7 @@ class Session:
         if self.splits.test and stopped != INTERRUPTED:
             try:
                 self.house.budget.hold(Need())
-                self.progress.scores["test"] = await self._evaluate(root, "test", final)
+                await self._evaluate(root, "test", final)
             except Stopped as stop:
                 stopped = stop.reason
         await self.house.write()
@@ -140,7 +140,7 @@ class Session:
     async def _learn(self, root: Run) -> None:
         self.house.budget.hold(self.estimate.final(), self.estimate.final_seconds())
         if self.config.before:
-            self.progress.scores["before"] = await self._evaluate(root, "before", self.seed)
+            await self._evaluate(root, "before", self.seed)
         validation = Validation(self.splits.val, self.config.validate_every) if self.splits.val else None
         if validation is not None:
             self.progress.validated(self.seed, await validation.score(self.method, self.seed, root))
@@ -179,12 +179,15 @@ class Session:
         self.store.change(no_versions_after(RUN, best.version))
         return best
 
-    async def _evaluate(self, root: Run, name: str, context: Context) -> float:
-        """The score on the test tasks. Equal contexts are evaluated once, before or after."""
+    async def _evaluate(self, root: Run, name: str, context: Context) -> None:
+        """Score the test tasks; no score where none of them could be. Equal contexts are evaluated once, before or
+        after."""
         self.watch.evaluating(self, name, len(self.splits.test))
-        score = mean_score(await root.evaluate(self.method.act, "test", self.splits.test, context))
-        self.watch.evaluated(self, name, score)
-        return score
+        found = await root.evaluate(self.method.act, "test", self.splits.test, context)
+        scored = [rollout for rollout in found if rollout.score is not None]
+        if scored:
+            self.progress.scores[name] = mean_score(scored)
+        self.watch.evaluated(self, name, self.progress.scores.get(name), len(scored))
 
     def _result(self, context: Context, stopped: str | None, root: Run) -> Result:
         return Result(

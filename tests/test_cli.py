@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, make_tasks, write_tasks
+from helpers import Done, Launcher, make_tasks, wait_until, write_tasks
 
-from practicum.bench.server import ServerProcess
+from practicum.bench.server import ServerProcess, start_process
 from practicum.store.store import Store
 
 LEARN_KEYS = {
@@ -139,6 +140,26 @@ def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> Non
     assert done.json["usage"]["calls"] == 4
     assert run("eval", "test.jsonl", "--context", "run", "--repeat", 3, "--json").json["usage"]["calls"] == 12
     assert "95% interval" in run("eval", "test.jsonl", "--model", "scripted:model", "--reasoning").out
+
+
+def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:
+    write_tasks(here / "many.jsonl", make_tasks(12))
+    done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-calls", 5, code=2)
+    assert done.line == "the budget of 5 calls does not reach: this evaluation needs 12 or more; raise it"
+    assert "score" not in done.out
+    done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-tokens", 20, "--json", code=2)
+    assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
+    log = here / "log"
+    with start_process(latency=0.2, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+        command = ["eval", "many.jsonl", "--model", f"{server.url}#sim", "--concurrency", "2", "--json"]
+        running = launcher.start(command, here)
+        wait_until(lambda: running.ended() or (log.exists() and log.stat().st_size > 0), what="a call")
+        running.kill(signal.SIGINT)
+        stopped = running.end()
+    assert stopped.code == 130, stopped.err
+    assert stopped.line == "the evaluation is not whole: interrupted"
+    assert 1 <= stopped.json["n"] < 12
+    assert stopped.json["usage"]["calls"] == stopped.json["n"]
 
 
 def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:

@@ -148,6 +148,9 @@ def test_tasks_of_ones_own(tmp_path: Path) -> None:
     # The same ids, another text: other tasks.
     other = [Task(t.id, t.input + "!", t.target) for t in DEV]
     assert measure(tmp_path / "run", tasks=other).usage.calls == 7 * len(DEV)
+    # The same tasks, scored by other rules.
+    ruled = [Task(t.id, t.input, t.target, {"answer": "in words"}) for t in DEV]
+    assert measure(tmp_path / "run", tasks=ruled).usage.calls == 7 * len(DEV)
     # The ids of the validation tasks, which are no concern of these.
     taken = [Task(v.id, t.input, t.target) for v, t in zip(VAL, DEV, strict=False)]
     assert measure(tmp_path / "run", tasks=taken).usage.calls == 7 * len(DEV)
@@ -229,6 +232,22 @@ def test_attempts_that_failed_are_not_solved_and_counted(tmp_path: Path) -> None
     assert found.errors == 2
     with pytest.raises(ProviderError, match="none of 5 tasks could be evaluated: busy"):
         measure(tmp_path / "run", client(lambda call: ProviderError("busy")), make_tasks(5, 400))
+
+
+def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_path: Path) -> None:
+    def judge(call: Call) -> str:
+        if call.role != "judge":
+            return world(call)
+        return "hm" if "Message 303" in call.text else json.dumps({"reason": "so", "right": True})
+
+    learn(tmp_path / "run", client(judge), scorer="judge")
+    found = measure(tmp_path / "run", client(judge), DEV, every=6)
+    assert [task.id for task in found.tasks] == [task.id for task in DEV if task.id != "t303"]
+    assert found.solved.all()
+    assert found.solved.shape[0] == len(DEV) - 1
+    assert found.errors > 0
+    with pytest.raises(ProviderError, match="none of 1 tasks could be scored"):
+        measure(tmp_path / "run", client(judge), DEV[3:4], every=6)
 
 
 def test_what_it_says_as_json(tmp_path: Path) -> None:

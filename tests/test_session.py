@@ -249,11 +249,46 @@ def test_a_judge_scores_and_one_that_mumbles_is_counted_not_scored(tmp_path: Pat
     def judge(call: Call) -> str:
         if call.role != "judge":
             return world(call)
-        return json.dumps({"reason": "as asked", "right": "word1" in call.text}) if "word2" not in call.text else "hm"
+        said = json.dumps({"reason": "as asked", "right": "Message 1:" in call.text})
+        return "hm" if "Message 2:" in call.text else said
 
     found = evaluate(make_tasks(4), client(judge), scorer="judge")
-    assert found.errors == 1
-    assert 0 <= found.score <= 1
+    assert (found.errors, found.n, len(found.rollouts)) == (1, 3, 4)
+    # Not a 0: the judge was away, and the answer may be right.
+    assert found.score == pytest.approx(1 / 3)
+    result = learn(tmp_path / "run", client(judge), scorer="judge", tasks=[Task("x", "Message 9: say word9")],
+                   test=make_tasks(4), method="none", settings={})  # fmt: skip
+    assert result.scores == {"test": pytest.approx(1 / 3)}
+
+
+def test_where_nothing_could_be_scored_there_is_no_score(tmp_path: Path) -> None:
+    def mumbling(call: Call) -> str:
+        return "hm" if call.role == "judge" else world(call)
+
+    with pytest.raises(ProviderError, match="none of 4 attempts could be scored"):
+        evaluate(make_tasks(4), client(mumbling), scorer="judge")
+    tasks = [Task("x", "Message 9: say word9")]
+    result = learn(tmp_path / "run", client(mumbling), scorer="judge", tasks=tasks, test=make_tasks(4), method="none",
+                   settings={})  # fmt: skip
+    assert result.scores == {}
+
+
+def test_an_evaluation_that_was_stopped_keeps_what_was_paid_for() -> None:
+    model = client()
+    found = evaluate(make_tasks(6), model, max_tokens=700, concurrency=1, max_output_tokens=200)
+    assert 0 < found.n < 6
+    assert found.stopped == "the budget of 700 tokens is spent"
+    assert (found.n, found.usage.calls) == (len(found.rollouts), len(model.calls))
+    assert found.score == pytest.approx(sum(r.score.correct for r in found.rollouts if r.score) / found.n)
+    nothing = evaluate(make_tasks(6), client(), max_tokens=10)
+    assert (nothing.n, nothing.as_json()["score"], nothing.as_json()["ci95"]) == (0, None, None)
+
+
+def test_an_evaluation_that_its_calls_cannot_reach_pays_nothing() -> None:
+    model = client()
+    with pytest.raises(UsageError, match="the budget of 23 calls does not reach: this evaluation needs 24 or more"):
+        evaluate(make_tasks(6), model, max_calls=23, repeat=2, scorer="judge")
+    assert model.calls == []
 
 
 def test_an_agent_that_is_a_function_can_be_judged(tmp_path: Path) -> None:

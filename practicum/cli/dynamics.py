@@ -116,7 +116,7 @@ def _report(console: Console, found: Dynamics, window: Window) -> None:
     console.print(f"solved and then lost: {curves.unlearned:,} times{again}")
     console.print(f"usage: {usage_words(found.usage)}; {found.hits:,} results were in the journal")
     if found.errors:
-        console.print(f"to know: {found.errors:,} attempts failed or could not be scored, and count as not solved")
+        console.print(f"to know: {found.errors:,} attempts failed, or left their task out since nothing could score it")
 
 
 def _table(found: Dynamics, window: Window) -> Table:

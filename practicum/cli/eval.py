@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from practicum.cli import options as opt
 from practicum.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from practicum.cli.running import Stopper
+    from practicum.evaluation import Evaluation
+    from practicum.house import House
 
 Opt = typer.Option
 
@@ -45,11 +52,11 @@ def evaluate(
 ) -> int:
     """Score a context on tasks, with a 95% interval. Settings not given are those of the run."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
-    from practicum.cli.live import usage_words
-    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.cli.running import Interrupted, console_for, print_json, run_work
     from practicum.context import Context
     from practicum.evaluation import evaluate as score
     from practicum.folder import load_context, over, run_config
+    from practicum.session import INTERRUPTED
     from practicum.tasks.load import parse_fields
 
     listed = read_tasks(tasks, parse_fields(fields) if fields else None)
@@ -80,13 +87,30 @@ def evaluate(
         console_for(json_).print("note: at temperature 0 repeats differ only as far as the model is not deterministic")
     learned = load_context(context) if context is not None else Context()
     console = console_for(json_)
-    found = run_work(lambda stop: score(listed, learned, repeat=repeat, **config), console)
+
+    async def work(stop: Stopper) -> Evaluation:
+        def begun(house: House) -> None:
+            stop.stoppable = house.budget
+
+        return await score(listed, learned, repeat=repeat, on_house=begun, **config)
+
+    found = run_work(work, console)
     if json_:
         print_json(found.as_json())
+    _report(console, found, len(listed))
+    if found.stopped:
+        kind = Interrupted if found.stopped == INTERRUPTED else UsageError
+        raise kind(f"the evaluation is not whole: {found.stopped}")
+    return 0
+
+
+def _report(console: Console, found: Evaluation, tasks: int) -> None:
+    """What a person wants to know; of an evaluation that was stopped, what was paid for until then."""
+    from practicum.cli.live import usage_words
+
     low, high = found.ci95
     times = f", {found.repeat} times each" if found.repeat > 1 else ""
-    console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {found.n} tasks{times}")
+    of = f"{found.n}" if found.n == tasks else f"{found.n} of {tasks}"
+    if found.n:
+        console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
-    if found.stopped:
-        raise UsageError(f"the evaluation is not whole: {found.stopped}")
-    return 0

@@ -86,9 +86,14 @@ class Live:
         if self._step is not None:
             session.house.on_attempt = lambda: self._bar.advance(self._step)
 
-    def evaluated(self, session: Session, name: str, score: float) -> None:
+    def evaluated(self, session: Session, name: str, score: float | None, scored: int) -> None:
         session.house.on_attempt = None
-        self.console.print(f"{name}: {score:.1%} of {len(session.splits.test)} tasks")
+        tasks = len(session.splits.test)
+        if score is None:
+            self.console.print(f"{name}: none of {tasks} tasks could be scored")
+            return
+        of = f"{tasks} tasks" if scored == tasks else f"the {scored} of {tasks} tasks that could be scored"
+        self.console.print(f"{name}: {score:.1%} of {of}")
 
     def stepped(self, session: Session, report: StepReport) -> None:
         if report.step == 1 or self._phase_name != "learning":
