@@ -118,6 +118,23 @@ def selected(beam: int) -> Accept:
     return Selection(beam)
 
 
+async def no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+    """One candidate at a time: a new one is tried on the tasks of the step, and becomes the text of the old one unless
+    it does worse there. As one entry, it goes with whatever it was first made of. Edits of other sections stand."""
+    rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
+    new = next((edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION), None)
+    if new is None:
+        return delta
+    run.house.counts["candidates tried"] += 1
+    mean, now = await _mean_of(new.text, [r.task for r in rollouts], run), _mean(rollouts, run)
+    if mean is None or now is None or mean < now:
+        return Delta(rest)
+    new = _scored(new, mean, len(rollouts))
+    old = next(iter(ranked(context)), None)
+    taken = new if old is None else Update(old.id, new.text, data=new.data, sources=new.sources, lessons=new.lessons)
+    return Delta((taken, *rest))
+
+
 async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> float | None:
     async def show(context: Context, task: Task, run: Run) -> View:
         return in_view(text)

@@ -58,7 +58,7 @@ class WideBatches(Batched):
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
-    "mael", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape", "protegi", "evoprompt",
+    "mael", "dynamic_cheatsheet", "reflexion", "expel", "tf_grpo", "opro", "ape", "protegi", "evoprompt", "textgrad",
     "gepa", "mipro",
 )  # fmt: skip
 

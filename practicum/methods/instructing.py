@@ -1,5 +1,5 @@
 """What methods share that look for better instructions: settings, and how candidates are proposed, tried and kept
-(`opro`, `ape`, `protegi`, `evoprompt`)."""
+(`opro`, `ape`, `protegi`, `evoprompt`; of `textgrad` the settings)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,13 @@ from practicum.loop import Method, Reflect
 from practicum.methods import Batched
 
 
-class Instructing(Batched):
+class Searching(Batched):
     """Settings of methods that look for better instructions."""
 
     TRACED: ClassVar = None
 
     batch: int = Field(default=16, ge=1)
     """Tasks of a step, which all candidates of the step are tried on."""
-    candidates: int = Field(default=4, ge=1, le=8)
-    """New candidates a step."""
-    beam: int = Field(default=4, ge=1)
-    """Candidates kept: the best ones."""
     warmth: float = Field(default=1.0, ge=0)
     """Temperature at which candidates are written."""
 
@@ -34,6 +30,15 @@ class Instructing(Batched):
         if self.online:
             raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
         return self
+
+
+class Instructing(Searching):
+    """The same for methods that keep several."""
+
+    candidates: int = Field(default=4, ge=1, le=8)
+    """New candidates a step."""
+    beam: int = Field(default=4, ge=1)
+    """Candidates kept: the best ones."""
 
 
 def search(

@@ -1,0 +1,69 @@
+"""TextGrad: the instructions are a variable. What should change about them is said in words for each attempt of a
+batch, they are rewritten against all of that and against what was said before, and stay if they do no worse
+(Yuksekgonul et al., 2025, sections 2 and 3.3).
+
+Deviations: the criticism of an answer and what follows from it for the instructions are one call; momentum is the
+newest criticisms of earlier steps, not the earlier instructions too; who criticises does not see the instructions, who
+rewrites them sees both; the trial that decides is on the step's own tasks,
+and on held-out ones, as in the paper, with gate=true; instructions start empty, beside the agent's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from practicum.blocks.attempt import once
+from practicum.blocks.candidates import history, no_worse, proposed, the_best
+from practicum.blocks.feedback import RECALLED, remembering
+from practicum.blocks.reflect import by_model, per_trace
+from practicum.blocks.sample import shuffled_epochs
+from practicum.context import Entry
+from practicum.loop import Method
+from practicum.methods.instructing import Searching
+from practicum.types import Lesson
+
+
+class Settings(Searching):
+    """Settings of TextGrad."""
+
+    momentum: int = Field(default=4, ge=0)
+    """Criticisms of earlier steps that are read again: the newest."""
+
+
+def method(settings: Settings) -> Method:
+    """Criticise every attempt, rewrite, keep what does no worse."""
+    act = the_best()
+    return Method(
+        name="textgrad",
+        sample=shuffled_epochs(settings.epochs, settings.batch),
+        act=act,
+        attempt=once(act),
+        reflect=per_trace(by_model(GRADIENT, rules_shown=False)),
+        update=remembering(proposed(OPTIMIZER, _against, 1, settings.warmth), settings.momentum),
+        accept=no_worse,
+        calls=lambda batch: (2 * batch + 1, 3 * batch + 1),
+        batch=settings.batch,
+        epochs=settings.epochs,
+        roles=("curator", "reflector"),
+    )
+
+
+def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+    fresh = "\n".join(f"- {x.data['diagnosis']}; {x.text}" for x in lessons if x.text and RECALLED not in x.data)
+    before = "\n".join(f"- {x.text}" for x in lessons if RECALLED in x.data)
+    return f"{history(candidates)}\n\n# Said before\n{before or '(nothing)'}\n\n# Said now\n{fresh or '(nothing)'}"
+
+
+GRADIENT = """\
+You criticise how an agent did a task, so that its instructions can be changed. Do not solve the task for it.
+
+kind: what kind of task this is. correction: what the answer should have been like. insight: how the instructions \
+should change because of this attempt, in one sentence: "If ..., ..."; empty where they served it well. \
+diagnosis: what in the attempt was good or bad, and why. tags: leave empty."""
+
+OPTIMIZER = """\
+You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write {most} new \
+version. What is said now counts; what was said before, and is still true, must not be undone. Keep what nobody \
+complains of, be general, and name no single task or answer."""

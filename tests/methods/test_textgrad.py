@@ -1,0 +1,136 @@
+"""TextGrad: one text that is rewritten against criticism of all attempts, with momentum, and never for the worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks
+from scripts import Learned, Role, number, resumed, right, same_after_any_kill, scripted
+
+import practicum
+from practicum.blocks.feedback import FEEDBACK
+from practicum.errors import ProviderError, UsageError
+from practicum.history import read_versions, rebuild
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.store.store import Store
+from practicum.unlearn import forget
+
+
+def obeying(call: Call) -> str:
+    """Right about as many messages as the instructions name: "solve 3" solves messages 0, 1 and 2."""
+    said = call.prompt.head.rpartition("solve ")[2].strip()
+    return right(call) if said.isdigit() and number(call) < int(said) else "wrong"
+
+
+def in_turn(*texts: str) -> Role:
+    """The first of the texts that was not proposed yet, told by how far the one shown had come."""
+
+    def propose(call: Call) -> dict[str, Any]:
+        current = call.prompt.user.partition("# Said before")[0]
+        done = max((n for n, text in enumerate(texts, 1) if f": {text}\n" in current), default=0)
+        return {"candidates": [texts[min(done, len(texts) - 1)]]}
+
+    return propose
+
+
+def model_of(texts: Sequence[str], curator: Role | None = None) -> ScriptedClient:
+    return scripted(obeying, curator=curator or in_turn(*texts))
+
+
+def run_of(
+    folder: Path, *texts: str, model: ScriptedClient | None = None, epochs: int = 1, tasks: int = 4, **settings: Any
+) -> Learned:
+    watched = Learned(model or model_of(texts), folder / "run")
+    work = practicum.learn(
+        make_tasks(tasks), out=watched.folder, method="textgrad", watch=watched,
+        settings={"batch": 4, "epochs": epochs, **settings}, parts=practicum.Parts(clients={"agent": watched.model}),
+    )  # fmt: skip
+    watched.result = practicum.run_sync(work)
+    return watched
+
+
+def test_the_instructions_get_better_step_by_step_and_are_one_text(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 3", "solve 4", epochs=4)
+    assert run.texts == ["solve 4"]
+    assert [sum(r.trace.answer != "wrong" for r in report.rollouts) for report in run.reports] == [0, 1, 3, 4]
+    [best] = [entry for entry in run.result.context if not entry.hidden]
+    assert best.data == {"score": 1.0, "n": 4}
+
+
+def test_what_does_worse_is_not_taken_and_what_does_as_well_is(tmp_path: Path) -> None:
+    assert run_of(tmp_path / "worse", "solve 3", "solve 2", epochs=2).texts == ["solve 3"]
+    assert run_of(tmp_path / "same", "solve 3", "well, solve 3", epochs=2).texts == ["well, solve 3"]
+
+
+def test_calls_are_as_told(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 3", epochs=2)
+    # Attempts, a criticism of each, the rewriting, the trial.
+    assert run.counts == [4 + 4 + 1 + 4] * 2
+    assert run.expected == (2 * (2 * 4 + 1), 2 * (3 * 4 + 1))
+    same = run_of(tmp_path / "same", "solve 3", epochs=2)
+    # What it was before is not tried again.
+    assert same.counts == [13, 9]
+
+
+def test_a_rewriting_reads_what_was_said_now_and_the_newest_of_before(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 2", "solve 3", epochs=3, momentum=3)
+    first, second, third = run.prompts("curator")
+    assert "# Said before\n(nothing)\n" in first
+    assert first.partition("# Said now")[2].count("If it is message") == 4
+    assert second.partition("# Said before")[2].partition("# Said now")[0].count("If it is message") == 3
+    assert "- score 0.25: solve 1" in second
+    before = third.partition("# Said before\n")[2].partition("\n\n")[0].splitlines()
+    assert before == [f"- {lesson.text}" for lesson in run.reports[1].lessons[-3:]]
+    assert len(run.result.context.in_section(FEEDBACK)) == 3
+
+
+def test_without_momentum_nothing_is_kept_of_what_was_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 2", epochs=2, momentum=0)
+    assert run.result.context.in_section(FEEDBACK) == []
+    assert "# Said before\n(nothing)\n" in run.prompts("curator")[1]
+
+
+def test_no_agent_is_shown_what_was_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 3", epochs=2)
+    assert "If it is message" in "".join(run.prompts("curator"))
+    assert "If it is message" not in "".join(call.text for call in run.calls("agent"))
+
+
+def test_a_rewriting_that_fails_leaves_the_instructions_and_keeps_what_was_said(tmp_path: Path) -> None:
+    run = run_of(tmp_path, model=model_of((), lambda call: ProviderError("gone")))
+    assert (run.texts, run.result.errors["lost updates"]) == ([], 1)
+    assert len(run.result.context.in_section(FEEDBACK)) == 4
+
+
+def test_unlearning_reaches_what_was_said_and_the_text_that_grew_out_of_it(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "solve 1", "solve 3", epochs=2, momentum=8)
+    gone = run.reports[0].lessons[0]
+    told = "|".join(e.text for e in run.result.context.in_section(FEEDBACK))
+    assert gone.text in told
+    with Store.open(run.folder) as store:
+        forget(store, "run", tasks=["t1"])
+        left = list(rebuild(read_versions(store, "run")))
+    # The text was first written after an attempt at each of the tasks, and all later ones rest on it.
+    assert {entry.section for entry in left} == {FEEDBACK}
+    assert not any("task:t1" in entry.sources for entry in left)
+    assert len(left) == 6
+
+
+def test_a_resume_pays_for_nothing_twice(tmp_path: Path) -> None:
+    texts = ("solve 1", "solve 3")
+    whole = run_of(tmp_path / "whole", *texts, epochs=2)
+    same_after_any_kill(
+        whole, model_of(texts).respond, tmp_path / "killed",
+        lambda folder, model: run_of(folder, model=model, epochs=2),
+    )  # fmt: skip
+    again = resumed(whole, client(model_of(texts).respond))
+    assert again.model.calls == []
+    assert context_bytes(again.result) == context_bytes(whole.result)
+
+
+def test_a_stream_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a stream shows each once"):
+        run_of(tmp_path, "solve 1", online=True)
