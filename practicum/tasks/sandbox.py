@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import re
 import shutil
@@ -29,6 +28,7 @@ from weakref import WeakKeyDictionary
 
 from practicum.errors import UsageError
 from practicum.processes import kill_group
+from practicum.tasks.taken import on_disk, removed_but_open, threads
 
 JAIL = Path(__file__).with_name("jail.py")
 
@@ -58,7 +58,7 @@ class Limits:
     output_kb: int = 64
     """Printed, standard output and standard error each."""
     folder_mb: int = 32
-    """Written to its folder, a little more between two looks."""
+    """Written to its folder, with what it removed and holds open; a little more between two looks."""
     files: int = 1000
     """Files and folders in its folder, a little more between two looks."""
     threads: int = 64
@@ -281,10 +281,10 @@ class _Watched:
         limits = self.limits
         if time.monotonic() - self.began > (limits.wall if self.fences else START):
             return f"stopped after {limits.wall:g} s"
-        if _threads(self.process.pid) > limits.threads:
+        if threads(self.process.pid) > limits.threads:
             return f"stopped with more than {limits.threads} threads"
-        size, files = _size(self.folder, limits.files)
-        if files > limits.files or size > limits.folder_mb * 2**20:
+        size, files = on_disk(self.folder, limits.files)
+        if files > limits.files or size + removed_but_open(self.process.pid) > limits.folder_mb * 2**20:
             return f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files"
         return None
 
@@ -335,34 +335,6 @@ def _removed(folder: Path) -> None:
 def _kill(process: Process) -> None:
     if process.returncode is None:  # else its number may be another's by now
         kill_group(process.pid)
-
-
-def _threads(pid: int) -> int:
-    """How many threads a process has; 0 where that cannot be told."""
-    try:
-        return os.stat(f"/proc/{pid}/task").st_nlink - 2
-    except OSError:
-        return 0
-
-
-def _size(folder: Path, most: int) -> tuple[float, int]:
-    """Bytes on the disk and count of files in a folder, as far as `most` of them."""
-    size, count, waiting = 0.0, 0, [str(folder)]
-    while waiting and count <= most:
-        try:
-            with os.scandir(waiting.pop()) as found:
-                for item in found:
-                    count += 1
-                    if count > most:
-                        break
-                    if item.is_dir(follow_symlinks=False):
-                        waiting.append(item.path)
-                    size += item.stat(follow_symlinks=False).st_blocks * 512
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # it is being worked in
-        except OSError:  # a path longer than paths may be, or closed to us
-            return math.inf, count
-    return size, count
 
 
 _SIGNALS = {known.value: known.name for known in signal.Signals}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import sys
@@ -190,6 +191,30 @@ def test_one_that_fills_the_disk_is_stopped() -> None:
     assert run(many, limits=limits).reason == full
     assert run(deep, limits=limits).reason == full
     assert run("open('one', 'wb').write(b'x' * 10_000_000)", limits=limits).exit != 0
+    removed = """
+import os, time
+kept = []
+for i in range(9):
+    kept.append(open(f"f{i}", "wb", 0))
+    os.remove(f"f{i}")
+    kept[i].write(b"x" * 1_000_000)
+time.sleep(60)
+"""
+    assert run(removed, limits=limits).reason == full
+
+
+def test_room_on_the_disk_is_not_had_without_writing() -> None:
+    code = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+with open("f", "wb") as file:
+    print(libc.fallocate(file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(1_000_000)), ctypes.get_errno())
+"""
+    assert run(code).out == f"-1 {errno.ENOTSUP}\n"
+    assert (
+        run("import os\nos.posix_fallocate(os.open('f', 0o102), 0, 10**6)\nprint(os.stat('f').st_size)").out
+        == "1000000\n"
+    )
 
 
 def test_one_that_starts_threads_without_end_is_stopped() -> None:
@@ -282,6 +307,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="the tables are for Linux")
 def test_the_filter_is_a_list_of_what_is_allowed() -> None:
     for column in (0, 1):
-        tables = [jail._numbers(table, column) for table in (jail.ALLOWED, jail.PRETENDED, jail.STOPPED, jail.JUDGED)]
+        every = (jail.ALLOWED, jail.PRETENDED, jail.ABSENT, jail.STOPPED, jail.JUDGED)
+        tables = [jail._numbers(table, column) for table in every]
         numbers = [number for table in tables for number in table.values()]
         assert len(numbers) == len(set(numbers))

@@ -1,0 +1,50 @@
+"""What a running program takes of the machine, as it is seen from outside: threads, and room on the disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from pathlib import Path
+
+
+def threads(pid: int) -> int:
+    """How many threads a process has; 0 where that cannot be told."""
+    try:
+        return os.stat(f"/proc/{pid}/task").st_nlink - 2
+    except OSError:
+        return 0
+
+
+def on_disk(folder: Path, most: int) -> tuple[float, int]:
+    """Bytes on the disk and count of files in a folder, as far as `most` of them."""
+    size, count, waiting = 0.0, 0, [str(folder)]
+    while waiting and count <= most:
+        try:
+            with os.scandir(waiting.pop()) as found:
+                for item in found:
+                    count += 1
+                    if count > most:
+                        break
+                    if item.is_dir(follow_symlinks=False):
+                        waiting.append(item.path)
+                    size += item.stat(follow_symlinks=False).st_blocks * 512
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it is being worked in
+        except OSError:  # a path longer than paths may be, or closed to us
+            return math.inf, count
+    return size, count
+
+
+def removed_but_open(pid: int) -> int:
+    """Bytes on the disk of files that a process has removed and still holds open; 0 where that cannot be told."""
+    sizes: dict[tuple[int, int], int] = {}
+    try:
+        with os.scandir(f"/proc/{pid}/fd") as handles:
+            for handle in handles:
+                file = handle.stat()
+                if stat.S_ISREG(file.st_mode) and not file.st_nlink:
+                    sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
+    except OSError:
+        return sum(sizes.values())
+    return sum(sizes.values())
