@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.errors import TaskFileError, UsageError
 from practicum.tasks.load import choices_from, kind_of, numbered_lines, record_of, text_of
@@ -107,14 +107,16 @@ class Mmlu(Format):
 
     question: str
     choices_: list[str] = Field(alias="choices", min_length=2, max_length=len(LETTERS))
-    answer: int | str
+    answer: StrictInt | str
     subject: str = ""
 
     def task(self, id: str) -> Task:
-        place = self.answer if isinstance(self.answer, int) else LETTERS.find(self.answer.strip().upper() or "?")
+        said = self.answer.strip().upper() if isinstance(self.answer, str) else self.answer
+        place = said if isinstance(said, int) else LETTERS.find(said) if len(said) == 1 else -1
         if not 0 <= place < len(self.choices_):
-            said = repr(self.answer)
-            raise ValueError(f"field 'answer' must be the letter, or the number from 0, of a choice, not {said}")
+            raise ValueError(
+                f"field 'answer' must be the letter, or the number from 0, of a choice, not {self.answer!r}"
+            )
         meta = {"tags": [self.subject]} if self.subject else {}
         return Task(id, f"{self.question}\n{lettered(self.choices_)}", LETTERS[place], meta)
 

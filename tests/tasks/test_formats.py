@@ -153,6 +153,8 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
         ),
         ("mmlu", {"answer": -1}, "of a choice, not -1"),
         ("mmlu", {"answer": ""}, "of a choice, not ''"),
+        ("mmlu", {"answer": "bc"}, "of a choice, not 'bc'"),
+        ("mmlu", {"answer": True}, "line 1: field 'answer.int': Input should be a valid integer"),
         ("formula", {"context": "Use formula X."}, "line 1: field 'context' must hold 'Question:'"),
         ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: there is nothing to ask"),
     ],
