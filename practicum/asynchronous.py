@@ -24,10 +24,14 @@ from practicum.types import Lesson, Rollout, Task
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What came of one batch of the sampler."""
+    """What came of batches of the sampler; `unread` says that a reflection on them could not be read."""
 
     rollouts: list[Rollout]
     lessons: list[Lesson]
+    unread: bool = False
+
+    def __add__(self, other: Attempted) -> Attempted:
+        return Attempted(self.rollouts + other.rollouts, self.lessons + other.lessons, self.unread or other.unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +145,16 @@ class _Flow:
                 else:
                     self.trying -= 1
                     self._take(done)
-                    unchecked = Attempted(unchecked.rollouts + done.rollouts, unchecked.lessons + done.lessons)
+                    unchecked += done
                     if len(unchecked.rollouts) >= self.groups[0].size:
-                        losses.count(unchecked.rollouts, unchecked.lessons)
+                        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
                         unchecked = Attempted([], [])
                 self._fill(batches)
             if self.arrived.rollouts:
                 yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-        losses.count(unchecked.rollouts, unchecked.lessons)
+        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
         losses.close()
 
     def _clock(self) -> Clock:
@@ -178,7 +182,9 @@ class _Flow:
 
     async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
         rollouts = await self.method.attempt(batch, context, at.at("attempt"))
-        return Attempted(rollouts, await self.method.reflect(rollouts, context, at.at("reflect")))
+        reflecting = at.at("reflect")
+        lessons = await self.method.reflect(rollouts, context, reflecting)
+        return Attempted(rollouts, lessons, reflecting.unread)
 
     async def _reduced(self, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run) -> Reduced:
         return made(delta=await self.method.update(lessons, base, at))

@@ -72,6 +72,7 @@ class House:
     """What all Runs of one run share. `labels` False keeps targets and scores from everything that learns.
 
     `failures` are the provider's that nothing was built on yet; they are written with the next result that is.
+    `unread` are the places where no output of a model could be read.
     `pace` is how many attempts were made, and the seconds they took together; `trouble` the last thing that went
     wrong with a model.
     """
@@ -93,6 +94,7 @@ class House:
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
     attempted: dict[tuple[object, str, str, int], Rollout] = field(default_factory=dict)
     failures: list[Record] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     inflation: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)

@@ -99,9 +99,9 @@ async def learn(
         at = run.at(f"step {step}")
         clock = Clock(at)
         rollouts = await method.attempt(batch, context, at.at("attempt"))
-        losses.attempted()
-        lessons = await method.reflect(rollouts, context, at.at("reflect"))
-        losses.count(rollouts, lessons)
+        reflecting = at.at("reflect")
+        lessons = await method.reflect(rollouts, context, reflecting)
+        losses.count(rollouts, lessons, reflecting.unread)
         delta = await method.update(lessons, context, at.at("update", about(lessons)))
         delta = await method.accept(context, delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
@@ -146,21 +146,19 @@ class Losses:
     house: House
     row: int = 0
     ever: bool = False
-    unreadable: int = 0
 
-    def attempted(self) -> None:
-        """An attempt is over; what goes wrong from here on concerns its reflection."""
-        self.unreadable = self.house.counts["bad output"]
-
-    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> None:
+    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unread: bool = False) -> None:
         """Raises ProviderError at the third, where going on makes no sense.
 
-        A step is lost where every attempt was, or every reflection. Answers that cannot be read stop the run only
-        where there was never another kind: the journal holds them, so that a resume could not get past them.
+        A step is lost where every attempt was, or every reflection; `unread` says that a reflection could not be read.
+        Answers of that kind stop the run only where there was never another: the journal holds them, so that a resume
+        could not get past them. Where nothing was attempted, nothing is said.
         """
-        failed = bool(self.house.failures) or self.house.counts["bad output"] > self.unreadable
+        if not rollouts:
+            return
+        failed = bool(self.house.failures) or unread
         lost = all(r.trace.lost for r in rollouts) or (failed and not any(x.text or x.votes for x in lessons))
-        if not rollouts or not lost:
+        if not lost:
             self.row, self.ever = 0, True
             return
         self.row += 1

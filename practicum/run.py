@@ -76,6 +76,11 @@ class Run:
         """The same for work that goes on beside what follows here; whoever waits for it lengthens its own chain."""
         return replace(self.at(name, about), chain=Chain(self.chain.seconds))
 
+    @property
+    def unread(self) -> bool:
+        """Whether here, or below, an output of a model could not be read."""
+        return any(f"{place}/".startswith(f"{self.place}/") for place in self.house.unread)
+
     def rng(self, name: str = "") -> random.Random:
         """Chance that depends on the seed and this place only."""
         return random.Random(digest(str(self.house.seed), self.place, name))
@@ -141,6 +146,7 @@ class Run:
                 problem = problem_with(error, reply.cut)
                 prompt = again(prompt, reply.text, problem)
         self.house.counts["bad output"] += 1
+        self.house.unread.append(self.place)
         self.house.trouble = no_output(role, self.house.seat(role).client.name, problem, reply.cut)
         raise OutputError(self.house.trouble)
 

@@ -522,8 +522,9 @@ def test_now_and_then_a_lost_attempt_stops_nothing() -> None:
     assert sum(len(step.rollouts) for step in ran.steps) == 30
 
 
-def test_a_run_too_short_for_three_losses_says_so_too() -> None:
-    ran = staged(0, 2, fails=lambda task: ProviderError("the line is dead"))
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_a_run_too_short_for_three_losses_says_so_too(n: int) -> None:
+    ran = staged(0, n, fails=lambda task: ProviderError("the line is dead"))
     assert "every step was lost: the line is dead" in str(ran.error)
 
 
@@ -754,6 +755,31 @@ def test_a_provider_that_dies_stops_the_run_and_a_resume_goes_on(tmp_path: Path)
     done = resumed(tmp_path / "run", Late())
     assert done.stopped is None
     assert len(rows(tmp_path / "run", "select * from rollouts")) == 60
+
+
+NO_JSON = "I'd rather not say."
+
+
+def test_what_could_not_be_read_elsewhere_is_no_lost_reflection(tmp_path: Path) -> None:
+    """Nearly all goes well and nothing has to be learned, which is no reason to stop."""
+
+    def able(call: Call) -> str:
+        (word,) = re.findall(r"say (word\d+)", call.text)
+        return NO_JSON if word.endswith("3") else json.dumps({"answer": word, "used": []})
+
+    how = {"asynchronous": True, "learn_from": "failures", "rounds": 0}
+    rules = seeded([("rules", "If x, do y.")])
+    held = {"before": True, "test": make_tasks(4, 300)}
+    result = learned(tmp_path / "run", ScriptedClient(able), 60, how, seed_context=rules, **held)
+    assert (result.stopped, result.errors["lost attempts"]) == (None, 6 + 1)
+    assert len(rows(tmp_path / "run", "select * from rollouts")) == 60
+
+
+def test_a_reflector_nobody_can_read_stops_the_run_before_all_is_spent(tmp_path: Path) -> None:
+    model = Late(lambda call: NO_JSON if call.role == "reflector" else learner(call))
+    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the reflector .* gave no valid output"):
+        learned(tmp_path / "run", model, 200, {"rounds": 0})
+    assert sum(call.role == "agent" for call in model.calls) < 100
 
 
 def test_a_stream_is_predicted_before_it_is_learned_from(tmp_path: Path) -> None:

@@ -140,7 +140,6 @@ class _Searching:
         if key not in self.tried:
             place = self.at.at(f"attempt {len(self.rollouts) + 1}")
             (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
-            losses.attempted()
             losses.count(made, ())
             self.rollouts += made
         return self._told(self.tried[key])

@@ -168,7 +168,7 @@ class _Search:
             async for wish in bridge:
                 match wish.what:
                     case Try(text, tasks):
-                        wish.answer.set_result(await self._tried(text, tasks, losses))
+                        wish.answer.set_result(await self._tried(text, tasks))
                     case Rewrite(text):
                         wish.answer.set_result(await self._rewritten(text))
                     case Ended() as ended:
@@ -184,7 +184,7 @@ class _Search:
         self.clock = Clock(self.at)
         self.parent, self.lessons, self.proposal, self.tries = [], [], None, 0
 
-    async def _tried(self, text: str, tasks: tuple[Task, ...], losses: Losses) -> list[float]:
+    async def _tried(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
         """What each task scored: under the parent, then under its child, then, compared with all, under a child that
         was better. The very first instruction is compared before there is an iteration."""
         context = _only(text)
@@ -196,7 +196,6 @@ class _Search:
         self.tries += 1
         if self.tries == 1:
             rollouts = self.parent = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))
-            losses.attempted()
         else:
             rollouts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
         return [worth(rollout, self.run) or 0.0 for rollout in rollouts]
