@@ -40,9 +40,9 @@ class Ask(Protocol):
     def __call__(self, candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str: ...
 
 
-def value(entry: Entry) -> float:
+def value(candidate: Entry | Add) -> float:
     """The mean score of a candidate; one that was never tried counts 0."""
-    return float(entry.data.get("score", 0.0))
+    return float(candidate.data.get("score", 0.0))
 
 
 def ranked(context: Context) -> list[Entry]:
@@ -94,23 +94,20 @@ class Selection:
         adds = [edit for edit in delta.edits if isinstance(edit, Add)]
         jobs = [(str(n), partial(_mean_of, add.text, [r.task for r in rollouts])) for n, add in enumerate(adds)]
         means = await run.gather(jobs)
-        known, now = ranked(context), _mean(rollouts, run)
-        scores = {e.id: value(e) for e in known}
-        edits: list[Add | Update] = []
-        if known and now is not None:
-            edits.append(_seen(known[0], now, len(rollouts)))
-            scores[known[0].id] = value(replace(known[0], data=edits[0].data or {}))
-        # The first ones have to be better than none.
-        least = now if not known and now is not None else -1.0
-        tried = zip(adds, means, strict=True)
-        new = [_scored(add, mean, len(rollouts)) for add, mean in tried if mean is not None and mean > least]
-        best = sorted([*scores.values(), *(float(add.data["score"]) for add in new)], reverse=True)[: self.beam]
-        stays = best[-1] if best else 0.0
-        edits += [add for add in new if float(add.data["score"]) >= stays]
-        gone = [e for e in known if scores[e.id] < stays]
-        edits = [e for e in edits if not (isinstance(e, Update) and e.id in {x.id for x in gone})]
         run.house.counts["candidates tried"] += len(adds)
-        return Delta((*edits, *(Delete(e.id, reason="fell out of the beam") for e in gone)))
+        known, now = ranked(context), _mean(rollouts, run)
+        again = _seen(known[0], now) if known and now is not None else None
+        old = [replace(e, data=again.data or {}) if again is not None and e.id == again.id else e for e in known]
+        # The first ones have to be better than none.
+        least = now.score if not known and now is not None else -1.0
+        tried = zip(adds, means, strict=True)
+        new = [_scored(add, mean) for add, mean in tried if mean is not None and mean.score > least]
+        # The older one on ties, so that as many stay as are asked for.
+        pool: list[Entry | Add] = [*sorted(old, key=lambda e: e.number), *new]
+        best = sorted(pool, key=value, reverse=True)[: self.beam]
+        seen = (again,) if again is not None and old[0] in best else ()
+        gone = (Delete(e.id, reason="fell out of the beam") for e in old if e not in best)
+        return Delta((*seen, *(add for add in new if add in best), *gone))
 
 
 def selected(beam: int) -> Accept:
@@ -127,34 +124,43 @@ async def no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], 
         return delta
     run.house.counts["candidates tried"] += 1
     mean, now = await _mean_of(new.text, [r.task for r in rollouts], run), _mean(rollouts, run)
-    if mean is None or now is None or mean < now:
+    if mean is None or now is None or mean.score < now.score:
         return Delta(rest)
-    new = _scored(new, mean, len(rollouts))
+    new = _scored(new, mean)
     old = next(iter(ranked(context)), None)
     taken = new if old is None else Update(old.id, new.text, data=new.data, sources=new.sources, lessons=new.lessons)
     return Delta((taken, *rest))
 
 
-async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """What attempts scored, and how many of them counted."""
+
+    score: float
+    n: int
+
+
+async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> Mean | None:
     async def show(context: Context, task: Task, run: Run) -> View:
         return in_view(text)
 
     return _mean(await once(answer(show))(Batch(tuple(tasks)), Context(), run), run)
 
 
-def _mean(rollouts: Sequence[Rollout], run: Run) -> float | None:
+def _mean(rollouts: Sequence[Rollout], run: Run) -> Mean | None:
     """Mean of what learning may see of attempts; None where it may see nothing."""
     seen = [value for rollout in rollouts if (value := worth(rollout, run)) is not None]
-    return sum(seen) / len(seen) if seen else None
+    return Mean(sum(seen) / len(seen), len(seen)) if seen else None
 
 
 def worth(rollout: Rollout, run: Run) -> float | None:
-    """What learning may see of an attempt: its score where it may see that, else whether it went well, if known."""
+    """What learning may see of an attempt: its score where it may see that, else whether it went well, if known. One
+    that was lost says nothing of what it was made under."""
+    if rollout.trace.lost:
+        return None
     if rollout.score is not None and run.house.labels:
         return rollout.score.value
-    if rollout.feedback.success is not None and not rollout.trace.lost:
-        return float(rollout.feedback.success)
-    return None
+    return None if rollout.feedback.success is None else float(rollout.feedback.success)
 
 
 async def compared(
@@ -167,15 +173,15 @@ async def compared(
     return await run.evaluate(act, split, tasks, context)
 
 
-def _seen(entry: Entry, mean: float, n: int) -> Update:
+def _seen(entry: Entry, mean: Mean) -> Update:
     """A candidate with further attempts in its mean."""
     before = int(entry.data.get("n", 0))
-    whole = (value(entry) * before + mean * n) / (before + n)
-    return Update(entry.id, data={**entry.data, "score": round(whole, 6), "n": before + n})
+    whole = (value(entry) * before + mean.score * mean.n) / (before + mean.n)
+    return Update(entry.id, data={**entry.data, "score": round(whole, 6), "n": before + mean.n})
 
 
-def _scored(add: Add, mean: float, n: int) -> Add:
-    return replace(add, data={**add.data, "score": round(mean, 6), "n": n})
+def _scored(add: Add, mean: Mean) -> Add:
+    return replace(add, data={**add.data, "score": round(mean.score, 6), "n": mean.n})
 
 
 def in_view(text: str) -> View:

@@ -77,6 +77,26 @@ def test_the_next_step_attempts_with_the_best_and_counts_that_for_it(tmp_path: P
     assert run.counts[1] == 4 + 1
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_more_stay_than_the_beam_holds_also_where_they_are_as_good(tmp_path: Path, name: str) -> None:
+    steps = iter(range(99))
+    run = run_of(tmp_path, name, curator=lambda call: {"candidates": [f"way {next(steps)}: solve 3"]}, epochs=4)
+    assert [len(report.context) for report in run.reports] == [1, 2, 2, 2]
+    # The first ones: what is as good takes nobody's place.
+    assert [e.text for e in run.result.context] == ["way 0: solve 3", "way 1: solve 3"]
+
+
+def test_an_attempt_that_was_lost_says_nothing_of_its_candidate(tmp_path: Path) -> None:
+    def shaky(call: Call) -> str | Exception:
+        return ProviderError("gone") if number(call) == 0 and "solve" in call.prompt.head else obeying(call)
+
+    run = run_of(tmp_path, "opro", "solve 2", "solve 3", agent=shaky, epochs=2)
+    best = run.result.context.get("e1")
+    assert best is not None
+    assert (best.text, best.data["score"], best.data["n"]) == ("solve 3", 0.666667, 6)
+    assert [e.data for e in run.result.context if e.id == "e0"] == [{"score": 0.333333, "n": 3}]
+
+
 def test_the_proposer_reads_candidates_with_their_scores(tmp_path: Path) -> None:
     run = run_of(tmp_path, "opro", "solve 1", "solve 3", epochs=2)
     first, second = run.prompts("curator")
