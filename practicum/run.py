@@ -225,13 +225,18 @@ class Run:
     async def evaluate(
         self, act: Act, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
     ) -> list[Rollout]:
-        """Each task once under `context`, with `act` alone. Kept by split, task and what the context shows."""
+        """Each task once under `context`, with `act` alone. Kept by split, task and what the context shows.
+
+        Raises ProviderError where nothing of what was missing was answered. Answers that cannot be read stop the run
+        only where no evaluation ever had others: the journal holds them, so that a resume could not get past them.
+        """
         top = Run(self.house, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=self.chain)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
         known = self.house.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
         fresh = await top.gather([(task.id, _about(act, task, context)) for task in todo.values()])
-        if fresh and all(rollout.trace.lost for rollout in fresh):
+        dead = self.house.failures or all(rollout.trace.lost for rollout in known.values())
+        if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
         known.update(zip(todo, fresh, strict=True))
         return [known[key] for key in keys]

@@ -203,6 +203,22 @@ def test_an_evaluation_in_which_nothing_was_answered_is_no_score(tmp_path: Path)
         evaluate(make_tasks(4), dead)
 
 
+def test_one_answer_that_cannot_be_read_stops_no_evaluation_that_had_others(tmp_path: Path) -> None:
+    """The gate tries eight tasks at once, and the last one alone."""
+
+    def careless(call: Call) -> str:
+        shown = call.role == "agent" and bool(call.prompt.pages)
+        return "no JSON at all" if shown and "word88" in call.text else world(call)
+
+    settings = {"gate": True, "rounds": 0}
+    model = client(careless)
+    result = learn(tmp_path / "run", model, 6, val=make_tasks(9, 80), settings=settings)
+    assert result.errors["bad output"] == result.errors["lost attempts"] > 0
+    assert result.steps == 6
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": client()})))
+    assert (again.scores, again.errors) == (result.scores, result.errors)
+
+
 def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practicum.Evaluation:
     context = config.pop("context", seeded([("rules", "Say the last word.")]))
     parts = config.pop("parts", practicum.Parts(clients={"agent": model}))
