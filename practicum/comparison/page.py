@@ -129,7 +129,8 @@ def _curves(rows: Sequence[Row]) -> Iterator[str]:
     learners = [(i, row) for i, row in enumerate(rows) if len(row["curve"]) > 1]
     if not learners:
         return
-    validated = all(row["curve"][-1]["val"] is not None for _, row in learners)
+    # Not every step need be validated.
+    validated = all(any(point["val"] is not None for point in row["curve"]) for _, row in learners)
     field, what = ("val", "on the validation tasks") if validated else ("score", "on the last 20 or more tasks tried")
     yield f"<h2>Learning curves</h2><p class='soft'>Score {what}, by training tasks tried. Grey: the others.</p>"
     yield _grid(learners, field, whole_percent, shares=True)

@@ -14,6 +14,7 @@ from typing import Any
 from practicum.comparison.outcome import Outcome, Point, Spent
 from practicum.comparison.plan import Plan
 from practicum.comparison.variants import Table, Variant
+from practicum.comparison.words import chance
 from practicum.metrics.paired import FEWEST, difference, holm, verdict
 from practicum.metrics.stats import repeated_ci95
 
@@ -160,12 +161,14 @@ def _smoothed(run: Sequence[Point]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for i, point in enumerate(run):
         weight = total = 0.0
-        for back in reversed(run[: i + 1]):
-            weight, total = weight + back.tried, total + back.tried * back.score
+        for j in range(i, -1, -1):
+            weight, total = weight + run[j].tried, total + run[j].tried * run[j].score
             if weight >= WINDOW:
                 break
         score = total / weight if weight else None
-        made.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": point.val})
+        # Not every step need be validated: between two that are the score of the earlier one stands.
+        val = point.val if point.val is not None or not made else made[-1]["val"]
+        made.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
     return made
 
 
@@ -212,7 +215,7 @@ def _table(table: Table, arms: Mapping[str, Arm]) -> dict[str, Any]:
 def claim(row: Mapping[str, Any], baseline: str) -> str:
     """What may be said of a difference, in a sentence."""
     low, high = (f"{100 * end:+.1f}" for end in row["ci95"])
-    words = f"{100 * row['effect']:+.1f} points (95%: {low} to {high}), p {_p(row['p_holm'])} after Holm"
+    words = f"{100 * row['effect']:+.1f} points (95%: {low} to {high}), p {_equal(row['p_holm'])} after Holm"
     if row["verdict"] != "unclear":
         return f"{row['verdict']} than {baseline}: {words}"
     if row["n"] < FEWEST:
@@ -221,5 +224,6 @@ def claim(row: Mapping[str, Any], baseline: str) -> str:
     return f"no claim can be made, since {why}: {words}"
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+def _equal(p: float) -> str:
+    said = chance(p)
+    return said if said.startswith("<") else f"= {said}"

@@ -70,6 +70,17 @@ def test_a_curve_is_the_mean_of_its_runs_over_the_last_tasks() -> None:
     assert curve([]) == curve([[]]) == []
 
 
+def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> None:
+    run = [Point(tasks=i + 1, tried=1, score=0.0, tokens=i, val=i / 10 if i % 2 else None) for i in range(7)]
+    assert [p["val"] for p in curve([run, run])] == pytest.approx([None, 0.1, 0.1, 0.3, 0.3, 0.5, 0.5])
+
+    def validated(plan: Plan) -> list[Outcome]:
+        by_task = {task.id: 1.0 for task in plan.splits.test}
+        return [Outcome(variant=r.variant.name, seed=r.seed, by_task=by_task, curve=run) for r in plan.runs]
+
+    assert "Score on the validation tasks, by training tasks tried" in page(reported(["none", "ace"], validated))
+
+
 def reported(names: Sequence[str], outcomes: Any, **how: Any) -> dict[str, Any]:
     splits = Splits(tuple(make_tasks(20)), (), tuple(make_tasks(how.pop("tests", 30), 100)))
     study = of_ablation(names[0]).settled({}) if names[0] == "rcl" and len(names) == 1 else of_methods(names)
