@@ -181,10 +181,12 @@ class Session:
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:
         """Score the test tasks; no score where none of them could be. Equal contexts are evaluated once, before or
-        after."""
+        after. Raises ProviderError where a resume may score them, since it asks again what was lost last."""
         self.watch.evaluating(self, name, len(self.splits.test))
         found = await root.evaluate(self.method.act, "test", self.splits.test, context)
         scored = [rollout for rollout in found if rollout.score is not None]
+        if not scored and self.house.failures:
+            raise ProviderError(f"none of {len(found)} test tasks could be scored: {self.house.trouble}")
         if scored:
             self.progress.scores[name] = mean_score(scored)
         self.watch.evaluated(self, name, self.progress.scores.get(name), len(scored))

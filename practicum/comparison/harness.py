@@ -230,7 +230,9 @@ class _Runs:
             if result.interrupted:
                 return None
             outcome = measured(run, path, result, seen.scores(self.plan.predicted(run), result.context), slots)
-            keep(outcome, path)
+            # Where nothing could be scored, and no budget is why, the judge may be there the next time.
+            if outcome.failed is None or result.stopped is not None:
+                keep(outcome, path)
             return outcome
         except Exception as error:
             return None if self.halt.reason else lost(run, path, error, slots)

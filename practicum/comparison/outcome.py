@@ -141,11 +141,18 @@ def lost(run: Planned, path: Path, error: Exception, at_once: int) -> Outcome:
     # How a single run would be gone on with is not how this one is.
     known = str(error).partition(GO_ON)[0]
     why = known if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
-    learning, testing, curve = _written(path) if (path / FILE).is_file() else (Spent(), Spent(), [])
+    try:
+        learning, testing, curve = _written(path) if (path / FILE).is_file() else _NOTHING
+    except PracticumError:
+        # What broke it off may be that very file.
+        learning, testing, curve = _NOTHING
     return Outcome(
         variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, learning=learning, testing=testing,
         curve=curve,
     )  # fmt: skip
+
+
+_NOTHING: tuple[Spent, Spent, list[Point]] = (Spent(), Spent(), [])
 
 
 def _written(path: Path) -> tuple[Spent, Spent, list[Point]]:

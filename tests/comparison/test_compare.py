@@ -150,6 +150,38 @@ def test_a_method_that_breaks_off_says_so_in_its_row_and_the_others_go_on(tmp_pa
     assert not any(row["failed"] for row in mended.report["variants"])
 
 
+def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "judge" else world(call)
+
+    found = compare(tmp_path / "c", client(away), "none,icl", scorer="judge", seeds=1)
+    assert [o.failed for o in found.failed] == ["none of 12 test tasks could be scored: nobody there"] * 2
+    model = client()
+    again = compare(tmp_path / "c", model, "none,icl", scorer="judge", seeds=1)
+    assert again.failed == ()
+    assert {call.role for call in model.calls} == {"judge"}
+    assert all(row["n"] > 0 for row in again.report["variants"])
+
+    def mumbling(call: Call) -> str:
+        return "hm" if call.role == "judge" else world(call)
+
+    unread = compare(tmp_path / "unread", client(mumbling), "none,icl", scorer="judge", seeds=1)
+    assert {o.failed for o in unread.failed} == {"no task could be scored"}
+    assert not list((tmp_path / "unread").rglob(MEASURED))
+
+
+def test_a_damaged_run_takes_no_other_along(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+
+    compare(tmp_path / "c", client(away), seeds=1)
+    (tmp_path / "c" / "runs" / "ace-0" / "run.sqlite").write_bytes(b"no database" * 500)
+    more = compare(tmp_path / "c", client(), "none,icl,ace,episodes", seeds=1)
+    rows = {row["name"]: row for row in more.report["variants"]}
+    assert "ace-0" in rows["ace"]["failed"]["0"]
+    assert rows["episodes"]["n"] == 12
+
+
 def test_a_fault_of_one_run_takes_no_other_along(tmp_path: Path) -> None:
     def broken(call: Call) -> str | Exception:
         if call.role == "curator":
