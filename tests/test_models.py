@@ -63,12 +63,12 @@ def learn_at(handler: Handler, folder: Path, n: int = 4, **config: Any) -> Resul
     return practicum.run_sync(work())
 
 
-def completion(text: str) -> web.Response:
+def completion(text: str, finish: str | None = "stop", **fields: Any) -> web.Response:
     message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "finish_reason": finish}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     body = {"id": "x", "object": "chat.completion", "created": 1, "model": "sim", "choices": [choice], "usage": usage}
-    return web.json_response(body)
+    return web.json_response({**body, **fields})
 
 
 @pytest.mark.parametrize("kind", ["429", "500", "drop", "html"])
@@ -94,6 +94,28 @@ def test_retry_after_is_heeded(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"method": "episodes", "settings": {}}
     learn_at(busy, tmp_path / "run", n=1, **parts)
     assert arrived[1] - arrived[0] >= 1
+
+
+def test_a_reply_with_fields_that_are_not_as_they_should_be_is_read(tmp_path: Path) -> None:
+    """As servers that only resemble OpenAI's leave them out, or add some."""
+    odd = {"created": None, "service_tier": None, "timings": {"ms": 3}}
+
+    async def loose(request: web.Request) -> web.Response:
+        return completion("word0", None, **odd)
+
+    result = learn_at(loose, tmp_path / "run", n=1, method="none", settings={}, test=make_tasks(1))
+    assert result.scores == {"test": 1.0}
+    assert (result.usage.calls, result.usage.tokens) == (1, 15)
+
+
+@pytest.mark.parametrize("body", [[], None, "word0", {"choices": None}], ids=repr)
+def test_json_that_is_no_reply_is_told_in_one_line(tmp_path: Path, body: Any) -> None:
+    async def other(request: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    with pytest.raises(ProviderError, match="failed 2 times: Invalid response") as caught:
+        learn_at(other, tmp_path / "run", n=1, method="none", settings={}, test=make_tasks(1), attempts=2)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["garbage", "cut"])
