@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
 from practicum.blocks.accept import always
 from practicum.blocks.act import answer, with_memories
 from practicum.blocks.attempt import once
-from practicum.blocks.reflect import by_model, per_trace
+from practicum.blocks.reflect import Reflector, by_model, per_trace
 from practicum.blocks.sample import shuffled_epochs, stream
 from practicum.blocks.update import votes
 from practicum.context import Add, Context, Delete, Delta, Entry
 from practicum.loop import Method
 from practicum.methods import Batched
 from practicum.run import Run
-from practicum.types import Lesson
+from practicum.types import Lesson, Rollout, Round
 
 
 class Settings(Batched):
@@ -47,7 +48,7 @@ def method(settings: Settings) -> Method:
         sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(by_model(REFLECTOR, rules_shown=False), "failures"),
+        reflect=per_trace(_with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),
         update=lambda lessons, context, run: _kept(s.keep, lessons, context, run),
         accept=always,
         calls=lambda batch: (batch, 2 * batch),
@@ -55,6 +56,16 @@ def method(settings: Settings) -> Method:
         epochs=1 if s.online else s.epochs,
         roles=("reflector",),
     )
+
+
+def _with_task(reflector: Reflector) -> Reflector:
+    """The same, with the task the lesson will be found by."""
+
+    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
+        lesson = await reflector(rollout, context, earlier, run)
+        return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
+
+    return reflect
 
 
 async def _kept(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -66,10 +77,7 @@ async def _kept(keep: int, lessons: Sequence[Lesson], context: Context, run: Run
     about = dict.fromkeys(_task(lesson.sources) for lesson in telling)
     old = (entry for task in about for entry in own[task][: max(len(own[task]) + 1 - keep, 0)])
     gone = [Delete(entry.id, reason="older reflections are forgotten") for entry in old]
-    new = [
-        Add(SECTION, x.text, x.detail.partition("\n")[0].removeprefix("Task: "), sources=x.sources, lessons=(x.id,))
-        for x in telling
-    ]
+    new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
     return votes(lessons) + Delta((*gone, *new))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import make_tasks
-from scripts import Learned, Role, added, insight, number, right, scripted, shape, warm, wrong
+from scripts import Learned, Role, added, insight, learned, number, right, scripted, shape, warm, wrong
 
 import practicum
 from practicum.errors import ProviderError, UsageError
@@ -98,6 +99,12 @@ def test_a_new_task_is_shown_the_reflections_on_those_most_like_it(tmp_path: Pat
 
 
 # ---- ExpeL
+def test_a_reflection_is_found_by_its_whole_task(tmp_path: Path) -> None:
+    tasks = [replace(task, input=f"Answer the following.\n{task.input}") for task in make_tasks(3)]
+    run = learned(tmp_path, scripted(wrong), tasks, {"epochs": 1}, "reflexion")
+    assert {e.key for e in run.result.context} == {task.input for task in tasks}
+
+
 
 
 def deciding(*operations: dict[str, str]) -> Role:
