@@ -12,6 +12,7 @@ from pydantic import Field
 
 from practicum.asking import json_schema
 from practicum.blocks.meaning import answers_in, lost
+from practicum.blocks.state import state_entry
 from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
@@ -208,8 +209,8 @@ async def curation(system: str, lessons: Sequence[Lesson], context: Context, run
     rules = "\n".join(full(context).pages) or "(no rules yet)"
     closest = await _closest(lessons, context, run)
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
-    kept = [e.text for e in context if e.hidden]
-    before = f"# What you know of your own changes so far\n{kept[0]}\n\n" if kept else ""
+    state = state_entry(context)
+    before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
     return Prompt("\n\n".join([*run.house.told, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
 
 
@@ -318,7 +319,7 @@ def draft(context: Context, delta: Delta) -> Draft:
 def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateSeam:
     """Enforce a token budget on what is shown, by code; the section `besides` is outside of it. Who goes first: harmful
     more often than helpful; then never used, oldest first; then least helpful, oldest first (METHODS, section 1:
-    pruning)."""
+    pruning). What is new could not be used yet, and goes with those that neither helped nor harmed."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -328,7 +329,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             return delta
         gone: list[Edit] = []
         shown = (e for e in tried.outcome.context if not e.hidden and e.section != besides)
-        for entry in sorted(shown, key=_worth):
+        for entry in sorted(shown, key=lambda e: _worth(e, new=e.id not in context)):
             if over <= 0:
                 break
             # Rounded down, so that what is left is never more than it seems.
@@ -340,21 +341,22 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
     return wrapped
 
 
-def _worth(entry: Entry) -> tuple[int, int, int]:
+def _worth(entry: Entry, new: bool) -> tuple[int, int, int]:
     if entry.harmful > entry.helpful:
         return (0, entry.helpful - entry.harmful, entry.number)
-    if entry.uses == 0:
+    if entry.uses == 0 and not new:
         return (1, 0, entry.number)
     return (2, entry.helpful - entry.harmful, entry.number)
 
 
 def pruned(update: UpdateSeam, margin: int, besides: str = "") -> UpdateSeam:
-    """Drop entries that harmed more often than they helped by `margin` votes or more (grow and refine, section 3.2);
-    never those of the section `besides`."""
+    """Drop entries that harmed, and more often than they helped by `margin` votes or more (grow and refine, section
+    3.2); never those of the section `besides`."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         tried = draft(context, await update(lessons, context, run))
-        bad = [e for e in tried.outcome.context if e.harmful - e.helpful >= margin and e.section != besides]
+        harmed = (e for e in tried.outcome.context if e.harmful and e.section != besides)
+        bad = [e for e in harmed if e.harmful - e.helpful >= margin]
         run.house.counts["pruned"] += len(bad)
         gone = tuple(Delete(tried.name(e), reason="harmful more often than helpful") for e in bad)
         return tried.delta + Delta(gone)

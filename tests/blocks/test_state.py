@@ -47,6 +47,14 @@ def kept_in(run: Learned) -> list[str]:
     return [document(report.context) for report in run.reports]
 
 
+def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:
+    seed = seeded([(".outcomes", "what another method keeps"), ("rules", "If in doubt, guess.")])
+    run = learned(tmp_path, scripted(wrong), settings={"rounds": 0}, seed_context=seed)
+    (prompt,) = run.prompts("curator")
+    assert NOTES not in prompt
+    assert "what another method keeps" not in prompt
+
+
 def test_it_is_told_how_often_entries_helped_and_harmed(tmp_path: Path) -> None:
     seed = at_zero([Add("rules", "If in doubt, guess.", helpful=4, harmful=1), Add("rules", "If sure, say so.")])
     run = learned(tmp_path, scripted(wrong), settings=ON, seed_context=seed)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.blocks.update import append, draft, newest_per_key, pruned, votes, within_budget
-from practicum.context import Add, Context, Delete, Delta, Merge, Outcome, Update, Vote, at_zero, seeded
+from practicum.context import Add, Context, Delete, Delta, Entry, Merge, Outcome, Update, Vote, at_zero, seeded
 from practicum.loop import Update as Seam
 from practicum.run import Run
 from practicum.types import Lesson
@@ -50,8 +50,9 @@ def context_of(entries: Sequence[tuple[str, int, int, int]]) -> Context:
     return at_zero([*adds, *(Vote(f"e{n}", uses=uses) for n, (*_, uses) in enumerate(entries) if uses)])
 
 
-def rank(helpful: int, harmful: int, uses: int) -> int:
-    return 0 if harmful > helpful else 1 if uses == 0 else 2
+def rank(entry: Entry, before: Context) -> int:
+    """Who goes first; what is new could not be used yet."""
+    return 0 if entry.harmful > entry.helpful else 1 if entry.uses == 0 and entry.id in before else 2
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,10 +69,10 @@ def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
     gone = [e for e in unbound if e.id not in outcome.context]
     assert counts["pruned"] == len(gone)
     if gone:
-        worst_kept = min((rank(e.helpful, e.harmful, e.uses) for e in outcome.context), default=2)
-        assert max(rank(e.helpful, e.harmful, e.uses) for e in gone) <= worst_kept
-        unused = [e.number for e in gone if rank(e.helpful, e.harmful, e.uses) == 1]
-        young = [e.number for e in outcome.context if rank(e.helpful, e.harmful, e.uses) == 1]
+        worst_kept = min((rank(e, context) for e in outcome.context), default=2)
+        assert max(rank(e, context) for e in gone) <= worst_kept
+        unused = [e.number for e in gone if rank(e, context) == 1]
+        young = [e.number for e in outcome.context if rank(e, context) == 1]
         assert not unused or not young or max(unused) < min(young)
         # No more goes than has to: with the last one back it might be too much.
         largest = max(len(line(e)) for e in gone)
@@ -85,6 +86,28 @@ def test_under_the_budget_nothing_is_touched() -> None:
     outcome, counts = ran(within_budget(giving(delta), 1000), seeded([("rules", "old")]))
     assert [a.edit.op for a in outcome.applied] == ["add"]
     assert counts["pruned"] == 0
+
+
+def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> None:
+    context = context_of([("a" * 40, 0, 0, 1), ("b" * 40, 0, 0, 1), ("c" * 40, 2, 0, 2)])
+    tokens = full(context).tokens
+    outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), tokens), context)
+    assert [e.text[0] for e in outcome.context] == ["b", "c", "n"]
+    # A step later it has had its chance.
+    outcome, _ = ran(within_budget(giving(Delta((Add("rules", "m" * 40),))), tokens), outcome.context)
+    assert [e.text[0] for e in outcome.context] == ["b", "c", "m"]
+
+
+def test_what_helped_does_not_give_way_to_what_is_new() -> None:
+    context = context_of([("a" * 40, 1, 0, 1), ("b" * 40, 2, 1, 3)])
+    outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), full(context).tokens + 4), context)
+    assert [e.text[0] for e in outcome.context] == ["a", "b"]
+
+
+def test_without_a_margin_only_what_harmed_is_dropped() -> None:
+    context = context_of([("a", 0, 0, 0), ("b", 2, 2, 2), ("c", 2, 1, 3), ("d", 0, 1, 1)])
+    outcome, _ = ran(pruned(giving(Delta()), 0), context)
+    assert [e.text for e in outcome.context] == ["a", "c"]
 
 
 def test_what_the_same_delta_adds_can_be_dropped_again() -> None:

@@ -11,6 +11,7 @@ from helpers import make_tasks
 from scripts import Learned, Role, added, insight, learned, number, right, scripted, shape, warm, wrong
 
 import practicum
+from practicum.context import seeded
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -98,13 +99,19 @@ def test_a_new_task_is_shown_the_reflections_on_those_most_like_it(tmp_path: Pat
     assert run.calls("agent")[-1].prompt.head.count("(reflections)") == 2
 
 
-# ---- ExpeL
 def test_a_reflection_is_found_by_its_whole_task(tmp_path: Path) -> None:
     tasks = [replace(task, input=f"Answer the following.\n{task.input}") for task in make_tasks(3)]
     run = learned(tmp_path, scripted(wrong), tasks, {"epochs": 1}, "reflexion")
     assert {e.key for e in run.result.context} == {task.input for task in tasks}
 
 
+# ---- ExpeL
+
+
+def test_rules_that_a_run_starts_with_stay_until_they_are_voted_down(tmp_path: Path) -> None:
+    seed = seeded([("rules", "If red, stop."), ("style", "Be brief.")])
+    run = learned(tmp_path, scripted(curator=deciding()), 2, method="expel", seed_context=seed)
+    assert {e.text for e in seed} <= set(run.texts)
 
 
 def deciding(*operations: dict[str, str]) -> Role:
