@@ -105,6 +105,12 @@ def test_files_that_cannot_be_read_and_shapes_that_are_none(tmp_path: Path) -> N
     (tmp_path / "bad.graphml").write_text("<graphml")
     with pytest.raises(UsageError, match="is no team"):
         load_team(tmp_path / "bad.graphml")
+    (tmp_path / "empty.graphml").write_text("<graphml></graphml>")
+    with pytest.raises(UsageError, match=r"empty\.graphml is no team: ValueError: file not successfully read"):
+        load_team(tmp_path / "empty.graphml")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json is no team: RecursionError"):
+        load_team(tmp_path / "deep.json")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(UsageError, match="is no team"):
         load_team(tmp_path / "bad.json")

@@ -125,7 +125,7 @@ def load_team(path: Path | str) -> Team:
         return _of_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"cannot read the team {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+    except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
         raise UsageError(f"{path} is no team: {type(error).__name__}: {error}") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
@@ -134,7 +134,10 @@ def load_team(path: Path | str) -> Team:
 def _of_graphml(path: Path) -> Team:
     import networkx as nx
 
-    graph = nx.Graph(nx.read_graphml(path))
+    try:
+        graph = nx.Graph(nx.read_graphml(path))
+    except nx.NetworkXException as error:
+        raise ValueError(str(error)) from error
     return _made(({"name": str(name), **data} for name, data in graph.nodes(data=True)), graph.edges)
 
 

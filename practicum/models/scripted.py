@@ -92,24 +92,32 @@ class ScriptedClient:
 
 def _rules(path: Path) -> list[Rule]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read the script {path}: {error}") from error
-    rules = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            rule = Rule.model_validate_json(line)
-            re.compile(rule.match)
-        except ValidationError as error:
-            raise ModelError(f"{path} line {number}: {error.errors()[0]['msg']}") from error
-        except re.error as error:
-            raise ModelError(f"{path} line {number}: 'match' is not a regular expression: {error}") from error
-        rules.append(rule)
+    rules = [_rule(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     if not rules:
         raise ModelError(f"the script {path} has no rules")
     return rules
+
+
+def _rule(line: str, where: str) -> Rule:
+    try:
+        rule = Rule.model_validate_json(line)
+        pattern = re.compile(rule.match)
+    except ValidationError as error:
+        raise ModelError(f"{where}: {error.errors()[0]['msg']}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ModelError(f"{where}: 'match' is not a regular expression: {error}") from error
+    try:
+        _each_text(rule.answer, lambda text: pattern.sub(text, ""))
+    except (re.error, IndexError) as error:
+        raise ModelError(
+            f"{where}: 'answer' cannot be filled from 'match': {error}; a backslash that stands for itself is written "
+            "as four in JSON"
+        ) from error
+    return rule
 
 
 def _answer(rules: list[Rule], call: Call, path: Path) -> str | Exception:
@@ -126,15 +134,15 @@ def _answer(rules: list[Rule], call: Call, path: Path) -> str | Exception:
 
 
 def _filled(answer: Any, found: re.Match[str]) -> str:
-    """The answer with what the pattern caught; inside an object, in each of its strings."""
-    if isinstance(answer, str):
-        return found.expand(answer) if "\\" in answer else answer
+    """The answer with what the pattern caught."""
+    filled = _each_text(answer, lambda text: found.expand(text) if "\\" in text else text)
+    return filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
 
-    def fill(value: Any) -> Any:
-        if isinstance(value, str):
-            return found.expand(value) if "\\" in value else value
-        if isinstance(value, list):
-            return [fill(v) for v in value]
-        return {k: fill(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    return json.dumps(fill(answer), ensure_ascii=False)
+def _each_text(value: Any, fill: Callable[[str], str]) -> Any:
+    """The value with each of its strings filled; names of fields stay."""
+    if isinstance(value, str):
+        return fill(value)
+    if isinstance(value, list):
+        return [_each_text(part, fill) for part in value]
+    return {name: _each_text(part, fill) for name, part in value.items()} if isinstance(value, dict) else value

@@ -493,7 +493,7 @@ def test_scores(write: Write, fields: dict[str, Any], score: Score | None) -> No
 
 
 @pytest.mark.parametrize(
-    "value", ["7", "1.5", "-0.1", '"good"', "[1]", "{}", '{"value": 3}', "NaN", "Infinity", "1e999"]
+    "value", ["7", "1.5", "-0.1", "1" + "0" * 400, '"good"', "[1]", "{}", '{"value": 3}', "NaN", "Infinity", "1e999"]
 )
 def test_a_score_that_is_none_is_told_and_left_out(write: Write, value: str) -> None:
     line = json.dumps(chat(ASKED, ANSWERED))[:-1] + f', "score": {value}}}'

@@ -8,7 +8,6 @@ is there is the value; a true or false among them says whether it counts as corr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from statistics import fmean
 from typing import Any
 
@@ -34,7 +33,7 @@ def score_of(value: Any, name: str, odd: Odd) -> Score | None:
     """One field as a score."""
     if isinstance(value, bool):
         return Score(float(value), value)
-    if isinstance(value, int | float) and isfinite(value) and 0 <= value <= 1:
+    if isinstance(value, int | float) and 0 <= value <= 1:
         return Score(float(value), value >= PASS_MARK)
     if isinstance(value, Mapping) and not isinstance(value.get("value"), Mapping):
         score = score_of(value.get("value"), name, odd)

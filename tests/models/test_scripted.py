@@ -1,0 +1,54 @@
+"""Scripts of a model: what a file of rules means, and what is wrong with one before it is asked anything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from practicum.errors import ModelError
+from practicum.models.client import Options
+from practicum.models.scripted import ScriptedClient
+from practicum.types import Prompt
+
+
+def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> ScriptedClient:
+    path = folder / "script.jsonl"
+    path.write_text(json.dumps({"match": match, "answer": answer}, ensure_ascii=False) + "\n", encoding="utf-8")
+    return ScriptedClient.from_file(path)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("\\1 and \\g<word>\\n", "this and this\n"),
+        ("C:\\\\Users", "C:\\Users"),
+        ({"\\d": ["\\1", 3, None]}, '{"\\\\d": ["this", 3, null]}'),
+        ("one\u2028line", "one\u2028line"),
+    ],
+)
+def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer: Any, said: str) -> None:
+    reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, Options()))
+    assert reply.text == said
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ("C:\\Users", r"bad escape \\U"),
+        ("\\2", "invalid group reference 2"),
+        ({"used": [], "answer": "\\g<name>"}, "unknown group name 'name'"),
+        ([{"text": "at the end \\"}], "bad escape"),
+    ],
+)
+def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path, answer: Any, why: str) -> None:
+    with pytest.raises(ModelError, match=f"script.jsonl line 1: 'answer' cannot be filled from 'match': {why}"):
+        script(tmp_path, answer)
+
+
+def test_a_pattern_that_python_cannot_count_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="line 1: 'match' is not a regular expression"):
+        script(tmp_path, "x", "a{99999999999999999999}")
