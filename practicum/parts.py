@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +16,7 @@ from practicum.embed import Embedder
 from practicum.errors import UsageError
 from practicum.judge import JudgeScorer
 from practicum.models.client import Client
+from practicum.named import named, named_function
 from practicum.quality import CommonGenScorer, SoftwareScorer
 from practicum.run import Agent, Run, Scorer
 from practicum.tasks import scorers
@@ -128,7 +126,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         raise UsageError(
             f"--agent {config.agent} is none of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
         )
-    return FunctionAgent(_callable(config.agent))
+    return FunctionAgent(named_function(config.agent))
 
 
 def _tools_agent(config: Config, parts: Parts) -> ToolsAgent:
@@ -147,22 +145,3 @@ def _object_missing(what: str, name: str) -> UsageError:
         f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: "
         f"go on from Python with Parts({what}=...), or name it as --{what} module:function in a new run"
     )
-
-
-def _callable(reference: str) -> Callable[..., Any]:
-    found = named(reference)
-    if not callable(found):
-        raise UsageError(f"{reference} is a {type(found).__name__}, not something to call")
-    return found  # type: ignore[no-any-return]
-
-
-def named(reference: str) -> Any:
-    """What `module:name` stands for, looked for in the current folder too."""
-    module_name, _, attribute = reference.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
-        # Importing runs the user's module, which may raise anything.
-        raise UsageError(f"cannot load {reference}: {type(error).__name__}: {error}") from error

@@ -246,11 +246,13 @@ def test_the_current_folder_is_searched_for_an_agent(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "bad_agent_module.py").write_text("raise RuntimeError('at import')\n")
+    (tmp_path / "leaving_agent_module.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "good_agent_module.py").write_text("def agent(text, context):\n    return text.split()[-1]\n\nx = 3\n")
     work = practicum.evaluate(make_tasks(2), RULES, agent="good_agent_module:agent")
     assert practicum.run_sync(work).score == 1.0
     for name, words in (
         ("bad_agent_module:agent", "RuntimeError: at import"),
+        ("leaving_agent_module:agent", "SystemExit: 3"),
         ("good_agent_module:nobody", "nobody"),
         ("good_agent_module:x", "is a int, not something to call"),
         ("no_such_module:agent", "No module named"),

@@ -11,7 +11,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "practicum"
 
 LAYERS = (
-    ("types", "errors", "garbage", "processes"),
+    ("types", "errors", "garbage", "named", "processes"),
     ("output", "metrics"),
     ("edits",),
     ("context",),

@@ -7,18 +7,16 @@ may see of them is decided elsewhere.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
-import sys
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, Protocol, SupportsFloat
 
 from practicum.errors import AgentError, TaskFileError, UsageError
+from practicum.named import named_function
 from practicum.types import Score, Task, Trace
 
 RULES = ("exact", "numeric", "choice", "contains", "regex", "list")
@@ -343,21 +341,7 @@ def _takes_trace(function: Callable[..., object]) -> bool:
 
 
 def _imported(name: str) -> Callable[..., Any]:
-    module_name, _, function_name = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        # As `python -m` does, and for good: the user's function may import its neighbours when it is called.
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"scorer {name!r}: cannot import {module_name!r} ({_line(error)}); write "
-            "module:function, the module in the current folder or installed"
-        ) from error
-    function: Callable[..., Any] | None = getattr(module, function_name, None)
-    if not callable(function):
-        raise UsageError(f"scorer {name!r}: module {module_name!r} has no function {function_name!r}")
+    function = named_function(name)
     if not _takes_two(function):
         raise UsageError(f"scorer {name!r}: the function must take two arguments, (task, answer), or a third, trace")
     return function

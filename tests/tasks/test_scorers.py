@@ -297,12 +297,12 @@ def test_own_functions_that_fail_are_named_with_the_task(own: str, function: str
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("{own}:none", "has no function 'none'"),
-        ("{own}:number", "has no function 'number'"),
-        ("{own}:", "has no function ''"),
+        ("{own}:none", "has no attribute 'none'"),
+        ("{own}:number", "is a int, not something to call"),
+        ("{own}:", "has no attribute ''"),
         ("{own}:lone", "must take two arguments"),
-        ("{own}.py:half", "cannot import"),
-        (":half", "cannot import"),
+        ("{own}.py:half", "cannot load"),
+        (":half", "cannot load"),
         ("{own}_broken:half", "No module named 'no_such_module'"),
         ("{own}_exits:half", "SystemExit: 3"),
     ],
