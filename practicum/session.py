@@ -131,6 +131,7 @@ class Session:
             except Stopped as stop:
                 stopped = stop.reason
         await self.house.write()
+        await self.store.written()
         result = self._result(final, stopped, root)
         await keep(self.store, final, self.house.retriever)
         state, report = "done" if stopped is None else "stopped", json.dumps(result.as_json(), ensure_ascii=False)

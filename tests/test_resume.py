@@ -17,8 +17,11 @@ import practicum
 from practicum.bench.server import ServerProcess, start_process
 from practicum.context import seeded
 from practicum.errors import JournalMismatch, ProviderError, StoreError, UsageError
+from practicum.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session import Result
+from practicum.result import Nobody
+from practicum.session import Result, Session
+from practicum.store import schema
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
 SEED = seeded([("rules", "If x, do y.")])
@@ -179,6 +182,23 @@ def test_what_a_stop_took_for_the_best_context_does_not_outlive_a_better_one(tmp
     assert practicum.load_context(tmp_path / "run").digest == again.context.digest == whole.context.digest
     assert context_bytes(again) == context_bytes(whole)
     assert rows(tmp_path / "run", "select * from versions") == rows(tmp_path / "whole", "select * from versions")
+
+
+def test_a_run_whose_last_step_could_not_be_written_is_not_done(tmp_path: Path) -> None:
+    class Last(Nobody):
+        """Breaks what is written of the last step."""
+
+        def stepped(self, session: Session, report: StepReport) -> None:
+            if report.step == 4:
+                session.store.post(schema.steps, [{"run_id": "run", "step": 4, "data": None, "refused": None}])
+
+    parts = practicum.Parts(clients={"agent": client()})
+    work = practicum.learn(make_tasks(12), out=tmp_path / "run", parts=parts, watch=Last(), **ACE)
+    with pytest.raises(StoreError, match="cannot write"):
+        practicum.run_sync(work)
+    assert rows(tmp_path / "run", "select state from runs") == [("running",)]
+    whole = learn(tmp_path / "whole", client())
+    assert context_bytes(resume(tmp_path / "run", client())) == context_bytes(whole)
 
 
 def test_spent_minutes_keep_what_was_learned(tmp_path: Path) -> None:

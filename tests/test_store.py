@@ -121,34 +121,72 @@ async def fill(store):
         await store.write(schema.vectors, [{"embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
         print(n, flush=True)
 
-with Store.create(Path(sys.argv[1])) as store:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+def say(what, do):
     try:
-        asyncio.run(fill(store))
+        do()
     except StoreError as error:
-        print(error)
-    try:
-        asyncio.run(fill(store))
-    except StoreError as error:
-        print("still:", error)
+        print(what, error)
+
+def work():
+    with Store.create(Path(sys.argv[1])) as store:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        say("failed:", lambda: asyncio.run(fill(store)))
+        say("still:", lambda: asyncio.run(fill(store)))
+
+say("at the end:", work)
 """
 
 
 def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
-    *written, failed, still = done.stdout.splitlines()
+    *written, failed, still, end = done.stdout.splitlines()
     assert len(written) > 20
-    assert failed.startswith(f"cannot write to {tmp_path}: ")
-    assert "is the disk full?" in failed
-    assert still == f"still: {failed}"
+    why = failed.removeprefix("failed: ")
+    assert why.startswith(f"cannot write to {tmp_path}: ")
+    assert "is the disk full?" in why
+    assert (still, end) == (f"still: {why}", f"at the end: {why}")
     with Store.open(tmp_path) as store:
         assert keys(store) >= {n.encode() for n in written}
 
 
 def test_a_row_that_cannot_be_written_is_told_to_who_waits(tmp_path: Path) -> None:
     row = {"run_id": "r", "lesson_id": "x", "step": 1, "sources": "[]", "data": "half a pair: \ud800"}
-    with Store.create(tmp_path) as store, pytest.raises(StoreError, match="cannot write"):
+    with pytest.raises(StoreError, match="cannot write"), Store.create(tmp_path) as store:
         asyncio.run(store.write(schema.lessons, [row]))
+
+
+BROKEN = {"run_id": "r", "version": 1, "parent": 0, "step": 1, "next_number": 2, "applied": None}
+
+
+def test_a_row_nobody_waits_for_is_told_to_what_comes_next(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    store.post(schema.versions, [BROKEN])
+    wrong = [
+        lambda: asyncio.run(store.written()),
+        lambda: store.post(schema.vectors, [vector(b"x")]),
+        lambda: store.put(schema.vectors, [vector(b"x")]),
+        lambda: store.change(schema.runs.delete()),
+        lambda: store.change_all([(schema.runs.delete(), [])]),
+    ]
+    for do in wrong:
+        with pytest.raises(StoreError, match="cannot write"):
+            do()
+    assert not keys(store)
+    store.close()
+
+
+@pytest.mark.parametrize("error", [None, ValueError("something else")])
+def test_a_row_nobody_waits_for_is_told_at_the_end_where_all_else_went_well(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    def work() -> None:
+        with Store.create(tmp_path) as store:
+            store.post(schema.versions, [BROKEN])
+            if error is not None:
+                raise error
+
+    with pytest.raises(type(error or StoreError("")), match="something else" if error else "cannot write"):
+        work()
 
 
 def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool
 
 from practicum.errors import StoreError
-from practicum.store import migrations
+from practicum.store import migrations, schema
 
 FILE = "run.sqlite"
 INDEX = "vectors.usearch"
@@ -128,14 +128,23 @@ class Store:
     def post(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert or replace rows soon: before anything that is written later, and at the latest on close.
 
-        For what a resume makes anew, and for what only later writes rest on. A failure is raised by the next write.
+        For what a resume makes anew, and for what only later writes rest on. A failure is raised by whatever is written
+        or changed next, and at the latest where the store is left.
         """
         if rows:
             self._send(_Write(table, rows, None))
 
-    def _send(self, write: _Write) -> None:
+    async def written(self) -> None:
+        """Wait until all that was posted is on the disk."""
+        await self.write(schema.runs, [])
+
+    def _must_work(self) -> None:
+        """Raises what went wrong with an earlier write, on which this one may rest."""
         if self._failure is not None:
             raise self._failure
+
+    def _send(self, write: _Write) -> None:
+        self._must_work()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="practicum-store", daemon=True)
             self._thread.start()
@@ -143,6 +152,7 @@ class Store:
 
     def change(self, *statements: Any) -> None:
         """Run statements in one transaction, at once: for the small edits made outside a run."""
+        self._must_work()
         with _plainly(self.folder), self._engine.begin() as db:
             for statement in statements:
                 db.execute(statement)
@@ -150,12 +160,14 @@ class Store:
     def change_all(self, statements: Iterable[tuple[Any, Sequence[Row]]]) -> None:
         """Run statements, each with the rows it is run for, in one transaction, at once. They may be made one by one,
         so that not all rows are in memory."""
+        self._must_work()
         with _plainly(self.folder), self._engine.begin() as db:
             for statement, rows in statements:
                 db.execute(statement, rows) if rows else db.execute(statement)
 
     def put(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert or replace rows, at once."""
+        self._must_work()
         if rows:
             with _plainly(self.folder), self._engine.begin() as db:
                 db.execute(self._insert(table), list(rows))
@@ -185,8 +197,11 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
+        if kind is None:
+            # What nobody waited for may have failed too.
+            self._must_work()
 
     def _insert(self, table: Table) -> Insert:
         if table.name not in self._inserts:
@@ -218,7 +233,7 @@ class Store:
             if self._writer is None:
                 self._writer = self._engine.connect()
             with self._writer.begin():
-                for table, rows in together.values():
+                for table, rows in ((table, rows) for table, rows in together.values() if rows):
                     self._writer.execute(self._insert(table), rows)
         # Whatever it is, those who wait must hear of it.
         except Exception as error:
