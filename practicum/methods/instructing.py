@@ -1,5 +1,5 @@
 """What methods share that look for better instructions: settings, and how candidates are proposed, tried and kept
-(`opro`, `ape`, `protegi`, `evoprompt`; of `textgrad` the settings)."""
+(`opro`, `ape`, `protegi`, `evoprompt`, `textgrad`)."""
 
 from __future__ import annotations
 

@@ -2,26 +2,24 @@
 batch, they are rewritten against all of that and against what was said before, and stay if they do no worse
 (Yuksekgonul et al., 2025, sections 2 and 3.3).
 
-Deviations: the criticism of an answer and what follows from it for the instructions are one call; momentum is the
-newest criticisms of earlier steps, not the earlier instructions too; who criticises does not see the instructions, who
-rewrites them sees both; the trial that decides is on the step's own tasks,
-and on held-out ones, as in the paper, with gate=true; instructions start empty, beside the agent's own.
+Deviations: criticising an answer and drawing the consequence for the instructions are one call, which does not see
+them; momentum is the newest criticisms of earlier steps alone; the trial that decides is on the step's own tasks, and
+on held-out ones, as in the paper, with gate=true.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
-from practicum.blocks.attempt import once
-from practicum.blocks.candidates import history, no_worse, proposed, the_best
+from practicum.blocks.candidates import history, no_worse
 from practicum.blocks.feedback import RECALLED, remembering
 from practicum.blocks.reflect import by_model, per_trace
-from practicum.blocks.sample import shuffled_epochs
 from practicum.context import Entry
 from practicum.loop import Method
-from practicum.methods.instructing import Searching
+from practicum.methods.instructing import Instructing, Searching, search
 from practicum.types import Lesson
 
 
@@ -34,20 +32,10 @@ class Settings(Searching):
 
 def method(settings: Settings) -> Method:
     """Criticise every attempt, rewrite, keep what does no worse."""
-    act = the_best()
-    return Method(
-        name="textgrad",
-        sample=shuffled_epochs(settings.epochs, settings.batch),
-        act=act,
-        attempt=once(act),
-        reflect=per_trace(by_model(GRADIENT, rules_shown=False)),
-        update=remembering(proposed(OPTIMIZER, _against, 1, settings.warmth), settings.momentum),
-        accept=no_worse,
-        calls=lambda batch: (2 * batch + 1, 3 * batch + 1),
-        batch=settings.batch,
-        epochs=settings.epochs,
-        roles=("curator", "reflector"),
-    )
+    one = Instructing(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
+    found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)), 1)
+    update = remembering(found.update, settings.momentum)
+    return replace(found, update=update, accept=no_worse, calls=lambda n: (2 * n + 1, 3 * n + 1))
 
 
 def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
