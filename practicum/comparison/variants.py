@@ -116,7 +116,9 @@ def of_ablation(name: str) -> Study:
 
 
 def _named(text: str) -> Variant:
-    name, _, method = (part.strip() for part in text.partition("="))
+    name, equals, method = (part.strip() for part in text.partition("="))
+    if not name or (equals and not method):
+        raise UsageError(f"{text!r} must read METHOD or NAME=METHOD")
     methods.settings_of(method or name)
     return Variant(name, method or name)
 
@@ -132,13 +134,15 @@ def _settled(variant: Variant, given: Mapping[str, Any], online: bool, unused: s
         if dot and which in (variant.name, variant.method) and (setting in has or which == variant.name):
             (forced if which == variant.name != variant.method else own)[setting] = value
             unused.discard(key)
-    unused.difference_update(general)
+    unused.difference_update(general.keys() - own.keys() - variant.settings.keys())
     stream = {"online": True} if online else {}
     return replace(variant, settings={**general, **own, **variant.settings, **forced, **stream})
 
 
 def _unused(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
+    if not dot and any(setting in methods.described(v.method) for v in study.variants):
+        return f"every variant that has a setting {setting!r} has a value of its own: leave out --set {key}=..."
     if not dot:
         return f"none of the methods has a setting {setting!r} (--set {key}=...)"
     if which in {name for v in study.variants for name in (v.name, v.method)}:

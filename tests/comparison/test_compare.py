@@ -295,6 +295,12 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
         ({"names": "none,none"}, "compared twice"),
         ({"names": "none"}, "nothing to compare none with"),
         ({"settings": {"ace.rond": 1}}, "ace has no setting 'rond'"),
+        ({"names": "=ace,none"}, "'=ace' must read METHOD or NAME=METHOD"),
+        ({"names": "one=,none"}, "'one=' must read METHOD or NAME=METHOD"),
+        (
+            {"settings": {"rounds": 1, "ace.rounds": 2}, "names": "none,ace"},
+            "every variant that has a setting 'rounds' has a value of its own",
+        ),
         ({"settings": {"rond": 1}}, "none of the methods has a setting 'rond'"),
         ({"settings": {"rcl.group": 1}}, "'rcl' is not compared here"),
         ({"settings": {"ace.rounds": "many"}}, "ace: setting rounds='many' of method ace"),
@@ -365,6 +371,16 @@ def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, mon
 
 
 # ---- variants
+
+
+def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
+    study = of_sweep("episodes", "k", ["2", "4"])
+    with pytest.raises(UsageError, match="every variant that has a setting 'k' has a value of its own"):
+        study.settled({"k": "7"})
+    assert [v.settings["batch"] for v in study.settled({"batch": "3"}).variants] == ["3", "3"]
+    # Where the baseline is another method, it acts there.
+    other = of_sweep("episodes", "k", ["2", "4"], "reasoning_bank").settled({"k": "7"})
+    assert other.variants[0].settings == {"k": "7"}
 
 
 def test_a_method_can_stand_there_twice_with_other_settings(tmp_path: Path) -> None:
