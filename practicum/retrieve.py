@@ -38,8 +38,9 @@ FRESH = 1_000
 NO_INDEX = "searches of many entries without an index, which is slower: pip install 'practicum[index]'"
 """What is counted, once, where there is none."""
 
-COLUMNS = 8
-"""Filters whose answers are kept."""
+COLUMNS = 32
+"""Filters whose answers are kept, four bytes an entry each: a network of four agents has twenty, one for each agent and
+kind of step."""
 
 DENSE = 0.25
 """Share of all vectors from which it is faster to compare with all of them than to pick out those that count."""
@@ -252,8 +253,9 @@ async def _candidates(index: Rows, rows: np.ndarray, query: np.ndarray, k: int) 
 
 def _all_near(vectors: Vectors, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray:
     """Places in `rows` of the k nearest, and of all that are as near but for rounding."""
+    if k >= len(rows):
+        return np.arange(len(rows))
     rough = _similarities(vectors, rows, query)
-    k = min(k, len(rough))
     kth = np.partition(rough, len(rough) - k)[len(rough) - k]
     return np.flatnonzero(rough >= kth - MARGIN)
 
