@@ -13,6 +13,9 @@ import pytest
 from helpers import Done, Launcher, make_tasks, wait_until, write_tasks
 
 from practicum.bench.server import ServerProcess, start_process
+from practicum.cli.app import main
+from practicum.errors import ModelError
+from practicum.models import local
 from practicum.store.store import Store
 
 LEARN_KEYS = {
@@ -178,6 +181,46 @@ def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:
     assert "there never was an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
 
 
+def test_what_stands_in_brackets_or_between_colons_is_printed_as_it_is(run: Any, here: Path) -> None:
+    odd = "x[/y] :warning:"
+    done = run("learn", "tasks.jsonl", "--model", "scripted:model", "--set", "rounds=0", "--out", odd)
+    assert f"kept in {odd}" in done.out
+    (here / "rules.md").write_text("## [/etc] files\n- Keep [bold]these[/bold] as they are :smile:\n", encoding="utf-8")
+    run("import", "rules.md", "--out", "seeded")
+    assert "([/etc] files) Keep [bold]these[/bold] as they are :smile:" in run("show", "seeded").out
+    entry = run("show", "seeded", "--json").json["entries"][0]["id"]
+    assert "section [/etc] files" in run("show", "seeded", "--entry", entry).out
+
+
+FETCHING: dict[str, tuple[str, ...]] = {
+    "learn": ("learn", "tasks.jsonl", "--out", "made"),
+    "eval": ("eval", "test.jsonl"),
+    "run": ("run", "say word1", "--context", "rules.md"),
+    "compare": ("compare", "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,icl", "--out", "compared"),
+}
+
+
+@pytest.mark.parametrize("typed", FETCHING.values(), ids=FETCHING)
+def test_fetching_a_model_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...]
+) -> None:
+    def slow(name: str, progress: Any) -> Path:
+        for part in range(6):
+            progress(part * 10_000_000, 98_000_000)
+        raise ModelError("the line was cut")
+
+    monkeypatch.setattr(local, "resolve", slow)
+    monkeypatch.chdir(here)
+    write_tasks(here / "test.jsonl", make_tasks(4, 50))
+    (here / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(list(typed))
+    told = capsys.readouterr()
+    assert "fetching the model: 0 of 98 MB\n" in told.out
+    assert "fetching the model: 50 of 98 MB\n" in told.out
+    assert told.err.strip().endswith("the line was cut")
+
+
 def test_diff_and_rollback(run: Any, learned: Path) -> None:
     value = run("diff", "run", 2, 5, "--json").json
     assert (len(value["added"]), value["removed"]) == (3, [])
@@ -285,6 +328,8 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "number": ("learn tasks.jsonl --seed x", "--seed"),
     "command": ("study", "No such command 'study'"),
     "format": ("export run --format pdf", "unknown format 'pdf'"),
+    "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
+    "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
     "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
 }
 

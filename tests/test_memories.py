@@ -169,6 +169,7 @@ def test_list_add_search_show_remove(go: Any) -> None:
     assert "e4" in newest
     assert "e2" not in newest
     assert "2 older ones not shown" in newest
+    assert [e["id"] for e in go("run", "list", "-k", 1, "--json").json["entries"]] == ["e4"]
     assert [e["id"] for e in go("run", "list", "--tag", "phone", "--json").json["entries"]] == ["e3"]
     assert [e["id"] for e in go("run", "list", "--outcome", "success", "--json").json["entries"]] == ["e2", "e4"]
     assert len(go("run", "list", "--section", "all", "--json").json["entries"]) == 5

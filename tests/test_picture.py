@@ -145,6 +145,19 @@ def test_run_writes_the_page(tmp_path: Path, script: Path, capsys: pytest.Captur
     assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
 
 
+def test_run_writes_the_page_of_a_playbook_file_too(
+    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"role": "agent", "answer": {"answer": "hello", "used": []}}
+    script.write_text(json.dumps(said) + "\n", encoding="utf-8")
+    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    words = ("--context", tmp_path / "rules.md", "--model", f"scripted:{script}", "--trace-out", tmp_path / "page.html")
+    code, out, err = commanded(capsys, "run", *words, "say hello")
+    assert code == 0, err
+    assert "what happened: " in out
+    assert (tmp_path / "page.html").exists()
+
+
 def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(
     tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,7 @@ def speed(
     plan = Plan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
     console = console_for(json_)
     before = _load()
-    found = measure(plan, lambda said: console.print(said, markup=False))
+    found = measure(plan, lambda said: console.print(said))
     _print_speed(console, found)
     _print_end(console, found.targets(), before)
     if json_:
@@ -103,9 +103,7 @@ def overload(
     before = _load()
     console.print(f"kept in {folder}")
     rows = run_work(
-        lambda stop: measure(
-            plan, folder, tell=lambda row: console.print(_said(row), markup=False), on_session=stop.session
-        ),
+        lambda stop: measure(plan, folder, tell=lambda row: console.print(_said(row)), on_session=stop.session),
         console,
     )
     reached = targets(rows, model)
@@ -116,10 +114,10 @@ def overload(
         overload_plot(rows, folder / "overload.png", model)
     _print_rows(console, rows)
     _print_end(console, reached, before)
-    console.print(f"{folder}/overload.json, {folder}/overload.png", markup=False)
+    console.print(f"{folder}/overload.json, {folder}/overload.png")
     stopped = rows[-1].stopped
     if stopped:
-        console.print(f"Stopped early: {stopped}. The same command with --out {folder} goes on.", markup=False)
+        console.print(f"Stopped early: {stopped}. The same command with --out {folder} goes on.")
     if json_:
         print_json(value)
     return 130 if stopped == INTERRUPTED else 0
@@ -139,7 +137,7 @@ def store(
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")
     console = console_for(json_)
     before = _load()
-    found = measure(memories, lambda said: console.print(said, markup=False))
+    found = measure(memories, lambda said: console.print(said))
     _print_end(console, found.targets(), before)
     if json_:
         print_json({"bench": "store", **found.as_json(), "load": [before, _load()]})
@@ -170,7 +168,7 @@ def _load() -> float:
 
 def _print_end(console: Console, targets: Sequence[Target], before: float) -> None:
     for target in targets:
-        console.print(target.words(), style="" if target.met else "red", markup=False)
+        console.print(target.words(), style="" if target.met else "red")
     console.print(f"load average {before} before, {_load()} after, {os.cpu_count()} cores")
 
 

@@ -66,12 +66,12 @@ def mael(
     testing = (read_tasks(test, named) if test is not None else rest)[:tested]
     plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
     folder, console = out or new_folder("mael"), console_for(json_)
-    console.print(f"kept in {folder}", markup=False)
+    console.print(f"kept in {folder}")
     purse = Purse(Limits(max_calls, max_tokens))
 
     async def work(stop: Any) -> Measured:
         stop.stoppable = purse
-        return await measure(plan, folder, purse=purse, tell=lambda row: console.print(_said(row), markup=False))
+        return await measure(plan, folder, purse=purse, tell=lambda row: console.print(_said(row)))
 
     found = run_work(work, console)
     value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in found.rows]}
@@ -95,11 +95,11 @@ def _report(console: Console, found: Measured, folder: Path, spent: str) -> None
     console.print(spent)
     if found.stopped:
         far = f"Stopped early, with {len(found.rows)} of the ways measured: {found.stopped}."
-        console.print(f"{far} The same command with --out {folder} goes on.", markup=False)
+        console.print(f"{far} The same command with --out {folder} goes on.")
         return
     pools_picture(found.rows, folder / "pools.png")
     cells_picture(found.rows, folder / "cells.png")
-    console.print(f"{folder}/mael.json, {folder}/pools.png, {folder}/cells.png", markup=False)
+    console.print(f"{folder}/mael.json, {folder}/pools.png, {folder}/cells.png")
 
 
 def _sizes(text: str) -> list[int]:

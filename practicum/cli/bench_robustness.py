@@ -35,7 +35,7 @@ def robustness(
 
     settings = [*map(Setting, _steps(every)), *(Setting(noise=share) for share in _shares(noise))]
     console = console_for(json_)
-    rows = measure(settings, seeds, lambda row: console.print(_said(row), markup=False))
+    rows = measure(settings, seeds, lambda row: console.print(_said(row)))
     folder, reached = out or new_folder("robustness"), targets(rows)
     folder.mkdir(parents=True, exist_ok=True)
     value = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
@@ -44,8 +44,8 @@ def robustness(
     robustness_plot(rows, folder / "robustness.png")
     _print(rows, json_)
     for target in reached:
-        console.print(target.words(), style="" if target.met else "red", markup=False)
-    console.print(f"{folder}/robustness.json, {folder}/robustness.png", markup=False)
+        console.print(target.words(), style="" if target.met else "red")
+    console.print(f"{folder}/robustness.json, {folder}/robustness.png")
     if json_:
         print_json(value)
     return 0

@@ -62,7 +62,7 @@ def compare(
 ) -> int:
     """Run methods side by side and report what may be claimed. The same command goes on, and pays nothing twice."""
     from practicum.cli.inputs import choices_of, pairs, read_instructions, read_tasks, roles_of
-    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.cli.running import console_for, print_json, run_work, telling
     from practicum.comparison.harness import Halt
     from practicum.comparison.harness import compare as start
     from practicum.tasks.load import parse_fields
@@ -101,7 +101,7 @@ def compare(
         stop.stoppable = halt
         return await start(
             train, test=tests, val=vals, methods=study, settings=pairs(set_, "--set"), seeds=seeds, online=online,
-            out=out, runs_at_once=runs_at_once, watch=_Lines(console), halt=halt, **config,
+            out=out, runs_at_once=runs_at_once, watch=_Lines(console), halt=halt, parts=telling(console), **config,
         )  # fmt: skip
 
     found = run_work(work, console)
@@ -138,21 +138,19 @@ class _Lines:
 
     def planned(self, plan: Plan, folder: Path, done: int) -> None:
         for warning in plan.warnings:
-            self.console.print(f"warning: {warning}", markup=False)
+            self.console.print(f"warning: {warning}")
         runs = f"{len(plan.study.variants)} variants x {plan.seeds} seeds = {len(plan.runs)} runs"
-        self.console.print(f"{runs}, {done} of them done; kept in {folder}", markup=False)
+        self.console.print(f"{runs}, {done} of them done; kept in {folder}")
 
     def began(self, runs: int, low: int, high: int) -> None:
         calls = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        self.console.print(f"{runs} runs to go, {calls} calls expected", markup=False)
+        self.console.print(f"{runs} runs to go, {calls} calls expected")
 
     def ended(self, outcome: Outcome, done: int, of: int) -> None:
         score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
         calls = outcome.learning.calls + outcome.testing.calls
         why = f"; {outcome.failed}" if outcome.failed else f"; {outcome.stopped}" if outcome.stopped else ""
-        self.console.print(
-            f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls:,} calls{why}", markup=False
-        )
+        self.console.print(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls:,} calls{why}")
 
 
 def _report(console: Console, found: Comparison) -> None:
@@ -175,7 +173,7 @@ def _report(console: Console, found: Comparison) -> None:
             )  # fmt: skip
         console.print(drawn)
     for outcome in found.failed:
-        console.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}", markup=False)
+        console.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
     if found.interrupted or found.failed:
         console.print("The same command goes on from here; what was paid for is kept.")
-    console.print(f"costs, curves and more: {found.folder / 'report.html'} (and .md, .json)", markup=False)
+    console.print(f"costs, curves and more: {found.folder / 'report.html'} (and .md, .json)")

@@ -48,6 +48,8 @@ def show(
         if version is not None or entry is not None:
             raise UsageError("the replay buffer is shown as it is after the last step: leave out --version and --entry")
         return _show_replay(run, json_)
+    if version is not None and entry is not None:
+        raise UsageError("an entry is shown with its whole history: leave out --version")
     from practicum.cli.running import console_for, print_json
     from practicum.folder import RUN, read_run, run_summary
     from practicum.history import entry_json, read_versions, rebuild
@@ -72,7 +74,7 @@ def show(
     console.print(f"version {context.version}: {len(context)} entries, {full(context).tokens:,} tokens")
     for e in context:
         answer = f" → {e.data['answer']}" if "answer" in e.data else ""
-        console.print(f"{line(e)}{answer}  (+{e.helpful} -{e.harmful}, used {e.uses}{_standing(e)})", markup=False)
+        console.print(f"{line(e)}{answer}  (+{e.helpful} -{e.harmful}, used {e.uses}{_standing(e)})")
     return 0
 
 
@@ -97,14 +99,14 @@ def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> i
         print_json({"id": id, "now": entry_json(now) if now else None, "events": [_event_json(e) for e in events]})
         return 0
     console = console_for(json_)
-    console.print(f"{id}: {now.text if now else '(gone)'}", markup=False)
+    console.print(f"{id}: {now.text if now else '(gone)'}")
     if now is not None:
         console.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
     for event in events:
-        console.print(f"version {event.version} (step {event.step}): {edit_words(event.done)}", markup=False)
+        console.print(f"version {event.version} (step {event.step}): {edit_words(event.done)}")
     for source in now.sources if now else ():
         said = inputs.get(source.removeprefix("task:"), "") if source.startswith("task:") else ""
-        console.print(f"from {source}" + (f": {said}" if said else ""), markup=False)
+        console.print(f"from {source}" + (f": {said}" if said else ""))
     return 0
 
 
@@ -132,7 +134,7 @@ def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
         print_json({"plot": str(output), "fit": fit.as_json()})
     console = console_for(json_)
     for words in (*_fit_words(fit), f"drawn in {output}"):
-        console.print(words, markup=False)
+        console.print(words)
     return 0
 
 
@@ -160,7 +162,6 @@ def _show_replay(run: Path, json_: bool) -> int:
         return 0
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
     console = console_for(json_)
     if not rows:
@@ -171,7 +172,7 @@ def _show_replay(run: Path, json_: bool) -> int:
         table.add_column(name, justify="right")
     for row in rows:
         numbers = (row.entered, row.passes, row.failures, row.graduated, row.evicted)
-        table.add_row(Text(row.task), *("-" if number is None else str(number) for number in numbers))
+        table.add_row(row.task, *("-" if number is None else str(number) for number in numbers))
     console.print(table)
     inside, graduated = sum(row.inside for row in rows), sum(row.graduated is not None for row in rows)
     console.print(f"{inside} in the buffer; {graduated} graduated, {len(rows) - inside - graduated} evicted")
@@ -244,12 +245,12 @@ def diff(
         return 0
     console = console_for(json_)
     for e in removed:
-        console.print(f"- {line(e)}", style="red", markup=False)
+        console.print(f"- {line(e)}", style="red")
     for before, after in changed:
-        console.print(f"- {line(before)}", style="red", markup=False)
-        console.print(f"+ {line(after)}", style="green", markup=False)
+        console.print(f"- {line(before)}", style="red")
+        console.print(f"+ {line(after)}", style="green")
     for e in added:
-        console.print(f"+ {line(e)}", style="green", markup=False)
+        console.print(f"+ {line(e)}", style="green")
     console.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
     return 0
 
@@ -326,11 +327,11 @@ def forget(
         numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
         print_json({**{k: [entry_json(e) for e in v] for k, v in lists.items()}, **numbers})
     for e in found.removed:
-        console.print(f"- {line(e)}", style="red", markup=False)
+        console.print(f"- {line(e)}", style="red")
     for e in found.restored:
-        console.print(f"back as it was without it: {line(e)}", markup=False)
+        console.print(f"back as it was without it: {line(e)}")
     for e in found.kept_mixed:
-        console.print(f"kept, of mixed origin: {line(e)}", markup=False)
+        console.print(f"kept, of mixed origin: {line(e)}")
     console.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records are gone")
     if found.left:
         raise StoreError(f"{found.left} traces of it are still in {run}: they are also part of what stays")

@@ -54,16 +54,15 @@ def demo(
         )
     before, after = result.scores.get("before"), result.scores.get("test")
     if before is not None and after is not None:
-        console.print(f"\n[bold]before {before:.0%}, after {after:.0%}[/bold] on the {len(test)} held-out messages\n")
+        told = f"\nbefore {before:.0%}, after {after:.0%} on the {len(test)} held-out messages\n"
+        console.print(told, style="bold")
     console.print("Some of what it learned:")
     for entry in list(result.context)[:4]:
-        console.print(f"  “{_cut(entry.text)}” → {entry.data['answer']}", markup=False)
+        console.print(f"  “{_cut(entry.text)}” → {entry.data['answer']}")
     console.print(f"\nusage: {usage_words(result.usage)} in {result.seconds:.0f} s")
     console.print(f"kept in {result.run}: practicum show {result.run}")
-    console.print("\nNext, with your own tasks (JSON lines with input and target):", markup=False)
-    console.print(
-        "  practicum learn TASKS.jsonl --test HELDOUT.jsonl --method ace --model openai:gpt-4.1-mini", markup=False
-    )
+    console.print("\nNext, with your own tasks (JSON lines with input and target):")
+    console.print("  practicum learn TASKS.jsonl --test HELDOUT.jsonl --method ace --model openai:gpt-4.1-mini")
     if json_:
         print_json({"before": before, "after": after, "seconds": round(result.seconds, 3), "run": str(result.run)})
     return 130 if result.interrupted else 0

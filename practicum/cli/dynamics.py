@@ -74,7 +74,7 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     """The dynamics, with a bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from practicum.cli.running import run_work
+    from practicum.cli.running import run_work, telling
     from practicum.dynamics import dynamics as score
 
     columns = (TextColumn("checkpoints"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
@@ -85,7 +85,7 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
             bar.update(drawn, completed=done, total=total)
 
         async def work(_: Stopper) -> Dynamics:
-            return await score(run, tasks, every=every, concurrency=concurrency, watch=watch)
+            return await score(run, tasks, every=every, concurrency=concurrency, parts=telling(console), watch=watch)
 
         return run_work(work, console)
 

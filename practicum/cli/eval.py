@@ -52,7 +52,7 @@ def evaluate(
 ) -> int:
     """Score a context on tasks, with a 95% interval. Settings not given are those of the run."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
-    from practicum.cli.running import Interrupted, console_for, print_json, run_work
+    from practicum.cli.running import Interrupted, console_for, print_json, run_work, telling
     from practicum.context import Context
     from practicum.evaluation import evaluate as score
     from practicum.folder import load_context, over, run_config
@@ -92,7 +92,7 @@ def evaluate(
         def begun(house: House) -> None:
             stop.stoppable = house.budget
 
-        return await score(listed, learned, repeat=repeat, on_house=begun, **config)
+        return await score(listed, learned, repeat=repeat, parts=telling(console), on_house=begun, **config)
 
     found = run_work(work, console)
     if json_:

@@ -37,13 +37,15 @@ PROBLEMS_SHOWN = 20
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Texts of the form name=value."""
+    """Texts of the form name=value. A dash in a name stands for an underscore, but not in the name of a variant before
+    a dot."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise UsageError(f"{option} {text!r} must read name=value")
-        found[name.strip().replace("-", "_")] = value.strip()
+        which, dot, last = name.strip().rpartition(".")
+        found[which + dot + last.replace("-", "_")] = value.strip()
     return found
 
 

@@ -28,6 +28,19 @@ def usage_words(usage: Usage) -> str:
     return f"{usage.calls:,} calls, {usage.tokens:,} tokens{cached}{money}"
 
 
+class Fetching:
+    """Tells in plain lines how much of a model's file was fetched: bytes so far, bytes in all."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._tenth = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        if (tenth := done * 10 // max(total, 1)) > self._tenth:
+            self._tenth = tenth
+            self.console.print(f"fetching the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+
+
 class Live:
     """Watches a session."""
 
@@ -46,7 +59,7 @@ class Live:
         self._step = None if not self._drawn else self._bar.add_task("learning", visible=False, state="")
         self._session: Session | None = None
         self._last = 0.0
-        self._fetched = -1
+        self._fetching = Fetching(console)
         self._said: str | None = None
         self._told = 0.0
 
@@ -66,9 +79,8 @@ class Live:
         if self._step is not None:
             state = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
             self._bar.update(self._step, description="fetching", total=total, completed=done, state=state, visible=True)
-        elif (tenth := done * 10 // max(total, 1)) > self._fetched:
-            self._fetched = tenth
-            self.console.print(f"fetching the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+        else:
+            self._fetching(done, total)
 
     def began(self, session: Session, low: int, high: int) -> None:
         self._session = session

@@ -53,7 +53,7 @@ def memory(
     if action in ("list", "search"):
         where = _filter(named, tag, outcome)
         if action == "list":
-            return _list(run, where, k or LISTED, json_)
+            return _list(run, where, k, json_)
         return _search(run, given, where, k or FOUND, embedder, json_)
     changes: dict[str, Callable[[], int]] = {
         "show": lambda: _show(run, given, json_),
@@ -94,27 +94,28 @@ def _filter(section: str, tags: Sequence[str], outcome: str | None) -> Filter:
     return Filter(section=None if section == ALL else section, tags=tuple(tags), outcome=outcome)
 
 
-def _list(run: Path, where: Filter, k: int, json_: bool) -> int:
+def _list(run: Path, where: Filter, most: int | None, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json
     from practicum.history import entry_json
 
     context = _context(run)
     found = [entry for entry in context if where(entry)]
     if json_:
-        print_json({"run": str(run), "version": context.version, "entries": [entry_json(entry) for entry in found]})
+        # All of them, where no number was given: a program has no screen to fill.
+        shown = found[-most:] if most is not None else found
+        print_json({"run": str(run), "version": context.version, "entries": [entry_json(entry) for entry in shown]})
         return 0
     console = console_for(json_)
     if not found:
         _nothing(console, run, context, where)
         return 0
-    from rich.text import Text
-
     from practicum.cli.tables import print_table, table
 
     made = table("entry", "outcome", "what it says", "helpful", "harmful", "used", "born", numbers=NUMBERS)
+    k = most or LISTED
     for e in found[-k:]:
         counts = (e.helpful, e.harmful, e.uses, e.born)
-        made.add_row(e.id, _outcome(e), Text(_title(e)), *map(str, counts))
+        made.add_row(e.id, _outcome(e), _title(e), *map(str, counts))
     print_table(console, made)
     older = len(found) - k
     console.print(f"{len(found):,} in version {context.version}" + (f", {older:,} older ones not shown" * (older > 0)))
@@ -140,13 +141,11 @@ def _search(run: Path, text: str, where: Filter, k: int, embedder: str | None, j
     if not found:
         _nothing(console, run, _context(run), where)
         return 0
-    from rich.text import Text
-
     from practicum.cli.tables import print_table, table
 
     made = table("entry", "similarity", "what it says", numbers=NUMBERS)
     for f in found:
-        made.add_row(f.entry.id, f"{f.similarity:z.2f}", Text(_whole(f.entry)))
+        made.add_row(f.entry.id, f"{f.similarity:z.2f}", _whole(f.entry))
     print_table(console, made)
     return 0
 
@@ -178,7 +177,7 @@ def _add(run: Path, file: Path, section: str, json_: bool) -> int:
     for entry in added.entries:
         same = added.same.get(entry.id)
         again = f"  (word for word what {same} says)" if same else ""
-        console.print(f"+ {line(entry)}{again}", style="green", markup=False)
+        console.print(f"+ {line(entry)}{again}", style="green")
     twice = f", {len(added.same):,} of them said already" if added.same else ""
     console.print(f"{len(added.entries):,} added{twice}: version {added.context.version} of {run}")
     return 0
@@ -194,7 +193,7 @@ def _remove(run: Path, id: str, json_: bool) -> int:
     console = console_for(json_)
     if json_:
         print_json({"run": str(run), "version": context.version, "removed": entry_json(gone)})
-    console.print(f"- {line(gone)}", style="red", markup=False)
+    console.print(f"- {line(gone)}", style="red")
     undo = f"practicum rollback {run} {context.version - 1}"
     console.print(f"version {context.version} of {run} is without it; undo it: {undo}")
     return 0
@@ -226,7 +225,7 @@ def _nothing(console: Console, run: Path, context: Context, where: Filter) -> No
     sections = Counter(e.section for e in context if not e.hidden)
     there = ", ".join(f"{name} ({count:,})" for name, count in sections.items())
     other = f"; its entries are in: {there} (--section NAME)" if there else ", and nothing else either"
-    console.print(f"there are no {kind} in {run} yet{other}", markup=False)
+    console.print(f"there are no {kind} in {run} yet{other}")
 
 
 def _outcome(entry: Entry) -> str:

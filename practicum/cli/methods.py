@@ -27,13 +27,14 @@ def methods(
         return 0
     console = console_for(json_)
     for one in found:
-        console.print(f"[bold]{one.name}[/bold]  {one.about}")
+        console.print(one.name, style="bold", end="  ")
+        console.print(one.about)
         if one.paper:
-            console.print(f"  paper: {one.paper}", markup=False)
-        console.print(f"  a training task costs {one.learning}; a test task {one.testing}", markup=False)
+            console.print(f"  paper: {one.paper}")
+        console.print(f"  a training task costs {one.learning}; a test task {one.testing}")
         for seam, block in one.seams.items():
-            console.print(f"  {seam:<8} {block}", markup=False)
+            console.print(f"  {seam:<8} {block}")
         for setting, (default, words) in known.described(one.name).items():
-            console.print(f"  --set {setting}={default}  {words}", markup=False)
+            console.print(f"  --set {setting}={default}  {words}")
         console.print()
     return 0

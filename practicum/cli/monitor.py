@@ -33,7 +33,7 @@ def monitor(
 
     With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series go out as OpenTelemetry metrics.
     """
-    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.cli.running import console_for, print_json, run_work, telling
     from practicum.metrics.monitor_plots import check_folder, monitor_plots
     from practicum.monitoring import monitor as watch
 
@@ -44,13 +44,14 @@ def monitor(
         check_folder(plot)
     console = console_for(json_)
     limits = {name: asked[name] for name in ("max_calls", "max_tokens")}
-    found = run_work(lambda _: watch(run, judge_again=judge_again, seed=seed or 0, limits=limits), console)
+    parts = telling(console)
+    found = run_work(lambda _: watch(run, judge_again=judge_again, seed=seed or 0, limits=limits, parts=parts), console)
     drawn = monitor_plots(found.parts, found.steps, plot, run.absolute().name) if plot is not None else []
     if json_:
         print_json({**found.as_json(), **({"plots": [str(file) for file in drawn]} if drawn else {})})
     _report(console, found)
     if drawn:
-        console.print(f"{len(drawn)} pictures in {plot}", markup=False)
+        console.print(f"{len(drawn)} pictures in {plot}")
     _send(console, found)
     return 0
 
@@ -64,21 +65,21 @@ def _send(console: Console, found: Report) -> None:
     if where is None:
         return
     if (why := missing()) is not None:
-        console.print(f"not sent to {where}: {why}", markup=False)
+        console.print(f"not sent to {where}: {why}")
         return
-    console.print(f"{send(found):,} points sent to {where}", markup=False)
+    console.print(f"{send(found):,} points sent to {where}")
 
 
 def _report(console: Console, found: Report) -> None:
     """What a person wants to know, a line for each part there is."""
-    console.print(f"{found.method} with {found.model}, {found.state}; {len(found.steps):,} steps", markup=False)
+    console.print(f"{found.method} with {found.model}, {found.state}; {len(found.steps):,} steps")
     for name, words in WORDS.items():
         if name in found.parts:
             for line in words(found.parts[name]):
-                console.print(line, markup=False)
+                console.print(line)
     console.print(_latency_table(found.parts["latency"]))
     for note in found.notes:
-        console.print(f"to know: {note}", markup=False)
+        console.print(f"to know: {note}")
 
 
 def _rate(numbers: Any, name: str = "rate") -> str:

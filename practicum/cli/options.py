@@ -49,7 +49,7 @@ Seed = Annotated[T, Option(help="Of every random choice.")]
 
 # ---- limits and output
 
-MaxCalls = Annotated[T, Option(min=1, help="Stop before more model calls than this.")]
+MaxCalls = Annotated[T, Option(min=1, help="Stop before more answered model calls than this.")]
 MaxTokens = Annotated[T, Option(min=1, help="Stop before more tokens than this.")]
 MaxUsd = Annotated[T, Option(help="Stop before it costs more than this.")]
 Json = Annotated[T, Option("--json", help="Print one JSON object on standard output.")]

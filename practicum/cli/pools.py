@@ -52,11 +52,11 @@ def pools(
     print_table(console, _sizes(found) if agent is None else _kinds(found[0]))
     for pool in found:
         if used := pool.most_used(SHOWN):
-            console.print(f"\nshown most of {pool.agent}'s:", markup=False)
+            console.print(f"\nshown most of {pool.agent}'s:")
             print_table(console, _used(used))
     if plot is not None:
         pools_plot(found, plot)
-        console.print(f"drawn: {plot}", markup=False)
+        console.print(f"drawn: {plot}")
     return 0
 
 
@@ -89,13 +89,11 @@ def _kinds(pool: Pool) -> Table:
 
 
 def _used(entries: Sequence[Entry]) -> Table:
-    from rich.text import Text
-
     from practicum.cli.tables import table
 
     made = table("entry", "step", "reward", "shown", "given", "done", numbers=NUMBERS)
     for e in entries:
-        texts = (Text(_short(e.key)), Text(_short(e.text)))
+        texts = (_short(e.key), _short(e.text))
         made.add_row(e.id, str(e.data["kind"]), f"{e.data['reward']:.2f}", str(e.uses), *texts)
     return made
 

@@ -56,7 +56,7 @@ def run(
 ) -> int:
     """Answer one query with what was learned: the answer, what it rests on, and why it was chosen."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, roles_of
-    from practicum.cli.running import console_for, print_json, run_work
+    from practicum.cli.running import console_for, print_json, run_work, telling
     from practicum.query import ask
 
     if scorer is not None and not learn:
@@ -85,13 +85,14 @@ def run(
     }
     console, text = console_for(json_), _read(query)
     with console.status("answering") if console.is_terminal else _nothing():
-        found = run_work(lambda stop: ask(text, context, learn=learn, target=target, **given), console)
+        parts = telling(console)
+        found = run_work(lambda stop: ask(text, context, learn=learn, target=target, parts=parts, **given), console)
     if json_:
         print_json(found.as_json())
     _report(console, found, context)
     if trace_out is not None:
         _draw(found, context, given, trace_out)
-        console.print(f"what happened: {trace_out}", markup=False)
+        console.print(f"what happened: {trace_out}")
     if found.trouble and found.learned is None:
         raise PracticumError(
             f"nothing was learned: {found.trouble}; ask again, and what was paid for is not paid again"
@@ -107,7 +108,7 @@ def _draw(found: Answered, context: Path, given: Mapping[str, Any], path: Path) 
     from practicum.playbook import write_whole
 
     made = over(run_config(context), given)
-    team = team_of(Settings(**made["settings"])) if made["method"] == "mael" else None
+    team = team_of(Settings(**made["settings"])) if made.get("method") == "mael" else None
     write_whole(path, picture(found, team))
 
 
@@ -135,22 +136,22 @@ def _report(console: Console, found: Answered, context: Path) -> None:
     from practicum.cli.tables import print_table
 
     error = found.rollout.trace.error
-    console.print(found.text if error is None else f"no answer: {error}", style="bold", markup=False)
+    console.print(found.text if error is None else f"no answer: {error}", style="bold")
     if found.rollout.trace.reasoning:
-        console.print(found.rollout.trace.reasoning, style="dim", markup=False)
+        console.print(found.rollout.trace.reasoning, style="dim")
     console.print()
     _entries(console, found)
     if len(found.attempts) > 1:
         print_table(console, _attempts(found))
         choice = found.rollout.choice
         if choice:
-            console.print(f"chosen by {choice['by']}: {choice['why']}", markup=False)
+            console.print(f"chosen by {choice['by']}: {choice['why']}")
     hits = f"; {found.hits} results were in the journal" if found.hits else ""
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s{hits}")
     if found.learned is not None:
         _lesson(console, found.learned, context)
         if found.trouble:
-            console.print(f"to know: {found.trouble}", markup=False)
+            console.print(f"to know: {found.trouble}")
 
 
 def _entries(console: Console, found: Answered) -> None:
@@ -162,7 +163,7 @@ def _entries(console: Console, found: Answered) -> None:
         print_table(console, _looked_up(found, used))
     for entry in found.used:
         if entry.id not in {f.entry.id for f in found.retrieved}:
-            console.print(f"relied on [{entry.id}] ({entry.section}) {entry.text}", markup=False)
+            console.print(f"relied on [{entry.id}] ({entry.section}) {entry.text}")
     if found.retrieved or used:
         return
     shown = sum(not entry.hidden for entry in found.context)
@@ -173,29 +174,24 @@ def _entries(console: Console, found: Answered) -> None:
 
 
 def _looked_up(found: Answered, used: set[str]) -> Table:
-    from rich.text import Text
-
     from practicum.cli.tables import table
 
     made = table("entry", "similarity", "used", "what it says", numbers=("similarity",))
     for near in found.retrieved:
         answer = f" → {near.entry.data['answer']}" if "answer" in near.entry.data else ""
         relied = "yes" if near.entry.id in used else ""
-        said = Text(near.entry.text + answer)
+        said = near.entry.text + answer
         made.add_row(near.entry.id, f"{near.similarity:z.2f}", relied, said, style="bold" if relied else "")
     return made
 
 
 def _attempts(found: Answered) -> Table:
-    from rich.text import Text
-
     from practicum.cli.tables import table
 
     made = table("attempt", "chosen", "verdict", "answer", numbers=("attempt",))
     for n, rollout in enumerate(found.attempts, 1):
         chosen = "yes" if rollout is found.rollout else ""
-        said = Text(_came_to(rollout))
-        made.add_row(str(n), chosen, _verdict(found, n - 1), said, style="bold" if chosen else "")
+        made.add_row(str(n), chosen, _verdict(found, n - 1), _came_to(rollout), style="bold" if chosen else "")
     return made
 
 
@@ -215,7 +211,7 @@ def _lesson(console: Console, learned: Learned, context: Path) -> None:
     from practicum.cli.context import edit_words
 
     for done in learned.applied:
-        console.print(f"learned [{done.id}]: {edit_words(done)}", style="green", markup=False)
+        console.print(f"learned [{done.id}]: {edit_words(done)}", style="green")
     refused = f"; {learned.refused} edits refused" if learned.refused else ""
     if not learned.applied:
         console.print(f"step {learned.step} of {context}: nothing new was learned{refused}")

@@ -16,6 +16,7 @@ from practicum.errors import PracticumError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from practicum.parts import Parts
     from practicum.result import Result
     from practicum.session import Session
 
@@ -32,10 +33,19 @@ class Interrupted(PracticumError):
 
 
 def console_for(json_: bool) -> Console:
-    """Where people read: standard output, or standard error where that is for one JSON object."""
+    """Where people read: standard output, or standard error where that is for one JSON object. What stands in brackets
+    or between colons is printed as it is: names of folders and what was learned may hold any."""
     from rich.console import Console
 
-    return Console(stderr=json_, highlight=False, soft_wrap=not sys.stdout.isatty())
+    return Console(stderr=json_, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
+
+
+def telling(console: Console) -> Parts:
+    """Parts all by name, whose fetching is told of: a model's file may take a while."""
+    from practicum.cli.live import Fetching
+    from practicum.parts import Parts
+
+    return Parts(progress=Fetching(console))
 
 
 def print_json(value: Any) -> None:
@@ -46,11 +56,13 @@ def print_json(value: Any) -> None:
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
     """Run a session with a live view; print its report. Exit code 130 where the user stopped it, else 0."""
     from practicum.cli.live import Live, report
+    from practicum.parts import Parts
 
     console = console_for(json_)
     live = Live(console)
     with live:
-        result = run_work(lambda stop: work(watch=live, on_session=stop.session), console, live.progress)
+        parts = Parts(progress=live.progress)
+        result = run_work(lambda stop: work(watch=live, on_session=stop.session, parts=parts), console)
     if json_:
         print_json(result.as_json())
     report(console, result)
@@ -96,7 +108,7 @@ class Stopper:
         self.console.print(f"Stopping: {flying} calls in flight are finished first. Ctrl-C again leaves at once.")
 
 
-def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console, progress: Any = None) -> T:
+def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console) -> T:
     """Run async work that Ctrl-C can stop."""
 
     async def main() -> T:

@@ -29,7 +29,7 @@ def print_table(console: Console, made: Table) -> None:
     made.box, made.padding = None, (0, 2, 0, 0)
     wide = console.measure(made, options=console.options.update(max_width=WIDE)).maximum
     for line in console.render_lines(made, console.options.update(width=min(wide, WIDE)), pad=False):
-        console.print("".join(segment.text for segment in line).rstrip(), markup=False)
+        console.print("".join(segment.text for segment in line).rstrip())
     console.print()
 
 

@@ -25,6 +25,8 @@ def tasks(
     from practicum.cli.running import console_for, print_json
     from practicum.tasks.formats import as_lines, convert
 
+    if out is not None and not out.name:
+        raise UsageError(f"--out {out} is a folder: give the name of a file")
     if server is None:
         found = convert(file, format)
     else:
@@ -61,8 +63,8 @@ def tasks(
         return 0
     left = f"; {found.left_out} lines left out" if found.left_out else ""
     console = console_for(json_)
-    console.print(f"{found.format}: {found.about}; {len(found.tasks)} tasks{left}", markup=False)
-    console.print(f"instructions: {found.instructions}", markup=False)
+    console.print(f"{found.format}: {found.about}; {len(found.tasks)} tasks{left}")
+    console.print(f"instructions: {found.instructions}")
     given = shlex.join(options)
-    console.print(f"learn with: practicum learn {out or 'TASKS'} {given}", markup=False, soft_wrap=True)
+    console.print(f"learn with: practicum learn {out or 'TASKS'} {given}", soft_wrap=True)
     return 0

@@ -100,6 +100,10 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "two or more values"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rond=1,2"), "method ace has no setting 'rond'"),
         (("--test", "test.jsonl", "--methods", "none,ace", "--set", "ace.rond=1"), "ace has no setting 'rond'"),
+        (
+            ("--test", "test.jsonl", "--methods", "none,my-ace=ace", "--set", "my-ace.rond=1"),
+            "my-ace: method ace has no setting 'rond'",
+        ),
         (("--test", "test.jsonl", "--methods", "none,ace", "--set", "rounds"), "must read name=value"),
         (
             ("--test", "test.jsonl", "--methods", "none,ace", "--budget-calls", "99", "--budget-tokens", "9999"),
