@@ -7,7 +7,6 @@ not at all: where it was cut off, asking the same again goes on, and pays for no
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum import methods
+from practicum.blocks.scaling import number_of
 from practicum.config import Config, Splits, checked, configured
 from practicum.context import Applied, Context, Entry
 from practicum.errors import ProviderError, Stopped, UsageError
@@ -78,7 +78,7 @@ class Answered:
     def attempts(self) -> list[Rollout]:
         """All attempts, in the order they were made; one of them is `rollout`."""
         made = self.rollout.group
-        return sorted(made, key=_turn) if self.rollout.choice else list(made)
+        return sorted(made, key=number_of) if self.rollout.choice else list(made)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
@@ -254,12 +254,6 @@ def _sound(rollout: Rollout) -> Rollout:
 
 def _cut_off(stop: Stopped) -> UsageError:
     return UsageError(f"the query was not answered: {stop.reason}; raise the limit and ask again")
-
-
-def _turn(rollout: Rollout) -> int:
-    """The number of a try or pass, from its place."""
-    found = re.search(r"(\d+)$", rollout.place.rpartition("/")[2])
-    return int(found[1]) if found else 0
 
 
 def _brief(entry: Entry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, Field, create_model
 
+from practicum.agents.remarks import ANNOTATING, NOTING, remarks
 from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.types import Prompt, Task, Trace, Turn
 from practicum.views import View
@@ -63,20 +64,8 @@ class ChatAgent:
             reasoning=getattr(reply, "reasoning", ""),
             used=known,
             unknown=len(cited) - len(known),
-            data={**(_notes(reply, view) if view.annotated else {}), **({"note": reply.note} if view.noting else {})},
+            data=remarks(reply, view),
         )
-
-
-class Doubt(Output):
-    """An entry the agent was not sure about."""
-
-    id: EntryId
-    why: Annotated[str, Upto(120)]
-
-
-def _notes(reply: Any, view: View) -> dict[str, Any]:
-    """What an annotated run tells beside its answer: entries in doubt, and guidance it missed."""
-    return {"doubts": {d.id: d.why for d in reply.doubts if d.id in view.ids}, "missing": reply.missing.strip()}
 
 
 def _using(view: View) -> str:
@@ -95,12 +84,11 @@ def _shape(
         cited = Annotated[list[EntryId], AtMost(3)]
         fields["used"] = (cited, Field(description="ids of the entries that apply, best first"))
     if annotated:
-        fields["doubts"] = (Annotated[list[Doubt], AtMost(3)], Field(description="entries you were not sure about"))
-        fields["missing"] = (Annotated[str, Upto(160)], Field(description="guidance that was missing; empty if none"))
+        fields |= ANNOTATING
     if reasoning:
         fields["reasoning"] = (Annotated[str, Upto(600)], Field(description="a short line of thought"))
     if noting:
-        fields["note"] = (Annotated[str, Upto(200)], Field(description="what you checked and found, to go on from"))
+        fields |= NOTING
     fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))
     return create_model("answer", __base__=Output, **fields)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from practicum.agents.remarks import remarks
 from practicum.errors import AgentError
 from practicum.types import Step, Task, Trace
 from practicum.views import View
@@ -97,13 +98,5 @@ def read_answer(value: object, who: str, view: View) -> Trace:
         steps=tuple(Step(s.kind, s.text) for s in answer.steps),
         error=answer.error,
         unknown=len(set(answer.used)) - len(known),
-        data=_told(answer, view),
+        data=remarks(answer, view),
     )
-
-
-def _told(answer: _Answer, view: View) -> dict[str, Any]:
-    """What else it was asked for."""
-    note = {"note": answer.note} if view.noting else {}
-    if not view.annotated:
-        return note
-    return {"doubts": {d.id: d.why for d in answer.doubts if d.id in view.ids}, "missing": answer.missing, **note}

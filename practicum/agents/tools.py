@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
-from practicum.agents.chat import Asks, Doubt
+from practicum.agents.chat import Asks
+from practicum.agents.remarks import ANNOTATING, NOTING, remarks
 from practicum.agents.world import FINISH, SHOWN, Seen, World, opened
 from practicum.errors import WindowError
 from practicum.output import AtMost, EntryId, Output, Upto
@@ -133,11 +134,6 @@ class _Attempt:
 
     async def _trace(self, end: Any, turns: int, error: str | None = None) -> Trace:
         data = {"turns": turns, "tool_errors": self.errors, "state": await self.world.state()}
-        if end is not None and self.view.noting:
-            data["note"] = end.note
-        if end is not None and self.view.annotated:
-            data["doubts"] = {d.id: d.why for d in end.doubts if d.id in self.view.ids}
-            data["missing"] = end.missing.strip()
         known = tuple(id for id in self.used if id in self.view.ids)
         return Trace(
             answer="" if end is None else end.answer,
@@ -145,7 +141,7 @@ class _Attempt:
             steps=tuple(self.steps),
             error=error,
             unknown=len(self.used) - len(known),
-            data=data,
+            data=data | ({} if end is None else remarks(end, self.view)),
         )
 
 
@@ -172,12 +168,7 @@ class _Form:
 @lru_cache(maxsize=256)
 def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> _Form:
     """The form for `tools`, the schemas of their arguments by name, as JSON."""
-    ending: dict[str, Any] = {}
-    if annotated:
-        ending["doubts"] = (Annotated[list[Doubt], AtMost(3)], Field(description="entries you were not sure about"))
-        ending["missing"] = (Annotated[str, Upto(160)], Field(description="guidance that was missing; empty if none"))
-    if noting:
-        ending["note"] = (Annotated[str, Upto(200)], Field(description="what you checked and found, to go on from"))
+    ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
     ending["answer"] = (Literal[choices] if choices else Annotated[str, Upto(LONGEST)], ...)
     finish = create_model(FINISH, __base__=Output, **ending)
     schemas = {**json.loads(tools), FINISH: finish.model_json_schema()}

@@ -9,6 +9,7 @@ may be seen and the attempt is not a prediction that counts; else a judge; else 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -95,6 +96,21 @@ def in_sequence(act: Answer, how: Scaling) -> Act:
         return _told(tries, verdicts, best, by, ended, None)
 
     return scaled
+
+
+_ONE = re.compile(r"/(?:try|pass) (\d+)$")
+"""The end of the place of one attempt of several."""
+
+
+def number_of(rollout: Rollout) -> int:
+    """Which of several attempts at its task it is, in the order they were made; 0 for one that is alone."""
+    found = _ONE.search(rollout.place)
+    return int(found[1]) if found else 0
+
+
+def place_of_all(rollout: Rollout) -> str:
+    """The place under which all attempts at its task were made."""
+    return _ONE.sub("", rollout.place)
 
 
 def _ended(tries: Sequence[Rollout], verdicts: Sequence[Feedback | None], how: Scaling) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from practicum.blocks.scaling import number_of, place_of_all
 from practicum.metrics.monitor import Column, Part, mean, rates, spread, window_of
 from practicum.metrics.stats import share_ci95
 from practicum.types import Rollout
@@ -16,8 +16,6 @@ Tried = Sequence[tuple[int, Sequence[Rollout]]]
 
 ALL = "all"
 """The domain of tasks that name none."""
-
-_TRY = re.compile(r"/(?:try|pass) (\d+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ def judged(tried: Tried, places: Collection[str]) -> Iterator[Judged]:
     under which a judge was asked for a verdict."""
     for _, rollouts in tried:
         for rollout in rollouts:
-            if _TRY.sub("", rollout.place) not in places:
+            if place_of_all(rollout) not in places:
                 continue
             seen = {
                 (one.trace.answer, said): Judged(one, said)
@@ -186,12 +184,7 @@ def _verdicts(rollout: Rollout) -> Iterator[tuple[Rollout, bool | None]]:
     if said is None:
         yield from ((one, one.feedback.success) for one in rollout.group)
         return
-    yield from zip(sorted(rollout.group, key=_number), said, strict=True)
-
-
-def _number(rollout: Rollout) -> int:
-    found = _TRY.search(rollout.place)
-    return int(found[1]) if found else 0
+    yield from zip(sorted(rollout.group, key=number_of), said, strict=True)
 
 
 def against_scorer(found: Sequence[Judged]) -> dict[str, object] | None:
