@@ -270,6 +270,24 @@ def test_the_predictors_of_a_dspy_module_are_told_after_their_instructions() -> 
     assert "learned" not in model.history[1]["messages"][0]["content"]
 
 
+def test_a_dspy_module_whose_model_fails_loses_the_attempt() -> None:
+    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    from dspy.utils.exceptions import LMServerError
+
+    class Away:
+        def complete(self, request: Any) -> Any:
+            raise LMServerError("overloaded")
+
+    class AwayToo:
+        async def complete(self, request: Any) -> Any:
+            raise LMServerError("overloaded")
+
+    bench = dspy.Predict(dspy.Signature("repair -> bench", "Send it to a bench."))
+    bench.set_lm(dspy.LM("m", engine=Away(), async_engine=AwayToo(), cache=False, num_retries=0))
+    with pytest.raises(ProviderError, match=r"the model of dspy\(Predict\) failed: LMServerError: .*overloaded"):
+        act(FunctionAgent(adapters.dspy(bench, input="repair", output="bench")))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, at import
 def test_a_solver_of_inspect_ai_is_told_in_its_first_system_message() -> None:
     pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")

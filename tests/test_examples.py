@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,23 @@ def test_an_example_learns_through_the_library(name: str, server: ServerProcess,
     assert (folder / "run.sqlite").exists()
 
 
-@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai"])
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("with_endpoint", ()),
+        ("with_pydantic_ai", ()),
+        ("with_langgraph", ("langchain", "langchain_openai")),
+        ("with_openai_agents", ("agents",)),
+        ("with_dspy", ("dspy",)),
+        ("with_inspect_ai", ("inspect_ai",)),
+    ],
+)
 def test_an_adapted_agent_learns(
-    name: str, server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, needs: tuple[str, ...], server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for package in needs:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     monkeypatch.setenv("AGENT", f"{server.url}#mine")
     server.reset()
     done = run(server, tmp_path, str(EXAMPLES / "adapters" / f"{name}.py"), f"{server.url}#sim")

@@ -1,6 +1,6 @@
 """A DSPy module, trained by ACE: the playbook is added to the instructions of its predictors.
 
-It needs `pip install dspy`.
+It needs `pip install 'practicum[dspy]'`.
 
     python examples/adapters/with_dspy.py  # needs OPENAI_API_KEY
     cd examples/adapters && practicum learn ../tasks.jsonl --agent with_dspy:agent --model openai:gpt-4.1-mini
@@ -15,7 +15,8 @@ import dspy
 import practicum
 from practicum import adapters
 
-dspy.configure(lm=dspy.LM(f"openai/{os.environ.get('AGENT_MODEL', 'gpt-4.1-mini')}", cache=False))
+model = f"openai/{os.environ.get('AGENT_MODEL', 'gpt-4.1-mini')}"
+dspy.configure(lm=dspy.LM(model, temperature=0, max_tokens=256, cache=False))
 bench = dspy.ChainOfThought(dspy.Signature("repair -> bench", "Send the repair to a bench: K2, K5, K7 or K9."))
 agent = adapters.dspy(bench, input="repair", output="bench")
 

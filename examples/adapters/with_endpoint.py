@@ -13,7 +13,7 @@ from pathlib import Path
 import practicum
 from practicum import adapters
 
-agent = adapters.endpoint(os.environ.get("AGENT", "http://localhost:9000/v1#my-agent"), temperature=0)
+agent = adapters.endpoint(os.environ.get("AGENT", "http://localhost:9000/v1#my-agent"), temperature=0, max_tokens=64)
 
 
 async def main(model: str) -> None:

@@ -16,7 +16,8 @@ import practicum
 from practicum import adapters
 
 solver = chain(
-    prompt_template("Send this repair to a bench: K2, K5, K7 or K9. Answer with it only. {prompt}"), generate()
+    prompt_template("Send this repair to a bench: K2, K5, K7 or K9. Answer with it only. {prompt}"),
+    generate(temperature=0, max_tokens=64, max_retries=3),
 )
 agent = adapters.inspect_ai(solver, f"openai/{os.environ.get('AGENT_MODEL', 'gpt-4.1-mini')}")
 

@@ -16,7 +16,7 @@ from langchain_openai import ChatOpenAI
 import practicum
 from practicum import adapters
 
-chat = ChatOpenAI(model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"), temperature=0)
+chat = ChatOpenAI(model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"), temperature=0, max_tokens=64)
 graph = create_agent(chat, system_prompt="You send repairs to a bench: K2, K5, K7 or K9. Answer with it only.")
 agent = adapters.langchain(graph)
 

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from agents import Agent, set_default_openai_api, set_tracing_disabled
+from agents import Agent, ModelSettings, set_default_openai_api, set_tracing_disabled
 
 import practicum
 from practicum import adapters
@@ -23,6 +23,7 @@ bench = Agent(
     name="bench",
     instructions="You send repairs to a bench: K2, K5, K7 or K9. Answer with it only.",
     model=os.environ.get("AGENT_MODEL", "gpt-4.1-mini"),
+    model_settings=ModelSettings(temperature=0, max_tokens=64),
 )
 agent = adapters.openai_agents(bench)
 

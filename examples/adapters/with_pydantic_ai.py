@@ -29,6 +29,7 @@ bench = Agent(
     name="bench",
     instructions="You send repairs to a bench: K2, K5, K7 or K9.",
     output_type=Sent,
+    model_settings={"temperature": 0, "max_tokens": 256},
     defer_model_check=True,
 )
 

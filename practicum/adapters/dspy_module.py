@@ -13,12 +13,14 @@ def dspy(module: Any, input: str = "question", output: str = "answer") -> Act:
     name = f"dspy({type(module).__name__})"
 
     async def act(text: str, context: str) -> Any:
+        from dspy import LMError
+
         own = module.deepcopy()
         for mine, theirs in zip(own.predictors(), module.predictors(), strict=True):
             signature = theirs.signature
             mine.signature = signature.with_instructions(instructions(context, signature.instructions))
             mine.lm = theirs.lm  # a copy would count and cache for itself
-        with providers(name):
+        with providers(name, LMError):
             said = await own.acall(**{input: text})
         told = {"answer": said[output], "reasoning": said.get("reasoning") or ""}
         return answer(told, _steps(said.get("trajectory") or {}), context)

@@ -51,14 +51,16 @@ def called(name: str, arguments: object) -> tuple[str, str]:
 
 
 @contextmanager
-def providers(who: str) -> Iterator[None]:
-    """A model's provider that fails in here loses the attempt: nothing was tried that could teach."""
+def providers(who: str, *own: type[Exception]) -> Iterator[None]:
+    """A model's provider that fails in here loses the attempt: nothing was tried that could teach. `own` are what the
+    framework raises then."""
     from openai import APIError
     from pydantic_ai.exceptions import ModelAPIError
 
+    failures: tuple[type[Exception], ...] = (APIError, ModelAPIError, *own)
     try:
         yield
-    except (APIError, ModelAPIError) as error:
+    except failures as error:
         raise ProviderError(f"the model of {who} failed: {type(error).__name__}: {error}") from error
 
 
