@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from practicum.blocks.accept import always
-from practicum.blocks.aggregate import Dealing, scan
+from practicum.blocks.aggregate import FEW, Dealing, scan
 from practicum.blocks.attempt import once
 from practicum.blocks.candidates import SECTION, cases, ranked, the_best
 from practicum.blocks.join import Join
@@ -53,6 +53,10 @@ class Settings(MethodSettings):
             raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
         if self.groups > self.minibatch:
             raise ValueError(f"there are {self.groups} groups for a minibatch of {self.minibatch}: lower groups")
+        if self.groups > 1 and self.minibatch < FEW:
+            raise ValueError(
+                f"fewer than {FEW} attempts are not dealt into groups: raise minibatch, or leave out groups"
+            )
         return self
 
 

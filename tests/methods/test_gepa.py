@@ -205,7 +205,12 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"online": True}, "a stream shows each once"), ({"groups": 4}, "lower groups"), ({"select": "x"}, "select")],
+    [
+        ({"online": True}, "a stream shows each once"),
+        ({"groups": 4}, "lower groups"),
+        ({"groups": 2}, "raise minibatch"),
+        ({"select": "x"}, "select"),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
