@@ -65,8 +65,9 @@ def summarized(update: Update, system: str) -> Update:
         if len(telling) < 2:
             return await update(lessons, context, run)
         listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
+        prompt = run.house.fitted("curator", Prompt(system, f"# The lessons\n{listed}"))
         try:
-            said = await run.at("summary").ask("curator", Prompt(system, f"# The lessons\n{listed}"), Summary)
+            said = await run.at("summary").ask("curator", prompt, Summary)
         except (OutputError, ProviderError):
             run.house.counts["lost summaries"] += 1
             return votes(lessons)

@@ -30,6 +30,16 @@ def evidence(rollout: Rollout) -> str:
     return "\n".join(parts)
 
 
+def brief(rollout: Rollout) -> str:
+    """The same where a prompt reads it beside much else: of a long one the beginning and the end."""
+    said = evidence(rollout)
+    return said if len(said) <= 2 * BRIEF else without_middle(said, BRIEF)
+
+
+BRIEF = 1_000
+"""Characters kept of the beginning and of the end of a long one."""
+
+
 def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> str:
     """What the reflector reads of one task; what is the same for all tasks comes first.
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.evidence import evidence
+from practicum.blocks.evidence import brief
 from practicum.blocks.reflect import judged_by_outcome
 from practicum.context import Add, Applied, Context, Delete, Delta, Entry
 from practicum.errors import OutputError, ProviderError
@@ -23,16 +23,13 @@ from practicum.output import AtMost, Output, Upto
 from practicum.retrieve import Filter
 from practicum.run import Act, Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Task
-from practicum.views import full, without_middle
+from practicum.views import full
 
 OUTCOMES = ".outcomes"
 """The hidden section of the last outcomes, which proposals read."""
 
 LAST = 3
 """Outcomes kept."""
-
-OUTCOME = 1_000
-"""Characters kept of the beginning and of the end of a long one."""
 
 BULLET = "bullet"
 """Marks a lesson that was made before the attempt."""
@@ -118,9 +115,7 @@ def with_outcomes(reflect: Reflect, keep: Keep) -> Reflect:
 
 def _outcome(rollout: Rollout) -> Lesson:
     """What an attempt came to, for the proposals to come; it teaches nothing by itself."""
-    said = evidence(rollout)
-    said = said if len(said) <= 2 * OUTCOME else without_middle(said, OUTCOME)
-    return Lesson(f"{rollout.place}/outcome", "", said, sources=rollout.sources, data={"stage": OUTCOMES})
+    return Lesson(f"{rollout.place}/outcome", "", brief(rollout), sources=rollout.sources, data={"stage": OUTCOMES})
 
 
 def curated(section: str) -> UpdateSeam:

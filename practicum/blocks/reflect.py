@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.evidence import case, contrast, evidence, relied_on
+from practicum.blocks.evidence import brief, case, contrast, evidence, relied_on
 from practicum.context import Context
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
@@ -97,9 +97,8 @@ def without_reflector() -> Reflector:
     """The ablation: the raw attempt itself is the lesson, for the curator to make sense of."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        # The lesson stands in the curator's prompt beside the playbook and others, so it may be a part of it only.
-        said = run.house.fitted("curator", Prompt("", evidence(rollout)))
-        return tagged(rollout, run.place, said.user)
+        # It stands in the curator's prompt beside the playbook and others, and may become an entry as it is.
+        return tagged(rollout, run.place, brief(rollout))
 
     return reflect
 

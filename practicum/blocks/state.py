@@ -59,7 +59,7 @@ def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:
             return delta
-        prompt = _prompt(system, old, telling, context, context.apply(delta).context)
+        prompt = run.house.fitted("state", _prompt(system, old, telling, context, context.apply(delta).context))
         try:
             said = await run.at("state").ask("state", prompt, State)
         except (OutputError, ProviderError):

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors, make_lessons
@@ -162,6 +163,13 @@ def test_the_update_sees_the_points_which_rest_on_all_lessons() -> None:
     assert len({x.id for x in read}) == 2
     assert votes_of(delta) == [(3, 3), (3, 3)]
     assert Counter(edit.op for edit in delta.edits) == {"vote": 6, "add": 2}
+
+
+def test_lessons_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
+    run = indoors(client(lambda call: json.dumps({"points": ["a point"]}), window=4096))
+    made = ran(summarized(append("rules"), "Sum up."), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
+    assert len(made.edits) == 1
+    assert run.house.counts["prompts with a trace cut"] == 1
 
 
 @pytest.mark.parametrize("n", [0, 1])

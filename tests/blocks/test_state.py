@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -9,16 +10,19 @@ from typing import Any
 
 import pytest
 from helpers import context_bytes, make_tasks
+from runs import indoors
 from scripts import Learned, added, insight, learned, number, resumed, right, scripted, shape, wrong
 
 import practicum
-from practicum.blocks.state import STATE, in_words, state_entry
+from practicum.blocks.state import STATE, in_words, state_entry, with_state
+from practicum.blocks.update import append
 from practicum.context import Context, at_zero, seeded
 from practicum.edits import Add
 from practicum.errors import ProviderError
 from practicum.history import read_versions, rebuild
 from practicum.models.scripted import Call
 from practicum.store.store import Store
+from practicum.types import Lesson
 from practicum.unlearn import forget
 from practicum.views import annotated, count_tokens, full
 
@@ -45,6 +49,14 @@ def document(context: Context) -> str:
 
 def kept_in(run: Learned) -> list[str]:
     return [document(report.context) for report in run.reports]
+
+
+def test_diagnoses_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
+    run = indoors(scripted(state=noting, window=4096))
+    lessons = [Lesson(f"l{n}", "If a, do b.", data={"cause": "it guessed " * 200}) for n in range(20)]
+    delta = asyncio.run(with_state(append("rules"), "Remember.", 800)(lessons, Context(), run))
+    assert delta.edits[-1].section == STATE
+    assert run.house.counts["prompts with a trace cut"] == 1
 
 
 def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:

@@ -581,3 +581,12 @@ def test_the_curators_form_lets_it_name_only_rules_that_are_there(tmp_path: Path
     assert first["ids"]["maxItems"] == 0
     assert set(second["op"]["enum"]) > {"ADD", "UPDATE"}
     assert second["ids"]["items"]["enum"] == ["e0"]
+
+
+def test_without_a_reflector_a_long_attempt_is_read_in_part(tmp_path: Path) -> None:
+    parts = {"agent": lambda text, context: f"begin {'a long story ' * 3000} end"}
+    run = learned(tmp_path, client(window=8192), 4, {"reflector": False, "batch": 2}, parts=parts)
+    read = [call.prompt.user for call in run.model.calls if call.role == "curator"]
+    assert len(read) >= 2
+    assert all("Answer: begin a long story" in prompt and "a long story  end" in prompt for prompt in read)
+    assert all(len(lesson.text) < 2_100 < len(lesson.detail) for r in run.reports for lesson in r.lessons)
