@@ -22,7 +22,7 @@ from practicum.config import Config, Splits, checked, configured
 from practicum.context import Context
 from practicum.errors import ProviderError, UsageError
 from practicum.folder import RUN, read_run
-from practicum.furnish import furnished
+from practicum.furnish import furnished_to_act
 from practicum.history import read_versions
 from practicum.house import House
 from practicum.journal import digest
@@ -130,13 +130,13 @@ async def dynamics(
             config = configured({**config.model_dump(), "concurrency": concurrency})
         split, listed = _dev_tasks(config, splits, tasks, parts)
         chosen, contexts = _checkpoints(store, every)
-        async with furnished(store, RUN, folder, config, parts, roles=()) as house:
+        method = methods.build(config.method, config.settings)
+        async with furnished_to_act(store, RUN, folder, config, parts, method) as house:
             # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
             house.budget = Budget()
-            act = methods.build(config.method, config.settings).act
             root, columns = Run(house), list[list[Rollout]]()
             for context in contexts:
-                columns.append(await root.evaluate(act, split, listed, context))
+                columns.append(await root.evaluate(method.act, split, listed, context))
                 if watch is not None:
                     watch(len(columns), len(contexts))
             return _found(folder, split, chosen, columns, house)

@@ -16,7 +16,7 @@ from practicum.config import Splits, checked, configured
 from practicum.context import Context
 from practicum.errors import ProviderError, Stopped, UsageError
 from practicum.estimate import Estimate
-from practicum.furnish import furnished
+from practicum.furnish import furnished_to_act
 from practicum.house import House
 from practicum.loop import Method
 from practicum.metrics.stats import repeated_ci95
@@ -82,8 +82,7 @@ async def evaluate(
     turns = [_Turn(method) for _ in range(repeat)]
     stopped = None
     with _folder(out) as folder, _store(folder) as store:
-        roles = tuple(method.asides)
-        async with furnished(store, "eval", folder, made, parts, roles=roles, seats=method.models) as house:
+        async with furnished_to_act(store, "eval", folder, made, parts, method) as house:
             _refuse_small_budget(Estimate(made, Splits((), (), tuple(tasks)), method, house, context), repeat)
             if on_house is not None:
                 on_house(house)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from practicum.embed import Embedder, Vectors, open_embedder
 from practicum.errors import ModelError, UsageError
 from practicum.house import House, Seat, Slots
 from practicum.journal import Journal
+from practicum.loop import Method
 from practicum.models.budget import Budget
 from practicum.models.client import Client, Options
 from practicum.models.names import Models, Opening
@@ -75,6 +76,14 @@ async def furnished(
     finally:
         if shared is None:
             await models.close()
+
+
+def furnished_to_act(
+    store: Store, run_id: str, folder: Path, config: Config, parts: Parts, method: Method, lent: Store | None = None
+) -> AbstractAsyncContextManager[House]:
+    """The same for attempts alone, as in evaluation: with the models that the method's `act` asks."""
+    roles = tuple(method.asides)
+    return furnished(store, run_id, folder, config, parts, roles=roles, seats=method.models, lent=lent)
 
 
 def opening(config: Config, folder: Path, parts: Parts) -> Opening:

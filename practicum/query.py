@@ -20,7 +20,7 @@ from practicum.config import Config, Splits, checked, configured
 from practicum.context import Applied, Context, Entry
 from practicum.errors import ProviderError, Stopped, UsageError
 from practicum.folder import RUN, load_context, over, run_config
-from practicum.furnish import furnished
+from practicum.furnish import furnished, furnished_to_act
 from practicum.house import House
 from practicum.journal import digest
 from practicum.loop import StepReport
@@ -148,8 +148,7 @@ async def _answering(query: str, context: Path | str | Context, parts: Parts, gi
             learned = context
         else:
             learned = read_context(lent, RUN) if lent is not None else load_context(context)
-        roles = tuple(method.asides)
-        async with furnished(store, RUN, folder, made, parts, roles=roles, seats=method.models, lent=lent) as house:
+        async with furnished_to_act(store, RUN, folder, made, parts, method, lent) as house:
             at = Run(house, "query", (f"task:{task.id}",), teaches=False)
             try:
                 rollout = _sound(await method.act(task, learned, at))

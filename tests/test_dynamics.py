@@ -94,6 +94,43 @@ def test_the_judge_is_not_asked_again_either(tmp_path: Path) -> None:
     assert found.hits == 7 * 6 * 2
 
 
+def test_a_judge_that_the_method_itself_asks_is_the_one_it_learned_with(tmp_path: Path) -> None:
+    def unsure(call: Call) -> str:
+        if call.role != "agent":
+            return world(call)
+        # Attempts that differ, so that a judge has to choose.
+        word = f"word{(call.options.seed or 0) % 5}"
+        return json.dumps({**json.loads(world(call)), "answer": word}) if call.schema else word
+
+    def parts() -> dict[str, ScriptedClient]:
+        return {"agent": client(unsure, name="agents"), "judge": client(name="judges")}
+
+    learned, again, more = parts(), parts(), parts()
+    how = {"method": "reasoning_bank", "settings": {"batch": 4, "scaling": "parallel"}}
+    learn(tmp_path / "run", parts=practicum.Parts(clients=learned), val=VAL[:2], **how)
+    measure(tmp_path / "run", parts=practicum.Parts(clients=again))
+    assert again["agent"].calls == again["judge"].calls == []
+    measure(tmp_path / "run", tasks=DEV, parts=practicum.Parts(clients=more))
+    assert {call.role for call in more["agent"].calls} == {"agent"}
+    assert {call.role for call in more["judge"].calls} == {"judge"}
+
+
+def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
+    agents = [
+        {"name": "lead", "role": "You plan."},
+        {"name": "coder", "role": "You code.", "model": "scripted:nowhere"},
+    ]
+    team = tmp_path / "team.json"
+    team.write_text(json.dumps({"agents": agents, "links": [["lead", "coder"]]}), encoding="utf-8")
+    lead, coder = client(), client(name="coders")
+    parts = practicum.Parts(clients={"agent": lead, "coder": coder})
+    learn(tmp_path / "run", parts=parts, val=VAL[:2], method="mael", settings={"topology": str(team)})
+    measure(tmp_path / "run", parts=parts, tasks=DEV)
+    asked = [call.text for call in lead.calls]
+    assert coder.calls
+    assert not [text for text in asked if "Your role: You code." in text]
+
+
 def test_only_what_is_missing_is_paid_for_and_that_once(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL, validate_every=3)
     before, model = everything_else(tmp_path / "run"), client()
