@@ -265,7 +265,7 @@ class Run:
         if known is not None:
             if not known.ok:
                 raise _failure(known.answer)
-            self.chain.seconds += known.seconds
+            self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
             self.house.budget.check()

@@ -211,6 +211,20 @@ def test_spent_minutes_keep_what_was_learned(tmp_path: Path) -> None:
     assert len(again.context) == len(practicum.load_context(tmp_path / "run")) > 0
 
 
+@pytest.mark.parametrize("agent", [None, lambda task, context: task.split()[-1]], ids=["chat", "function"])
+def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: Any) -> None:
+    paces: list[tuple[int, float]] = []
+    for sitting in (practicum.learn, practicum.resume):
+        opened: list[Session] = []
+        parts = practicum.Parts(agent=agent, clients={"agent": client(), "reflector": client(), "curator": client()})
+        began = {"tasks": make_tasks(4), "out": tmp_path / "run", **ACE}
+        how = began if sitting is practicum.learn else {"folder": tmp_path / "run"}
+        practicum.run_sync(sitting(**how, parts=parts, on_session=opened.append))
+        paces.append(opened[0].house.pace)
+    assert paces[1] == pytest.approx(paces[0])
+    assert paces[0][0] > 0
+
+
 def test_limits_may_only_be_raised(tmp_path: Path) -> None:
     learn(tmp_path / "run", client(), max_calls=20)
     with pytest.raises(UsageError, match="--max-calls 10 is lower than this run's"):
