@@ -260,7 +260,7 @@ class _Draft:
             return f"it changes nothing of {old.id}"
         new = Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
-            old.uses, old.born, self.version, _joined(old.sources, edit.sources),
+            old.uses, old.born, self.version, union((old.sources, edit.sources)),
         )  # fmt: skip
         self._put(new)
         return _applied(edit, old)
@@ -283,7 +283,7 @@ class _Draft:
         changed = first.changed if edit.text is None else self.version
         helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
         uses = sum(e.uses for e in entries)
-        sources = _joined(*(e.sources for e in entries), edit.sources)
+        sources = union([*(e.sources for e in entries), edit.sources])
         new = Entry(
             first.id, first.section, text, key, first.data, helpful, harmful,
             uses, first.born, changed, sources,
@@ -330,9 +330,9 @@ def _wrong_words(text: str, section: str) -> str:
     return "its section has more than one line" if "\n" in section else ""
 
 
-def _joined(*sources: tuple[str, ...]) -> tuple[str, ...]:
-    """Provenance of several, each source once, in order of first mention."""
-    return tuple(dict.fromkeys(s for some in sources for s in some))
+def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Provenance of several, each name once, in order of first mention."""
+    return tuple(dict.fromkeys(name for some in names for name in some))
 
 
 def seeded(entries: Iterable[tuple[str, str]], source: str = "seed") -> Context:

@@ -9,11 +9,11 @@ blocks, never a branch here.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from practicum.context import Applied, Context, Delta, Fate, Refused
+from practicum.context import Applied, Context, Delta, Fate, Refused, union
 from practicum.errors import ProviderError
 from practicum.house import House
 from practicum.run import Act, Run
@@ -211,9 +211,9 @@ class Method:
     """Times at most that the schedule itself goes through the validation tasks."""
 
 
-def about(lessons: Sequence[Lesson]) -> tuple[str, ...]:
-    """What these lessons come from, each source once."""
-    return tuple(dict.fromkeys(source for lesson in lessons for source in lesson.sources))
+def about(what: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
+    """What these lessons or attempts come from, each source once."""
+    return union(one.sources for one in what)
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:

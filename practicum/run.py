@@ -150,6 +150,17 @@ class Run:
         self.house.trouble = no_output(role, self.house.seat(role).client.name, problem, reply.cut)
         raise OutputError(self.house.trouble)
 
+    async def try_ask(
+        self, role: str, prompt: Prompt, schema: type[M], lost: str, *, temperature: float | None = None
+    ) -> M | None:
+        """Ask for what a run can do without, with the middle of a prompt cut out that is too long for the model; None,
+        counted under the name `lost`, where there is no answer, or none that can be read."""
+        try:
+            return await self.ask(role, self.house.fitted(role, prompt), schema, temperature=temperature)
+        except (OutputError, ProviderError):
+            self.house.counts[lost] += 1
+            return None
+
     async def ask_text(self, role: str, prompt: Prompt, *, temperature: float | None = None) -> str:
         """Ask a model for plain text."""
         return (await self._call(role, prompt, None, temperature, 0)).text

@@ -16,7 +16,6 @@ from pydantic import Field
 from practicum.blocks.act import Answer, answer
 from practicum.blocks.attempt import once
 from practicum.context import Add, Context, Delete, Delta, Entry, Update
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Accept, Batch, about
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
@@ -64,12 +63,9 @@ def proposed(system: str, ask: Ask, most: int, warmth: float = 1.0) -> UpdateSea
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)
-        told = f"# The task\n{run.house.instructions}\n\n" if run.house.instructions else ""
-        prompt = run.house.fitted("curator", Prompt(system.format(most=most), told + ask(known, lessons)))
-        try:
-            said = await run.ask("curator", prompt, Proposals, temperature=warmth)
-        except (OutputError, ProviderError):
-            run.house.counts["lost updates"] += 1
+        prompt = Prompt(system.format(most=most), "\n\n".join([*run.house.told, ask(known, lessons)]))
+        said = await run.try_ask("curator", prompt, Proposals, "lost updates", temperature=warmth)
+        if said is None:
             return Delta()
         texts = dict.fromkeys(" ".join(text.split()) for text in said.candidates[:most])
         new = [text for text in texts if text and text not in {e.text for e in known}]

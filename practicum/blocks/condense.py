@@ -16,8 +16,7 @@ from scipy.cluster.vq import kmeans2
 
 from practicum.blocks.update import votes
 from practicum.context import Context, Delta
-from practicum.errors import OutputError, ProviderError
-from practicum.loop import Update
+from practicum.loop import Update, about
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
 from practicum.types import Lesson, Prompt
@@ -65,13 +64,11 @@ def summarized(update: Update, system: str) -> Update:
         if len(telling) < 2:
             return await update(lessons, context, run)
         listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
-        prompt = run.house.fitted("curator", Prompt(system, f"# The lessons\n{listed}"))
-        try:
-            said = await run.at("summary").ask("curator", prompt, Summary)
-        except (OutputError, ProviderError):
-            run.house.counts["lost summaries"] += 1
+        prompt = Prompt(system, f"# The lessons\n{listed}")
+        said = await run.at("summary").try_ask("curator", prompt, Summary, "lost summaries")
+        if said is None:
             return votes(lessons)
-        sources = tuple(dict.fromkeys(s for lesson in telling for s in lesson.sources))
+        sources = about(telling)
         words = [text for point in said.points if (text := point.strip())]
         run.house.counts["empty summaries"] += not words
         points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from practicum.blocks.evidence import case, contrast, evidence
 from practicum.blocks.reflect import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
-from practicum.context import Context
+from practicum.context import Context, union
 from practicum.errors import OutputError, ProviderError
-from practicum.loop import Reflect
+from practicum.loop import Reflect, about
 from practicum.output import AtMost, Output, Upto, rule
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Turn
@@ -138,30 +138,30 @@ def batched(system: str, learn_from: LearnFrom = "all", examples: tuple[Turn, ..
         if not usable:
             return []
         told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
-        about = tuple(dict.fromkeys(source for r in usable for source in r.sources))
+        sources = about(usable)
         try:
             prompt = run.house.fitted("reflector", Prompt(system, told, turns=examples))
-            said = await replace(run, about=about).ask("reflector", prompt, Reflections)
+            said = await replace(run, about=sources).ask("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)
             return [tagged(r, r.place) for r in usable]
         by_number = {x.attempt: x for x in said.reflections}
         run.house.counts["attempts not reflected on"] += sum(n not in by_number for n in range(1, len(usable) + 1))
         return [
-            _lesson(r, by_number[n], about, context, run) if n in by_number else tagged(r, r.place)
+            _lesson(r, by_number[n], sources, context, run) if n in by_number else tagged(r, r.place)
             for n, r in enumerate(usable, 1)
         ]
 
     return reflect
 
 
-def _lesson(rollout: Rollout, said: OfMany, about: tuple[str, ...], context: Context, run: Run) -> Lesson:
+def _lesson(rollout: Rollout, said: OfMany, sources: tuple[str, ...], context: Context, run: Run) -> Lesson:
     """What was said with all attempts in view comes from all of them."""
     return Lesson(
         id=f"{run.place}/{rollout.place}",
         text=said.insight.strip(),
         detail=evidence(contrast(rollout)[0]),
         votes=verdicts(said.tags, rollout, context, run),
-        sources=tuple(dict.fromkeys((*rollout.sources, *about))),
+        sources=union((rollout.sources, sources)),
         data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
     )

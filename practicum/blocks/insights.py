@@ -11,7 +11,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from practicum.context import Add, Context, Delta, Edit, Update, Vote
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
 from practicum.loop import about
 from practicum.output import AtMost, Output, Upto
@@ -47,11 +46,10 @@ def voted(system: str, section: str, besides: str) -> UpdateSeam:
             return Delta()
         tried = "\n\n".join(f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1))
         pages = full(context, without=besides).pages or ("(no insights yet)",)
-        prompt = run.house.fitted("curator", Prompt(f"{system}\n\n# The insights", tried, pages))
-        try:
-            said = await run.ask("curator", prompt, Operations)
-        except (OutputError, ProviderError):
-            run.house.counts["lost updates"] += 1
+        said = await run.try_ask(
+            "curator", Prompt(f"{system}\n\n# The insights", tried, pages), Operations, "lost updates"
+        )
+        if said is None:
             return Delta()
         sources = about(telling)
         ids = tuple(lesson.id for lesson in telling)

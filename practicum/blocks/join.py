@@ -18,7 +18,7 @@ import numpy as np
 
 from practicum.blocks.dedupe import duplicates
 from practicum.blocks.meaning import tells_apart
-from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, targets
+from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, targets, union
 from practicum.loop import Update as UpdateSeam
 from practicum.run import Run
 from practicum.types import Lesson
@@ -119,7 +119,7 @@ async def _again(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
         for id, e in zip(rests_on, edits, strict=True)
     ]
     delta = await update(lessons, context, run)
-    made = tuple(replace(e, lessons=_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
+    made = tuple(replace(e, lessons=union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
     fates = tuple(replace(f, lesson=id) for f in delta.fates for id in rests_on.get(f.lesson, (f.lesson,)))
     return Delta(made, fates)
 
@@ -275,12 +275,8 @@ def _what(edit: Edit) -> str:
 
 def _joined(one: E_, other: E_) -> E_:
     """The first edit, resting on what both rest on."""
-    sources, lessons = _union((one.sources, other.sources)), _union((one.lessons, other.lessons))
+    sources, lessons = union((one.sources, other.sources)), union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
-
-
-def _union(parts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(x for part in parts for x in part))
 
 
 def _words(edit: Edit, context: Context) -> str:

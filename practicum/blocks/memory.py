@@ -17,7 +17,6 @@ from practicum.blocks.scaling import came_to
 from practicum.blocks.self_contrast import in_words
 from practicum.blocks.update import votes
 from practicum.context import Add, Context, Delta
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
@@ -89,11 +88,9 @@ async def _extracted(
     """The memories of one attempt (`one`) of a task (`of` is the attempt that was chosen)."""
     run = replace(run, about=of.sources)
     well = one.feedback.success is True
-    try:
-        prompt = run.house.fitted("reflector", _case(one, of, most, context, run))
-        said = await run.ask("reflector", prompt, _at_most(most), temperature=temperature)
-    except (OutputError, ProviderError):
-        run.house.counts["lost extractions"] += 1
+    prompt = _case(one, of, most, context, run)
+    said = await run.try_ask("reflector", prompt, _at_most(most), "lost extractions", temperature=temperature)
+    if said is None:
         return []
     items = [item for item in said.items if item.content.strip()]
     run.house.counts["memories beyond the limit, left out"] += max(len(items) - most, 0)

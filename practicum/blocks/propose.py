@@ -15,8 +15,7 @@ from pydantic import Field
 
 from practicum.blocks.evidence import brief
 from practicum.blocks.reflect import judged_by_outcome
-from practicum.context import Add, Applied, Context, Delete, Delta, Entry
-from practicum.errors import OutputError, ProviderError
+from practicum.context import Add, Applied, Context, Delete, Delta, Entry, union
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
@@ -58,15 +57,13 @@ class Proposer:
         found = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
         memories, outcomes = [f.entry for f in found], context.in_section(OUTCOMES)
         # What is proposed rests on all that it is made from, so that forgetting any of it takes the proposal along.
-        sources = (f"task:{task.id}", *run.about, *(s for e in (*memories, *outcomes) for s in e.sources))
-        run = replace(run, about=tuple(dict.fromkeys(sources)))
+        sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
+        run = replace(run, about=union(sources))
         bullets: list[str] = []
         for n in range(self.passes + 1):
             prompt = _prompt(task, context, memories, outcomes, bullets, n, self.bank, run)
-            try:
-                said = await run.at(f"pass {n}").ask("reflector", prompt, Bullets)
-            except (OutputError, ProviderError):
-                run.house.counts["lost proposals"] += 1
+            said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, "lost proposals")
+            if said is None:
                 break
             bullets = [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
         data = {"stage": BULLET, "memories": [e.id for e in memories]}
@@ -165,7 +162,7 @@ def _prompt(
     parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
     pages = full(context, without=bank).pages or ("(no rules yet)",)
     system = "\n\n".join([PROPOSE, *run.house.told, "# Its playbook"])
-    return run.house.fitted("reflector", Prompt(system, "\n\n".join(parts), pages))
+    return Prompt(system, "\n\n".join(parts), pages)
 
 
 PROPOSE = """\

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from practicum.blocks.evidence import brief, case, contrast, evidence, relied_on
 from practicum.context import Context
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
 from practicum.output import AtMost, EntryId, Output, Upto, rule
 from practicum.run import Run
@@ -58,12 +57,9 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
         prompt = Prompt(system=system, user=case(rollout, context, earlier, run, rules_shown), turns=examples)
-        prompt = run.house.fitted("reflector", prompt)
-        try:
-            kind = Reflection if failed.feedback.success is False else Review
-            said = await run.ask("reflector", prompt, kind)
-        except (OutputError, ProviderError):
-            run.house.counts["lost reflections"] += 1
+        kind = Reflection if failed.feedback.success is False else Review
+        said = await run.try_ask("reflector", prompt, kind, "lost reflections")
+        if said is None:
             return None
         return Lesson(
             id=run.place,

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from practicum.blocks.network import POOL
 from practicum.context import Add, Context, Delta, Vote
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
 from practicum.output import Output, Upto
@@ -115,12 +114,9 @@ async def _measured(task: Task, move: Move, run: Run) -> float | None:
 async def _judged(task: str, move: Move, run: Run) -> float | None:
     whole, solution = f"# The whole task\n{task}", f"# Its solution\n{move['action']}"
     parts = [whole, f"# The part\n{move['state']}", solution] if move["task"] else [whole, solution]
-    try:
-        prompt = run.house.fitted("judge", Prompt(JUDGE, "\n\n".join(parts)))
-        return (await run.ask("judge", prompt, Quality, temperature=0.0)).points / 10
-    except (OutputError, ProviderError):
-        run.house.counts["unjudged"] += 1
-        return None
+    prompt = Prompt(JUDGE, "\n\n".join(parts))
+    said = await run.try_ask("judge", prompt, Quality, "unjudged", temperature=0.0)
+    return None if said is None else said.points / 10
 
 
 @dataclass(frozen=True)

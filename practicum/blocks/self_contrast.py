@@ -13,7 +13,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from practicum.blocks.evidence import evidence
-from practicum.errors import OutputError, ProviderError
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
 from practicum.types import Prompt, Rollout
@@ -45,11 +44,7 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
     answer. One that gives nothing usable is counted."""
     if sum(r.trace.error is None for r in tries) < 2:
         return None
-    try:
-        return await run.ask("reflector", _side_by_side(tries, run), Contrast)
-    except (OutputError, ProviderError):
-        run.house.counts["lost contrasts"] += 1
-        return None
+    return await run.try_ask("reflector", _side_by_side(tries, run), Contrast, "lost contrasts")
 
 
 def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:

@@ -14,7 +14,6 @@ from pydantic import Field
 from practicum.blocks.act import Show, similarities
 from practicum.blocks.evidence import evidence
 from practicum.context import Add, Context, Delta, Entry, Update
-from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect, about
 from practicum.loop import Update as UpdateSeam
 from practicum.output import Output, Upto
@@ -100,9 +99,6 @@ def sheet(context: Context) -> Entry | None:
 
 async def _written(system: str, old: Entry | None, tried: str, run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    try:
-        prompt = run.house.fitted("curator", Prompt(system, "\n\n".join([*run.house.told, before, tried])))
-        return (await run.ask("curator", prompt, Sheet)).sheet.strip()
-    except (OutputError, ProviderError):
-        run.house.counts["lost updates"] += 1
-        return ""
+    prompt = Prompt(system, "\n\n".join([*run.house.told, before, tried]))
+    said = await run.try_ask("curator", prompt, Sheet, "lost updates")
+    return said.sheet.strip() if said is not None else ""

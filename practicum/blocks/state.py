@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from practicum.context import Add, Context, Delta, Entry, Merge, Update
-from practicum.errors import OutputError, ProviderError
 from practicum.history import changes
 from practicum.loop import Update as UpdateSeam
 from practicum.loop import about
@@ -59,11 +58,9 @@ def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:
             return delta
-        prompt = run.house.fitted("state", _prompt(system, old, telling, context, context.apply(delta).context))
-        try:
-            said = await run.at("state").ask("state", prompt, State)
-        except (OutputError, ProviderError):
-            run.house.counts["lost states"] += 1
+        prompt = _prompt(system, old, telling, context, context.apply(delta).context)
+        said = await run.at("state").try_ask("state", prompt, State, "lost states")
+        if said is None:
             return delta
         data = _bounded(said, tokens)
         sources = about(telling)

@@ -13,9 +13,10 @@ from pydantic import Field
 from practicum.asking import json_schema
 from practicum.blocks.meaning import answers_in, lost
 from practicum.blocks.state import state_entry
-from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote
+from practicum.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Outcome, Update, Vote, union
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Update as UpdateSeam
+from practicum.loop import about
 from practicum.models.client import JSON
 from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.run import Run
@@ -138,7 +139,7 @@ class Curator:
 
     def _decided(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
         """A decision in our terms. One that names no lesson rests on all of them, and accounts for none."""
-        sources = tuple(dict.fromkeys(s for x in ([lesson] if lesson else lessons) for s in x.sources))
+        sources = about([lesson] if lesson else lessons)
         ids = (lesson.id,) if lesson else ()
         text = " ".join(said.text.split())
         match said.op:
@@ -250,8 +251,7 @@ def rewrite(system: str) -> UpdateSeam:
 
 def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
     """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
-    before = [source for entry in context for source in entry.sources]
-    sources = tuple(dict.fromkeys([*before, *(s for lesson in lessons for s in lesson.sources)]))
+    sources = union([*(entry.sources for entry in context), about(lessons)])
     gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
     return Delta(
         (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))

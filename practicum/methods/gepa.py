@@ -21,8 +21,7 @@ from practicum.blocks.join import Join
 from practicum.blocks.pareto import Select, pareto_search
 from practicum.blocks.reflect import per_trace, without_reflector
 from practicum.blocks.sample import shuffled_epochs
-from practicum.context import Add, Context, Delta
-from practicum.errors import OutputError, ProviderError
+from practicum.context import Add, Context, Delta, union
 from practicum.loop import Method, Update, about
 from practicum.methods import MethodSettings
 from practicum.output import Output, Upto
@@ -95,9 +94,9 @@ def rewritten(warmth: float) -> Update:
     """A better instruction than the one shown, from attempts under it; none where the call fails, which is counted."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        told = f"# The task\n{run.house.instructions}\n\n" if run.house.instructions else ""
         now = next((e.text for e in ranked(context)), "(none yet)")
-        text = await _written(Prompt(REFLECTOR, f"{told}# The instruction now\n{now}\n\n{cases(lessons)}"), warmth, run)
+        parts = [*run.house.told, f"# The instruction now\n{now}", cases(lessons)]
+        text = await _written(Prompt(REFLECTOR, "\n\n".join(parts)), warmth, run)
         ids = tuple(lesson.id for lesson in lessons)
         return Delta((Add(SECTION, text, sources=about(lessons), lessons=ids),) if text else ())
 
@@ -113,20 +112,16 @@ def joined(warmth: float) -> Join:
             return Delta(tuple(made))
         parts = "\n\n".join(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
         text = await _written(Prompt(JOINER, parts), warmth, run)
-        sources = tuple(dict.fromkeys(source for add in made for source in add.sources))
-        lessons = tuple(dict.fromkeys(id for add in made for id in add.lessons))
+        sources = union(add.sources for add in made)
+        lessons = union(add.lessons for add in made)
         return Delta((Add(SECTION, text, sources=sources, lessons=lessons),) if text else ())
 
     return join
 
 
 async def _written(prompt: Prompt, warmth: float, run: Run) -> str:
-    try:
-        said = await run.ask("reflector", run.house.fitted("reflector", prompt), Instruction, temperature=warmth)
-    except (OutputError, ProviderError):
-        run.house.counts["lost updates"] += 1
-        return ""
-    return said.instruction.strip()
+    said = await run.try_ask("reflector", prompt, Instruction, "lost updates", temperature=warmth)
+    return said.instruction.strip() if said is not None else ""
 
 
 REFLECTOR = """\

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import make_tasks
-from scripts import Learned, Role, number, right, scripted
+from scripts import Learned, Role, insight, learned, number, right, scripted, wrong
 
 import practicum
 from practicum.errors import ProviderError, UsageError
@@ -102,6 +102,15 @@ def test_the_proposer_reads_candidates_with_their_scores(tmp_path: Path) -> None
     first, second = run.prompts("curator")
     assert "(none yet)" in first
     assert second.index("- score 0.25: solve 1") < second.index("- score 0.75: solve 3")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "textgrad", "gepa"])
+def test_what_the_agent_is_told_is_told_to_who_writes_under_one_heading(tmp_path: Path, name: str) -> None:
+    settings = {"attempts": 30} if name == "gepa" else {"batch": 4}
+    model = scripted(wrong, lambda call: {"instruction": "solve 1", **insight(call)}, proposing("solve 1"))
+    run = learned(tmp_path, model, 4, settings, name, instructions="Be brief.")
+    for prompt in run.prompts("reflector" if name == "gepa" else "curator"):
+        assert prompt.startswith("# What the agent is told\nBe brief.\n\n# ")
 
 
 def test_gradients_are_of_failures_and_reach_the_proposer(tmp_path: Path) -> None:
