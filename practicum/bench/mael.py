@@ -182,7 +182,11 @@ async def mael(
 
 def _same(plan: Plan, path: Path) -> None:
     """Whether the folder is of this plan; a new one is made its."""
-    tasks = [(task.id, task.input, task.target or "") for task in (*plan.learning, *plan.testing)]
+    # Scorers read the meta; a folder of before it was kept here is still known where there is none.
+    tasks = [
+        (task.id, task.input, task.target or "", *([dict(task.meta)] if task.meta else []))
+        for task in (*plan.learning, *plan.testing)
+    ]
     name = digest(tasks, len(plan.learning), list(plan.sizes), dict(plan.settings), dict(plan.config))
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ def test_what_was_cut_off_goes_on_and_other_settings_are_refused(tmp_path: Path)
     assert len(model.calls) == made
     with pytest.raises(UsageError, match="of other tasks or settings"):
         measured(tmp_path / "b", model, sizes=(0, 12))
+    ruled = [replace(task, meta={**task.meta, "rule": "another"}) for task in TASKS[12:]]
+    with pytest.raises(UsageError, match="of other tasks or settings"):
+        measured(tmp_path / "b", model, testing=ruled)
 
 
 def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
