@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 Opt = typer.Option
 
-WIDTH = 140
-"""Columns of a table in a file."""
-
 app = typer.Typer(
     help="Measure speed and quality; compare numbers of one run only.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -172,27 +169,18 @@ def _print_end(console: Console, targets: Sequence[Target], before: float) -> No
     console.print(f"load average {before} before, {_load()} after, {os.cpu_count()} cores")
 
 
-def _table(columns: Sequence[str]) -> Table:
-    from rich import box
-    from rich.table import Table
+def _table(*columns: str) -> Table:
+    from practicum.cli.tables import table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("method", "way") else "right", no_wrap=True)
-    return table
-
-
-def _show(console: Console, table: Table) -> None:
-    if not console.is_terminal:
-        # Nothing there has a width that a table would have to be cut to.
-        console.width = max(console.width, WIDTH)
-    console.print(table)
+    return table(*columns, numbers=[name for name in columns if name not in ("method", "way")])
 
 
 def _print_speed(console: Console, found: Speed) -> None:
+    from practicum.cli.tables import print_table
+
     one = found.row("sequential")
     table = _table(
-        ["way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached", "at once"]
+        "way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached", "at once"
     )
     for row in found.rows:
         times, ceiling = row.speed_up(one) if one else (None, None)
@@ -201,21 +189,21 @@ def _print_speed(console: Console, found: Speed) -> None:
         counts = [f"{row.calls}", f"{row.tokens:,}", f"{row.cached_share:.0%}", f"{row.most}"]
         table.add_row(row.name, str(row.iterations), f"{row.wall_s:.2f}", *ratios, *counts)
     if found.rows:
-        _show(console, table)
+        print_table(console, table)
     for name, seconds in found.tail.items():
         console.print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in seconds)} = {sum(seconds):.1f} s")
-    table = _table(["method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s"])
+    table = _table("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s")
     for each in found.in_flight:
         numbers = (each.at_once, each.most, each.calls, each.cpu_ms, each.peak_mb, each.wall_s)
         table.add_row(each.method, *map(str, numbers))
     if found.in_flight:
-        _show(console, table)
+        print_table(console, table)
 
 
 def _print_rows(console: Console, rows: Sequence[Row]) -> None:
-    table = _table(
-        ["n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s"]
-    )
+    from practicum.cli.tables import print_table
+
+    table = _table("n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s")
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         if row.stopped:
             continue
@@ -224,7 +212,7 @@ def _print_rows(console: Console, rows: Sequence[Row]) -> None:
         last = following is None or following.n != row.n
         shares = [f"{row.readable:.0%}", f"{row.wrong:.0%}"]
         table.add_row(str(row.n), row.method, *shares, *counts, *paid, end_section=last)
-    _show(console, table)
+    print_table(console, table)
     console.print(
         "readable: facts that an entry still tells; wrong: told with another fact's number; kept: lessons that the "
         "curator left out and code kept as they were; context: its tokens"

@@ -53,17 +53,15 @@ def mael(
     from practicum.models.budget import Limits
     from practicum.playbook import write_whole
     from practicum.session import INTERRUPTED
-    from practicum.tasks.load import parse_fields
 
-    numbers, named = _sizes(sizes), parse_fields(fields) if fields else None
-    listed = read_tasks(tasks, named)
+    numbers, listed = _sizes(sizes), read_tasks(tasks, fields)
     learning, rest = listed[: numbers[-1]], listed[numbers[-1] :]
     config: dict[str, Any] = {
         "model": model, "roles": roles_of(role), "scorer": scorer, "seed": seed, "concurrency": concurrency,
         "instructions": read_instructions(instructions) if instructions else "", "timeout": timeout,
         "max_output_tokens": max_output_tokens, "structure": structure, "window": window,
     }  # fmt: skip
-    testing = (read_tasks(test, named) if test is not None else rest)[:tested]
+    testing = (read_tasks(test, fields) if test is not None else rest)[:tested]
     plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
     folder, console = out or new_folder("mael"), console_for(json_)
     console.print(f"kept in {folder}")

@@ -65,11 +65,9 @@ def compare(
     from practicum.cli.running import console_for, print_json, run_work, telling
     from practicum.comparison.harness import Halt
     from practicum.comparison.harness import compare as start
-    from practicum.tasks.load import parse_fields
 
     study = _study(methods, ablate, sweep, baseline)
-    names = parse_fields(fields) if fields else None
-    train, vals, tests = (read_tasks(path, names) for path in (tasks, val, test))
+    train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
     optional = {"max_turns": max_turns, "tool_timeout": tool_timeout}
     config: dict[str, Any] = {
         "model": model,
@@ -155,23 +153,21 @@ class _Lines:
 
 def _report(console: Console, found: Comparison) -> None:
     """What a person wants to know at the end."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    from practicum.cli.tables import print_table
+    from practicum.cli.tables import table as drawn_table
     from practicum.comparison.words import between, percent, points, said
 
     by_name = {row["name"]: row for row in found.report["variants"]}
     for table in found.report["tables"]:
-        drawn = Table(box=SIMPLE_HEAD, title=table["title"], title_justify="left")
-        for head in ("", "score", "95%", f"less {table['baseline']}", "95%", ""):
-            drawn.add_column(head)
+        console.print(table["title"])
+        drawn = drawn_table("", "score", "95%", f"less {table['baseline']}", "95%", "")
         for row in table["rows"]:
             variant, known = by_name[row["name"]], "effect" in row
             drawn.add_row(
                 row["name"], percent(variant["score"]), between(variant["ci95"]),
                 points(row["effect"]) if known else "", between(row["ci95"], signed=True) if known else "", said(row),
             )  # fmt: skip
-        console.print(drawn)
+        print_table(console, drawn)
     for outcome in found.failed:
         console.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
     if found.interrupted or found.failed:

@@ -160,20 +160,18 @@ def _show_replay(run: Path, json_: bool) -> int:
     if json_:
         print_json({"replay": [asdict(row) for row in rows]})
         return 0
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from practicum.cli.tables import print_table, table
 
     console = console_for(json_)
     if not rows:
         console.print("no task has failed yet, so the replay buffer is empty")
         return 0
-    table = Table("task", box=SIMPLE_HEAD)
-    for name in ("entered", "passes", "failures", "graduated", "evicted"):
-        table.add_column(name, justify="right")
+    columns = ("entered", "passes", "failures", "graduated", "evicted")
+    made = table("task", *columns, numbers=columns)
     for row in rows:
         numbers = (row.entered, row.passes, row.failures, row.graduated, row.evicted)
-        table.add_row(row.task, *("-" if number is None else str(number) for number in numbers))
-    console.print(table)
+        made.add_row(row.task, *("-" if number is None else str(number) for number in numbers))
+    print_table(console, made)
     inside, graduated = sum(row.inside for row in rows), sum(row.graduated is not None for row in rows)
     console.print(f"{inside} in the buffer; {graduated} graduated, {len(rows) - inside - graduated} evicted")
     console.print("entered, graduated, evicted: steps; passes, failures (reflected on): in a row")

@@ -40,14 +40,13 @@ def dynamics(
     from practicum.cli.inputs import read_tasks
     from practicum.cli.running import console_for, print_json
     from practicum.metrics.dynamics_plot import check_plot, dynamics_plot
-    from practicum.tasks.load import parse_fields
 
     chosen = _window(window)
     if plot is not None:
         check_plot(plot)
     if fields and tasks is None:
         raise UsageError("--fields names the fields of --tasks: give both, or neither")
-    listed = read_tasks(tasks, parse_fields(fields) if fields else None) or None
+    listed = read_tasks(tasks, fields) or None
     console = console_for(json_)
     found = _found(run, listed, every, concurrency, console)
     if json_:
@@ -99,10 +98,11 @@ def _on(found: Dynamics) -> str:
 def _report(console: Console, found: Dynamics, window: Window) -> None:
     """What a person wants to know."""
     from practicum.cli.live import usage_words
+    from practicum.cli.tables import print_table
 
     curves, steps = found.curves, [c.step for c in found.checkpoints]
     console.print(f"{len(steps):,} checkpoints on {_on(found)}")
-    console.print(_table(found, window))
+    print_table(console, _table(found, window))
     best, last = curves.current[curves.peak], curves.current[-1]
     console.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last, step {steps[-1]}")
     never = round((1 - curves.best[-1]) * len(found.tasks))
@@ -120,15 +120,13 @@ def _report(console: Console, found: Dynamics, window: Window) -> None:
 
 
 def _table(found: Dynamics, window: Window) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from practicum.cli.tables import table
 
     curves = found.curves
     recency = curves.by_window[window]
     shown = (curves.current, recency.recent, recency.active, recency.stale, curves.best)
-    table = Table(box=SIMPLE_HEAD)
-    for name in ("step", "version", "current", "recently", "unstable", "stale", "best so far"):
-        table.add_column(name, justify="right")
+    names = ("step", "version", "current", "recently", "unstable", "stale", "best so far")
+    made = table(*names, numbers=names)
     for i, checkpoint in enumerate(found.checkpoints):
-        table.add_row(str(checkpoint.step), str(checkpoint.version), *(f"{rates[i]:.1%}" for rates in shown))
-    return table
+        made.add_row(str(checkpoint.step), str(checkpoint.version), *(f"{rates[i]:.1%}" for rates in shown))
+    return made

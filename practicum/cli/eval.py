@@ -57,9 +57,8 @@ def evaluate(
     from practicum.evaluation import evaluate as score
     from practicum.folder import load_context, over, run_config
     from practicum.session import INTERRUPTED
-    from practicum.tasks.load import parse_fields
 
-    listed = read_tasks(tasks, parse_fields(fields) if fields else None)
+    listed = read_tasks(tasks, fields)
     given: dict[str, Any] = {
         "method": method,
         "settings": method_settings(set_, scaling=scaling, k=k, preset=preset),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from practicum.errors import UsageError
 from practicum.types import Task
 
 
-def read_tasks(path: Path | None, fields: Mapping[str, str] | None) -> list[Task]:
-    """The tasks of a file; none where no file is given."""
-    from practicum.tasks.load import load_tasks
+def read_tasks(path: Path | None, fields: str) -> list[Task]:
+    """The tasks of a file, whose fields have these names (--fields); none where no file is given."""
+    from practicum.tasks.load import load_tasks, parse_fields
 
-    return load_tasks(path, fields) if path is not None else []
+    names = parse_fields(fields) if fields else None
+    return load_tasks(path, names) if path is not None else []
 
 
 def read_traces(path: Path) -> list[Task]:

@@ -92,11 +92,9 @@ def learn(
         roles_of,
     )
     from practicum.folder import load_context
-    from practicum.tasks.load import parse_fields
 
-    names = parse_fields(fields) if fields else None
-    train = read_tasks(tasks, names) if from_traces is None else read_traces(from_traces)
-    vals, tests = read_tasks(val, names), read_tasks(test, names)
+    train = read_tasks(tasks, fields) if from_traces is None else read_traces(from_traces)
+    vals, tests = read_tasks(val, fields), read_tasks(test, fields)
     config: dict[str, Any] = {
         "method": method,
         "settings": method_settings(

@@ -72,12 +72,14 @@ def _send(console: Console, found: Report) -> None:
 
 def _report(console: Console, found: Report) -> None:
     """What a person wants to know, a line for each part there is."""
+    from practicum.cli.tables import print_table
+
     console.print(f"{found.method} with {found.model}, {found.state}; {len(found.steps):,} steps")
     for name, words in WORDS.items():
         if name in found.parts:
             for line in words(found.parts[name]):
                 console.print(line)
-    console.print(_latency_table(found.parts["latency"]))
+    print_table(console, _latency_table(found.parts["latency"]))
     for note in found.notes:
         console.print(f"to know: {note}")
 
@@ -175,15 +177,12 @@ WORDS = {
 
 
 def _latency_table(part: Part) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from practicum.cli.tables import table
 
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("component")
-    for name in ("stage", "calls", "failed", "median s", "p95 s", "share of seconds"):
-        table.add_column(name, justify="right")
+    numbers = ("stage", "calls", "failed", "median s", "p95 s", "share of seconds")
+    made = table("component", *numbers, numbers=numbers)
     for row in part.numbers["components"]:
         lies = (f"{row['median']:,.3f}", f"{row['p95']:,.3f}") if "median" in row else ("", "")
         share = "" if row["share"] is None else f"{row['share']:.1%}"
-        table.add_row(row["component"], row["stage"], f"{row['calls']:,}", f"{row['failures']:,}", *lies, share)
-    return table
+        made.add_row(row["component"], row["stage"], f"{row['calls']:,}", f"{row['failures']:,}", *lies, share)
+    return made

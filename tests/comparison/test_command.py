@@ -41,8 +41,10 @@ def run(launcher: Launcher, tmp_path: Path) -> Any:
 
 
 def test_methods_are_compared_and_the_same_command_goes_on(run: Any, tmp_path: Path) -> None:
-    command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", "none,icl", "--seeds", "1", "--out", "c")
+    long = "shown-as-many-of-the-examples-as-its-window-can-hold"
+    command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", f"none,{long}=icl", "--seeds", "1", "--out", "c")
     first = run(*command)
+    assert [line for line in first.out.splitlines() if line.startswith(f"{long}  ") and line.endswith("no claim")]
     assert "1 of 2: " in first.out
     assert "2 runs to go, 24 calls expected" in first.out
     assert "Methods compared with none" in first.out
