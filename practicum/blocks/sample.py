@@ -30,6 +30,11 @@ def stream(batch: int) -> Sample:
     return sample
 
 
+def batches(online: bool, epochs: int, batch: int) -> Sample:
+    """A stream, or shuffled epochs: what most methods can be set to."""
+    return stream(batch) if online else shuffled_epochs(epochs, batch)
+
+
 def everything() -> Sample:
     """One step with all tasks."""
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from practicum.blocks.accept import always
 from practicum.blocks.act import answer, full_view
 from practicum.blocks.attempt import once
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.sheet import attempts, cumulative, kept_cases, synthesized
 from practicum.loop import Method
 from practicum.methods import Batched
@@ -42,7 +42,7 @@ def method(settings: Settings) -> Method:
     act = answer(full_view if whole else synthesized(WRITER, s.k))
     return Method(
         name="dynamic_cheatsheet",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=attempts(),

@@ -13,7 +13,7 @@ from practicum.blocks.accept import always
 from practicum.blocks.act import answer, similar_turns
 from practicum.blocks.attempt import once
 from practicum.blocks.reflect import as_experience
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.update import append, newest_per_key
 from practicum.loop import Method
 from practicum.methods import Batched
@@ -31,7 +31,7 @@ def method(settings: Settings) -> Method:
     act = answer(similar_turns(settings.k, "episodes"))
     return Method(
         name="episodes",
-        sample=stream(settings.batch) if settings.online else shuffled_epochs(settings.epochs, settings.batch),
+        sample=batches(settings.online, settings.epochs, settings.batch),
         act=act,
         attempt=once(act),
         reflect=as_experience(),

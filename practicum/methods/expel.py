@@ -18,7 +18,7 @@ from practicum.blocks.attempt import refined
 from practicum.blocks.evidence import evidence
 from practicum.blocks.insights import voted
 from practicum.blocks.reflect import as_experience, by_model
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.update import append, newest_per_key, pruned
 from practicum.context import Context, Delta
 from practicum.loop import Method
@@ -50,7 +50,7 @@ def method(settings: Settings) -> Method:
 
     return Method(
         name="expel",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=refined(act, by_model(REFLECTOR, EXAMPLES), s.rounds, "retry"),
         reflect=_gathered,

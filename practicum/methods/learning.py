@@ -16,7 +16,7 @@ from practicum.blocks.act import Answer, answer, full_view
 from practicum.blocks.attempt import Refine, once, refined, reflected
 from practicum.blocks.dedupe import When, deduplicated
 from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.update import Curator, append, pruned, rewrite, within_budget
 from practicum.loop import Attempt, Method, Update
 from practicum.methods import MethodSettings
@@ -77,7 +77,7 @@ def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int)
     """What all methods that grow a playbook share; they differ in how lessons become edits."""
     return Method(
         name=name,
-        sample=stream(batch) if s.online else shuffled_epochs(epochs, batch),
+        sample=batches(s.online, epochs, batch),
         act=ACT,
         attempt=attempts(s),
         reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),

@@ -18,7 +18,7 @@ from practicum.blocks.accept import always
 from practicum.blocks.attempt import once
 from practicum.blocks.network import Experience, Level, Retrieval, by_network
 from practicum.blocks.rewards import pooled, rewarded
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.loop import Method
 from practicum.methods import Batched
 
@@ -67,7 +67,7 @@ def method(settings: Settings) -> Method:
     judged = _solutions(s, team)
     return Method(
         name="mael",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=rewarded(),

@@ -16,7 +16,7 @@ from practicum.blocks.act import with_memories
 from practicum.blocks.attempt import each
 from practicum.blocks.dedupe import deduplicated
 from practicum.blocks.memory import MEMORIES, extracted, remembered
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.loop import Method
 from practicum.methods.remembering import Remembering, acting, asides, calls, traced, tries
 
@@ -38,7 +38,7 @@ def method(settings: Settings) -> Method:
     update = remembered()
     return Method(
         name="reasoning_bank",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=each(acting(s, show, blind=s.online)),
         reflect=extracted(s.items, s.extract, s.extraction, s.index),

@@ -17,7 +17,7 @@ from practicum.blocks.accept import always
 from practicum.blocks.act import answer, with_memories
 from practicum.blocks.attempt import once
 from practicum.blocks.reflect import Reflector, by_model, per_trace
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.update import votes
 from practicum.context import Add, Context, Delete, Delta, Entry
 from practicum.loop import Method
@@ -45,7 +45,7 @@ def method(settings: Settings) -> Method:
     act = answer(with_memories(s.k, SECTION))
     return Method(
         name="reflexion",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=per_trace(_with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),

@@ -20,7 +20,7 @@ from practicum.blocks.act import answer, full_view
 from practicum.blocks.attempt import once
 from practicum.blocks.grouped import grouped
 from practicum.blocks.reflect import tagged
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.self_contrast import contrasted
 from practicum.blocks.update import Curator, within_budget
 from practicum.context import Context
@@ -55,7 +55,7 @@ def method(settings: Settings) -> Method:
     act = answer(full_view)
     return Method(
         name="tf_grpo",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=grouped(once(act), s.group, s.warmth),
         reflect=_advantages,

@@ -19,7 +19,7 @@ from practicum.blocks.attempt import each
 from practicum.blocks.dedupe import deduplicated
 from practicum.blocks.memory import MEMORIES, extracted, remembered, used
 from practicum.blocks.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
-from practicum.blocks.sample import shuffled_epochs, stream
+from practicum.blocks.sample import batches
 from practicum.blocks.update import pruned, within_budget
 from practicum.context import Context, Delta
 from practicum.loop import Method, Update
@@ -70,7 +70,7 @@ def method(settings: Settings) -> Method:
     distil = extracted(s.items, s.extract, s.extraction, s.index) if s.memory else used
     return Method(
         name="unified",
-        sample=stream(s.batch) if s.online else shuffled_epochs(s.epochs, s.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=each(prepared(acting(s, show, blind=s.online), propose)),
         reflect=with_outcomes(distil, s.bullets),
