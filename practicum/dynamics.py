@@ -131,9 +131,8 @@ async def dynamics(
         split, listed = _dev_tasks(config, splits, tasks, parts)
         chosen, contexts = _checkpoints(store, every)
         method = methods.build(config.method, config.settings)
-        async with furnished_to_act(store, RUN, folder, config, parts, method) as house:
-            # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
-            house.budget = Budget()
+        # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
+        async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as house:
             root, columns = Run(house), list[list[Rollout]]()
             for context in contexts:
                 columns.append(await root.evaluate(method.act, split, listed, context))

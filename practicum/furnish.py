@@ -41,13 +41,14 @@ async def furnished(
     seats: Mapping[str, str] | None = None,
     agent: bool = True,
     seconds: float = 0.0,
+    budget: Budget | None = None,
     lent: Store | None = None,
     shared: Shared | None = None,
 ) -> AsyncIterator[House]:
     """What all places of a run share, with every model that is needed open; all are closed in the end.
 
     `roles` are asked beside the judge and, where it runs at all, the `agent`; `seats` are models of seats that are no
-    role; `seconds` is what earlier sittings took.
+    role; `seconds` is what earlier sittings took; `budget` holds in place of the run's own, and counts from nothing.
     Vectors are taken from, and kept in, the store `lent` where there is one. What is `shared` stays open.
     Raises UsageError where a name, a key or a price is missing.
     """
@@ -71,7 +72,7 @@ async def furnished(
             seed=config.seed,
             concurrency=config.concurrency,
             slots=shared.slots if shared else {},
-            budget=Budget(config.limits, spent=journal.before, seconds=seconds),
+            budget=budget or Budget(config.limits, spent=journal.before, seconds=seconds),
         )
     finally:
         if shared is None:
@@ -79,11 +80,12 @@ async def furnished(
 
 
 def furnished_to_act(
-    store: Store, run_id: str, folder: Path, config: Config, parts: Parts, method: Method, lent: Store | None = None
-) -> AbstractAsyncContextManager[House]:
+    store: Store, run_id: str, folder: Path, config: Config, parts: Parts, method: Method, *,
+    budget: Budget | None = None, lent: Store | None = None,
+) -> AbstractAsyncContextManager[House]:  # fmt: skip
     """The same for attempts alone, as in evaluation: with the models that the method's `act` asks."""
     roles = tuple(method.asides)
-    return furnished(store, run_id, folder, config, parts, roles=roles, seats=method.models, lent=lent)
+    return furnished(store, run_id, folder, config, parts, roles=roles, seats=method.models, budget=budget, lent=lent)
 
 
 def opening(config: Config, folder: Path, parts: Parts) -> Opening:

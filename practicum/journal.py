@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Integer, func, literal_column, select
 
 from practicum.errors import JournalMismatch
 from practicum.store import schema
@@ -47,21 +47,37 @@ NOTED = "noted"
 """The role of what cost nothing but cannot be made anew: how long a step took, which attempt came first."""
 
 
+BLOCK = 128
+"""Rows read together: a resume asks for them about in the order they were written in."""
+
+ROW = literal_column("rowid", Integer)
+"""The number that SQLite gives a row, in the order of writing."""
+
+
 class Journal:
-    """The journal of one run. `hits` counts the effects it saved."""
+    """The journal of one run. `hits` counts the effects it saved.
+
+    Rows are read when one of their block is asked for, each once: a query asked of a long run needs next to none.
+    """
 
     def __init__(self, store: Store, run_id: str) -> None:
         self.store = store
         self.run_id = run_id
         self.hits = 0
-        table = schema.journal
-        self._known = {row.place: _record(row) for row in store.rows(select(table).where(table.c.run_id == run_id))}
-        self.before = sum((r.usage for r in self._known.values()), Usage())
-        """What earlier sittings of this run paid."""
+        ((last,),) = store.rows(select(func.max(ROW)).select_from(schema.journal))
+        # What this sitting writes lies behind it.
+        self._last: int = last or 0
+        self._known: dict[str, Record] = {}
+        self._read: set[int] = set()
+
+    @property
+    def before(self) -> Usage:
+        """What was paid so far, earlier sittings included."""
+        return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> Record | None:
         """What is known of this place. Raises JournalMismatch where it was another question."""
-        known = self._known.pop(place, None)
+        known = self._taken(place)
         if known is None:
             return None
         if known.digest != digest:
@@ -72,21 +88,31 @@ class Journal:
         self.hits += known.role != NOTED
         return known
 
+    def _taken(self, place: str) -> Record | None:
+        """The record of a place, as an earlier sitting left it, which is asked for once."""
+        if place in self._known or len(self._read) == -(-self._last // BLOCK):
+            return self._known.pop(place, None)
+        table = schema.journal
+        mine = table.c.run_id == self.run_id
+        found = self.store.rows(select(ROW).select_from(table).where(mine, table.c.place == place, self._last >= ROW))
+        block = (found[0][0] - 1) // BLOCK if found else None
+        if block is None or block in self._read:
+            return None
+        self._read.add(block)
+        first, last = block * BLOCK + 1, min((block + 1) * BLOCK, self._last)
+        # Not by the run, or SQLite would look at all its rows.
+        rows = self.store.rows(select(table).where(ROW.between(first, last)))
+        self._known.update((row.place, _record(row)) for row in rows if row.run_id == self.run_id)
+        return self._known.pop(place)
+
     def by_role(self) -> dict[str, Usage]:
         """What each role has cost so far, earlier sittings included."""
         table = schema.journal
-        columns = (
-            table.c.role,
-            table.c.calls,
-            table.c.input_tokens,
-            table.c.cached_tokens,
-            table.c.output_tokens,
-            table.c.usd,
-        )
-        roles: dict[str, Usage] = {}
-        for row in self.store.rows(select(*columns).where(table.c.run_id == self.run_id, table.c.calls > 0)):
-            roles[row.role] = roles.get(row.role, Usage()) + Usage(*row[1:])
-        return roles
+        columns = (table.c.calls, table.c.input_tokens, table.c.cached_tokens, table.c.output_tokens, table.c.usd)
+        unpriced = func.count() - func.count(table.c.usd)
+        query = select(table.c.role, unpriced, *map(func.sum, columns)).group_by(table.c.role).order_by(func.min(ROW))
+        found = self.store.rows(query.where(table.c.run_id == self.run_id, table.c.calls > 0))
+        return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
     async def write(self, *records: Record) -> None:
         """Put rows on the disk, all of them or none."""

@@ -148,7 +148,7 @@ async def _answering(query: str, context: Path | str | Context, parts: Parts, gi
             learned = context
         else:
             learned = read_context(lent, RUN) if lent is not None else load_context(context)
-        async with furnished_to_act(store, RUN, folder, made, parts, method, lent) as house:
+        async with furnished_to_act(store, RUN, folder, made, parts, method, lent=lent) as house:
             at = Run(house, "query", (f"task:{task.id}",), teaches=False)
             try:
                 rollout = _sound(await method.act(task, learned, at))
@@ -173,9 +173,11 @@ async def _learning(
         task = Task(fresh_id(store, step), query, target)
         made = _to_learn(over(run_config(folder), given), task, parts)
         method = methods.build(made.method, made.settings)
-        async with furnished(store, RUN, folder, made, parts, roles=method.roles, seats=method.models) as house:
-            # The run's limits were set for learning its tasks.
-            house.budget = Budget(made.limits)
+        # The run's limits were set for learning its tasks.
+        budget = Budget(made.limits)
+        async with furnished(
+            store, RUN, folder, made, parts, roles=method.roles, seats=method.models, budget=budget
+        ) as house:
             root = Run(house).at(f"ask {step} {_name(made, task, before)}")
             report, trouble = await _step(method.schedule(method, (task,), before, root, None), house)
             answered = Answered(
