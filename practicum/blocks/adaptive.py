@@ -7,10 +7,10 @@ Each choice makes a method of its own; the step runs on that one. What was chose
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from practicum.context import Context, Delta
-from practicum.loop import Batch, History, Method, StepReport
+from practicum.loop import Batch, History, Method
 from practicum.run import Run
 from practicum.types import Lesson, Rollout, Task
 
@@ -34,16 +34,45 @@ class Choice:
     state: bool
 
 
-def decide(history: History) -> tuple[Choice, str]:
+@dataclass
+class Relapses:
+    """Attempts at tasks tried before, and how many failed where the one before had passed. Each step is read once, so
+    that a long run does not slow down."""
+
+    last: dict[str, bool] = field(default_factory=dict)
+    again: int = 0
+    failed: int = 0
+    steps: int = 0
+
+    def read(self, history: History) -> None:
+        """Take in what is new."""
+        for rollout in (r for step in history[self.steps :] for r in step.rollouts):
+            if rollout.feedback.success is None:
+                continue
+            passed = rollout.feedback.success
+            if rollout.task.id in self.last:
+                self.again += 1
+                self.failed += self.last[rollout.task.id] and not passed
+            self.last[rollout.task.id] = passed
+        self.steps = len(history)
+
+    @property
+    def share(self) -> float:
+        """Share of repeated attempts that failed where the one before had passed."""
+        return self.failed / self.again if self.again else 0.0
+
+
+def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
     """The primitives of the next step, and the reason of each.
 
     From the last period: groups where they differ within, heads where failures are often not the playbook's fault, the
     twin where entries were in use on failures. From all of the run: the state where tasks that passed fail again.
     """
+    relapses.read(history)
     seen = history[-PERIOD:]
     probing = len(history) % PERIOD < PROBE
     contrast, gap = _contrast(seen), _without_gap(seen)
-    cited, lost = _cited(seen), _relapsed(history)
+    cited, lost = _cited(seen), relapses.share
     choice = Choice(
         group=probing or contrast >= CONTRAST,
         twin=cited >= CITED,
@@ -65,8 +94,9 @@ def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
     now = _Now(base)
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        relapses = Relapses()
         for batch in base.sample(tasks, history, run):
-            choice, why = decide(history)
+            choice, why = decide(history, relapses)
             now.method = made[choice] = made.get(choice) or build(choice)
             # The base may have said why it took so many tasks.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
@@ -111,15 +141,3 @@ def _without_gap(history: History) -> float:
 
 def _cited(history: History) -> float:
     return _share([bool(r.trace.used) for step in history for r in step.rollouts if r.feedback.success is False])
-
-
-def _relapsed(history: Sequence[StepReport]) -> float:
-    """Share of repeated attempts that failed where the one before had passed."""
-    last: dict[str, bool] = {}
-    again: list[bool] = []
-    for rollout in (r for step in history for r in step.rollouts if r.feedback.success is not None):
-        passed = rollout.feedback.success is True
-        if rollout.task.id in last:
-            again.append(last[rollout.task.id] and not passed)
-        last[rollout.task.id] = passed
-    return _share(again)

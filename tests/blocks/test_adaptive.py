@@ -11,7 +11,7 @@ from helpers import context_bytes
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, shape, warm, wrong
 
 from practicum import methods
-from practicum.blocks.adaptive import PERIOD, PROBE, Choice, decide
+from practicum.blocks.adaptive import PERIOD, PROBE, Choice, Relapses, decide
 from practicum.context import Context, seeded
 from practicum.loop import Batch, StepReport
 from practicum.models.scripted import Call
@@ -41,6 +41,16 @@ def steps(*batches: tuple[list[Rollout], list[str]]) -> list[StepReport]:
     ]  # fmt: skip
 
 
+def chosen(history: list[StepReport]) -> tuple[Choice, str]:
+    """What follows from these steps; the same whether they are read at once or as they come."""
+    relapses = Relapses()
+    for n in range(len(history)):
+        decide(history[:n], relapses)
+    made = decide(history, relapses)
+    assert made == decide(history, Relapses())
+    return made
+
+
 GAP, CHANCE, HOPELESS = "actionable_gap", "execution_variance", "intractable"
 QUIET = ([tried("a", False, False)], [GAP])
 """A failure that nothing but a better rule would prevent."""
@@ -50,7 +60,7 @@ OFF = Choice(group=False, twin=False, heads=False, state=False)
 
 def test_at_the_start_of_each_period_groups_and_heads_are_tried() -> None:
     for n in range(2 * PERIOD + 1):
-        choice, why = decide(steps(*[QUIET] * n))
+        choice, why = chosen(steps(*[QUIET] * n))
         probing = n % PERIOD < PROBE
         assert (choice.group, choice.heads) == (probing, probing)
         assert why.startswith("probing: ") is probing
@@ -71,22 +81,22 @@ EVIDENCE: dict[str, tuple[list[tuple[list[Rollout], list[str]]], str, str]] = {
 def test_each_switch_follows_its_evidence_and_says_so(
     more: list[tuple[list[Rollout], list[str]]], switch: str, words: str
 ) -> None:
-    assert decide(steps(*[QUIET] * PROBE))[0] == OFF
-    choice, why = decide(steps(QUIET, QUIET, *more))
+    assert chosen(steps(*[QUIET] * PROBE))[0] == OFF
+    choice, why = chosen(steps(QUIET, QUIET, *more))
     assert choice == replace(OFF, **{switch: True})
     assert words in why
 
 
 def test_a_group_that_passed_whole_says_nothing_of_contrast() -> None:
-    choice, why = decide(steps(QUIET, QUIET, ([tried("c", True, True)] * 9 + [tried("b", True, False)], [])))
+    choice, why = chosen(steps(QUIET, QUIET, ([tried("c", True, True)] * 9 + [tried("b", True, False)], [])))
     assert choice.group
     assert "(33% of failing groups had a success)" in why
 
 
 def test_only_the_last_period_speaks_for_groups_heads_and_twin() -> None:
     loud = ([tried("a", False, True, used=True)], [CHANCE])
-    assert all(getattr(decide(steps(*[loud] * PROBE))[0], name) for name in ("group", "heads", "twin"))
-    choice, _ = decide(steps(loud, *[QUIET] * (PERIOD + PROBE)))
+    assert all(getattr(chosen(steps(*[loud] * PROBE))[0], name) for name in ("group", "heads", "twin"))
+    choice, _ = chosen(steps(loud, *[QUIET] * (PERIOD + PROBE)))
     assert choice == OFF
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal, cast
 
@@ -12,7 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.blocks.update import append, draft, newest_per_key, pruned, votes, within_budget
-from practicum.context import Add, Context, Delete, Delta, Entry, Merge, Outcome, Update, Vote, at_zero, seeded
+from practicum.context import (
+    PAGE,
+    Add,
+    Context,
+    Delete,
+    Delta,
+    Entry,
+    Merge,
+    Outcome,
+    Page,
+    Update,
+    Vote,
+    at_zero,
+    seeded,
+)
 from practicum.loop import Update as Seam
 from practicum.run import Run
 from practicum.types import Lesson
@@ -152,6 +167,26 @@ def test_an_episode_is_kept_once_and_is_the_newest() -> None:
     assert [type(a.edit) for a in other.applied] == [Update, Add]
     assert [(e.id, e.text, e.data["answer"]) for e in other.context] == [("e0", "Which?", "b"), ("e1", "What?", "c")]
     assert set(next(iter(other.context)).sources) == {"rollout:a", "rollout:b"}
+
+
+def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
+    class Closed(Page):
+        """One whose entries are not to be looked at."""
+
+        @property
+        def entries(self) -> dict[int, Entry]:
+            raise AssertionError("looked at")
+
+    update = newest_per_key(append("episodes"))
+    old = [Add("episodes", f"{n}?", data={"answer": "a"}) for n in range(5 * PAGE)]
+    context = Context().apply(Delta((*old, Add("rules", "7?"), Add("episodes", "8?", data={"answer": "b"})))).context
+    ran(update, context, [episode("x")])
+    pages = [page if n in (0, 5) else Closed(None, like=page) for n, page in enumerate(context.pages)]
+    lessons = [Lesson("l", text, data={"answer": "c"}) for text in ("7?", "8?", "no such?")]
+    run = cast(Run, SimpleNamespace(house=SimpleNamespace(counts=Counter[str]())))
+    delta = asyncio.run(update(lessons, replace(context, pages=tuple(pages)), run))
+    said = [(type(e), e.id if isinstance(e, Update) else e.text) for e in delta.edits if isinstance(e, Add | Update)]
+    assert said == [(Update, "e7"), (Update, f"e{5 * PAGE + 1}"), (Add, "no such?")]
 
 
 def test_lessons_without_words_become_no_entry() -> None:
