@@ -335,9 +335,9 @@ def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for some in names for name in some))
 
 
-def seeded(entries: Iterable[tuple[str, str]], source: str = "seed") -> Context:
+def seeded(entries: Iterable[tuple[str, str]]) -> Context:
     """A context of hand-written (section, text) pairs, at version 0: what a run starts from."""
-    return at_zero(Add(section, text, sources=(source,)) for section, text in entries)
+    return at_zero(Add(section, text, sources=("seed",)) for section, text in entries)
 
 
 def at_zero(edits: Iterable[Edit]) -> Context:

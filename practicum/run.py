@@ -161,9 +161,9 @@ class Run:
             self.house.counts[lost] += 1
             return None
 
-    async def ask_text(self, role: str, prompt: Prompt, *, temperature: float | None = None) -> str:
+    async def ask_text(self, role: str, prompt: Prompt) -> str:
         """Ask a model for plain text."""
-        return (await self._call(role, prompt, None, temperature, 0)).text
+        return (await self._call(role, prompt, None, None, 0)).text
 
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt. A failure is data: the trace carries it."""

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from xml.sax.saxutils import escape, quoteattr
 
-import numpy as np
-
 from practicum.context import Context, Entry
 from practicum.types import Turn
 
@@ -116,24 +114,7 @@ def listed(entries: Iterable[Entry]) -> View:
     return View(pages=(text,), ids=frozenset(e.id for e in chosen), citable=True, tokens=tokens)
 
 
-def as_turns(entries: Iterable[Entry], answer: str = "answer") -> View:
-    """Entries as earlier exchanges, in the order given: `text` was asked, `data[answer]` was answered."""
-    turns = tuple(Turn(e.text, str(e.data[answer])) for e in entries)
+def as_turns(entries: Iterable[Entry]) -> View:
+    """Entries as earlier exchanges, in the order given: `text` was asked, `data["answer"]` was answered."""
+    turns = tuple(Turn(e.text, str(e.data["answer"])) for e in entries)
     return View(turns=turns, tokens=sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns))
-
-
-def nearest(query: np.ndarray, vectors: np.ndarray, k: int) -> list[int]:
-    """Row numbers of the k most similar vectors, best first; ties go to the older row.
-
-    `query` has shape (d,), `vectors` (n, d), both of unit length.
-    """
-    if not len(vectors) or k < 1:
-        return []
-    # Not `vectors @ query`: that may give equal rows different last digits, by where they stand.
-    similarity = np.einsum("ij,j->i", vectors, query)
-    k = min(k, len(similarity))
-    # Ties at the cut must not depend on the partition, so all rows as similar as the k-th compete by age.
-    kth = np.partition(similarity, len(similarity) - k)[len(similarity) - k]
-    candidates = np.flatnonzero(similarity >= kth)
-    order = np.lexsort((candidates, -similarity[candidates]))
-    return [int(i) for i in candidates[order][:k]]

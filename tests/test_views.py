@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.context import PAGE, Add, Context, Delete, Delta, Edit, Merge, Update, Vote, seeded
 from practicum.types import Turn
-from practicum.views import View, as_turns, count_tokens, full, line, listed, nearest
+from practicum.views import View, as_turns, count_tokens, full, line, listed
 
 BIG = seeded(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
 NUMBER = st.integers(0, 4 * PAGE + 9)
@@ -75,25 +74,8 @@ def test_turns_and_notes_count_their_tokens() -> None:
     assert not view.citable
 
 
-@given(st.integers(1, 40), st.integers(0, 45), st.integers(0, 2**32))
-def test_nearest_is_a_full_sort_with_ties_to_the_older(n: int, k: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    distinct = rng.standard_normal((4, 37)).astype(np.float32)
-    distinct /= np.linalg.norm(distinct, axis=1, keepdims=True)
-    kinds = rng.integers(0, 4, n)
-    query = rng.standard_normal(37).astype(np.float32)
-    similarity = distinct @ query
-    expected = sorted(range(n), key=lambda i: (-similarity[kinds[i]], i))[:k]
-    assert nearest(query, distinct[kinds], k) == expected
-
-
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_tokens_are_never_fewer_for_being_counted_apart(a: str, b: str) -> None:
     assert count_tokens(a + b) <= count_tokens(a) + count_tokens(b) <= count_tokens(a + b) + 1
     assert count_tokens("word" * len(a)) == len(a)
     assert count_tokens("漢" * len(a)) == len(a)
-
-
-def test_nearest_of_nothing() -> None:
-    assert nearest(np.ones(3, np.float32), np.zeros((0, 3), np.float32), 2) == []
-    assert nearest(np.ones(3, np.float32), np.eye(3, dtype=np.float32), 0) == []

@@ -21,7 +21,7 @@ from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect, about
 from practicum.output import AtMost, Output, Upto, rule
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout, Round, Turn
+from practicum.types import Lesson, Prompt, Rollout, Round
 
 Kind = Literal["actionable_gap", "execution_variance", "intractable"]
 
@@ -120,7 +120,7 @@ class Reflections(Output):
     reflections: list[OfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
 
 
-def batched(system: str, learn_from: LearnFrom = "all", examples: tuple[Turn, ...] = ()) -> Reflect:
+def batched(system: str, learn_from: LearnFrom) -> Reflect:
     """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
 
     With `learn_from="failures"` a success only counts the entries it used. An attempt that the reflector says nothing
@@ -140,7 +140,7 @@ def batched(system: str, learn_from: LearnFrom = "all", examples: tuple[Turn, ..
         told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
         sources = about(usable)
         try:
-            prompt = run.house.fitted("reflector", Prompt(system, told, turns=examples))
+            prompt = run.house.fitted("reflector", Prompt(system, told))
             said = await replace(run, about=sources).ask("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)

@@ -143,12 +143,12 @@ def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> P
     return Prompt(EXTRACT.format(most=most), "\n\n".join(parts))
 
 
-def remembered(section: str = MEMORIES) -> UpdateSeam:
+def remembered() -> UpdateSeam:
     """Each memory becomes an entry as it is, found by its key; nothing is ever rewritten or dropped (append-only)."""
 
     def edit(lesson: Lesson) -> Add:
         data = {name: value for name, value in lesson.data.items() if name != "key"}
-        return Add(section, lesson.text, lesson.data["key"], data, sources=lesson.sources, lessons=(lesson.id,))
+        return Add(MEMORIES, lesson.text, lesson.data["key"], data, sources=lesson.sources, lessons=(lesson.id,))
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return votes(lessons) + Delta(tuple(edit(lesson) for lesson in lessons if "outcome" in lesson.data))

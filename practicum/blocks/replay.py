@@ -109,6 +109,10 @@ def _passed(known: Sequence[bool]) -> bool | None:
     return any(known) if known else None
 
 
+MOST = 10
+"""Tasks that a step attempts at most for each failure it is to reflect on."""
+
+
 def replayed(
     epochs: int,
     batch: int,
@@ -116,18 +120,17 @@ def replayed(
     rollouts: int | Literal["auto"] | None = None,
     graduate: int = 3,
     evict: int = 3,
-    most: int = 10,
 ) -> Sample:
     """All tasks, `epochs` times, each time in another order, and among them tasks that failed before.
 
     A step attempts `rollouts` tasks: `batch` where None; for "auto" as many as make `batch` failures likely, at most
-    `most` times `batch`. The share `ratio` of them is drawn at random from the buffer, as far as it goes; tasks not yet
+    MOST times `batch`. The share `ratio` of them is drawn at random from the buffer, as far as it goes; tasks not yet
     seen in this epoch fill up. One that is replayed before its turn has been seen. Two steps in a row never attempt
     replayed tasks alone, so that it ends. A batch's `data` holds the size, what was replayed, the buffer, and for
     "auto" why. Raises ValueError for settings that cannot be.
     """
-    if min(epochs, batch, graduate, evict, most) < 1 or not 0 <= ratio <= 1:
-        raise ValueError("epochs, batch, graduate, evict and most must be at least 1, and ratio between 0 and 1")
+    if min(epochs, batch, graduate, evict) < 1 or not 0 <= ratio <= 1:
+        raise ValueError("epochs, batch, graduate and evict must be at least 1, and ratio between 0 and 1")
     if isinstance(rollouts, int) and rollouts < 1:
         raise ValueError("rollouts must be at least 1")
 
@@ -141,7 +144,7 @@ def replayed(
             while unseen:
                 step += 1
                 memory.read(history)
-                size, why = _size(batch, rollouts, most, memory)
+                size, why = _size(batch, rollouts, memory)
                 inside = memory.inside if ratio else []
                 # After replayed tasks alone, one at least is new: what never passes nor leaves would keep it going.
                 wanted = min(share(ratio, size), size - stale, len(inside))
@@ -161,12 +164,12 @@ def share(ratio: float, size: int) -> int:
     return math.floor(ratio * size + 0.5)
 
 
-def enough(batch: int, rate: float, most: int = 10) -> tuple[int, float]:
-    """The smallest number of tasks, from `batch` to `most` times that, among which `batch` failures are likely at this
+def enough(batch: int, rate: float) -> tuple[int, float]:
+    """The smallest number of tasks, from `batch` to MOST times that, among which `batch` failures are likely at this
     failure rate, and how likely they are; the largest where none is enough."""
     from scipy.stats import binom
 
-    sizes = np.arange(batch, most * batch + 1)
+    sizes = np.arange(batch, MOST * batch + 1)
     chances = binom.sf(batch - 1, sizes, rate)
     index = int(np.argmax(chances >= SURE)) if chances[-1] >= SURE else -1
     return int(sizes[index]), float(chances[index])
@@ -201,11 +204,11 @@ class _Memory:
         return (sum(self.failed) + 1) / (len(self.failed) + 2)
 
 
-def _size(batch: int, rollouts: int | Literal["auto"] | None, most: int, memory: _Memory) -> tuple[int, dict[str, str]]:
+def _size(batch: int, rollouts: int | Literal["auto"] | None, memory: _Memory) -> tuple[int, dict[str, str]]:
     """How many tasks to attempt, and why where that was worked out."""
     if rollouts != "auto":
         return rollouts or batch, {}
-    size, chance = enough(batch, memory.rate, most)
+    size, chance = enough(batch, memory.rate)
     why = f"{_failures(batch)} among {size} tasks at a failure rate of {memory.rate:.0%}: a chance of {chance:.0%}"
     return size, {"why": why if chance >= SURE else f"{why}, but more are never tried at once"}
 

@@ -20,7 +20,7 @@ from test_loop import method, steps
 import practicum
 from practicum.blocks import replay
 from practicum.blocks.reflect import tagged
-from practicum.blocks.replay import NEWEST, SURE, Outcome, Row, buffer, enough, outcomes_of, replayed, share
+from practicum.blocks.replay import MOST, NEWEST, SURE, Outcome, Row, buffer, enough, outcomes_of, replayed, share
 from practicum.blocks.sample import shuffled_epochs
 from practicum.context import Context
 from practicum.folder import create_seed
@@ -372,16 +372,16 @@ def test_as_many_as_make_the_failures_likely(batch: int, rate: float, size: int)
 
 
 @settings(deadline=None)
-@given(st.integers(1, 12), st.floats(0.01, 0.99), st.integers(1, 12))
-def test_laws_of_the_size(batch: int, rate: float, most: int) -> None:
-    size, chance = enough(batch, rate, most)
-    assert batch <= size <= most * batch
-    assert chance >= SURE or size == most * batch
+@given(st.integers(1, 12), st.floats(0.01, 0.99))
+def test_laws_of_the_size(batch: int, rate: float) -> None:
+    size, chance = enough(batch, rate)
+    assert batch <= size <= MOST * batch
+    assert chance >= SURE or size == MOST * batch
     if size > batch:
         _, one_less = _chance(batch, rate, size - 1)
         assert one_less < SURE
     assert _chance(batch, rate, size)[1] == pytest.approx(chance, abs=1e-9)
-    assert enough(batch, min(rate * 1.1, 0.999), most)[0] <= size
+    assert enough(batch, min(rate * 1.1, 0.999))[0] <= size
 
 
 def _chance(batch: int, rate: float, size: int) -> tuple[int, float]:
@@ -411,8 +411,8 @@ def test_the_rollout_batch_follows_the_failure_rate() -> None:
 
 
 def test_the_bounds_of_the_rollout_batch() -> None:
-    never = batches(500, replayed(1, 4, 0.5, "auto", most=5), lambda step, task: (True, False))
-    assert {b.data["rollouts"] for b in never[8:]} == {20}
+    never = batches(500, replayed(1, 4, 0.5, "auto"), lambda step, task: (True, False))
+    assert {b.data["rollouts"] for b in never[8:]} == {40}
     ever = batches(500, replayed(1, 4, 0.5, "auto"), always)
     assert {b.data["rollouts"] for b in ever[15:]} == {4}
     assert len(batches(5, replayed(1, 3, 0.5, "auto"))[0].tasks) == 5
@@ -436,7 +436,7 @@ def test_a_group_with_one_failed_run_can_be_reflected_on() -> None:
 
 def test_settings_that_cannot_be() -> None:
     for wrong in (
-        {"epochs": 0}, {"batch": 0}, {"ratio": -0.1}, {"ratio": 1.1}, {"graduate": 0}, {"evict": 0}, {"most": 0},
+        {"epochs": 0}, {"batch": 0}, {"ratio": -0.1}, {"ratio": 1.1}, {"graduate": 0}, {"evict": 0},
         {"rollouts": 0},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="at least 1"):
