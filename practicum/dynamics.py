@@ -119,7 +119,7 @@ async def dynamics(
     `watch` is told after each checkpoint how many are done, and of how many.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
-    ProviderError where a whole checkpoint was lost or no task could be scored; what was done is kept.
+    ProviderError where the provider lost a whole checkpoint or no task could be scored; what was done is kept.
     """
     if every < 1:
         raise UsageError(f"every={every}: checkpoints are every first, second, third … step")
