@@ -189,14 +189,14 @@ class Mind:
 
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
         role = self.team.member(question.agent).role
-        told = f"# What the team is told\n{run.house.instructions}\n\n" if run.house.instructions else ""
+        parts = [*run.house.told]
         system = TEAM + (f"\nYour role: {role}" if role else "")
         if question.kind == "decompose":
             others = (self.team.member(name) for name in self.team.neighbours(question.agent))
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
-            told += f"# Colleagues\n{listed}\n\n"
-        case = f"\n\n{_case(entry)}" if entry is not None else ""
-        return Prompt(system, f"{told}# Task\n{question.state}{case}\n\n# Now\n{ASKED[question.kind]}")
+            parts.append(f"# Colleagues\n{listed}")
+        parts += [f"# Task\n{question.state}", *([_case(entry)] if entry is not None else [])]
+        return Prompt(system, "\n\n".join([*parts, f"# Now\n{ASKED[question.kind]}"]))
 
 
 def _listed(parts: Sequence[Part]) -> str:

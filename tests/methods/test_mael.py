@@ -329,6 +329,13 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     assert all("# Colleagues\n- coder: You write code.\n- tester: You break things." in text for text in plans)
 
 
+def test_every_agent_is_told_what_the_agent_is_told_under_one_heading(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(2), instructions="Be brief.")
+    asked = [call for call in run.calls("agent") if shape(call) in ("Ability", "Plan", "Critique")]
+    assert len({shape(call) for call in asked}) == 3
+    assert all(call.prompt.user.startswith("# What the agent is told\nBe brief.\n\n# ") for call in asked)
+
+
 def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     file = written(tmp_path / "team.json")
     broken = client(lambda call: ProviderError("down"), name="coders")
