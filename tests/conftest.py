@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from helpers import AT_ONCE, Launcher, launched
 
 from practicum.bench.server import ServerProcess, start_process
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: many tests wait for processes, kills and pauses."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture(scope="session")
