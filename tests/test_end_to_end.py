@@ -24,11 +24,11 @@ def messages(name: str, count: int) -> list[Task]:
 @pytest.mark.timeout(240)
 def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_call(tmp_path: Path) -> None:
     learning = practicum.learn(
-        messages("train", 40),
-        test=messages("test", 12),
+        messages("train", 24),
+        test=messages("test", 9),
         out=tmp_path / "run",
         method="episodes",
-        settings={"batch": 8},
+        settings={"batch": 8, "k": 2},
         model="local",
         instructions=f"You route support messages to a team: {', '.join(TEAMS)}. Answer with the team's name only.",
         choices=TEAMS,
@@ -39,10 +39,10 @@ def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_cal
     result = practicum.run_sync(learning)
     assert result.stopped is None
     assert not result.errors
-    assert len(result.context) == 40
+    assert len(result.context) == 24
     assert result.scores["test"] >= 0.75
     assert result.scores["test"] > result.scores["before"]
-    assert result.usage.calls == 40 + 2 * 12
+    assert result.usage.calls == 24 + 2 * 9
     assert result.usage.input_tokens > result.usage.cached_tokens > 0
     assert 0 < result.usage.output_tokens <= 32 * result.usage.calls
 
