@@ -75,6 +75,10 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
+SHAPES = 256
+"""Most schemas that a client keeps as its model is told them."""
+
+
 class ProviderClient:
     """A model behind pydantic-ai. `cost_of` gives US dollars for a usage, or None where no price is known."""
 
@@ -177,13 +181,17 @@ class ProviderClient:
         return random.uniform(0, min(self._wait * 2 ** (tried - 1), LONGEST_PAUSE))
 
     def _shape(self, schema: JSON | None) -> tuple[ModelRequestParameters, dict[str, Any]]:
-        """How this model is told its schema; made once for each schema object, which is kept alive with it."""
+        """How this model is told its schema; made once for each of the last schema objects, which are kept
+        alive with it: a curator has one for each set of rules."""
         from pydantic_ai.models import ModelRequestParameters
 
         if schema is None:
             return ModelRequestParameters(), {}
         known = self._shapes.get(id(schema))
         if known is None:
+            if len(self._shapes) >= SHAPES:
+                self._shapes.clear()
+                self._customized.clear()
             known = self._shapes[id(schema)] = (schema, *_shape_of(schema, self._structure))
             self._customized[id(known[1])] = self._model.customize_request_parameters(known[1])
         return known[1], known[2]
