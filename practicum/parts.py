@@ -109,7 +109,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if parts.agent is not None and parts.tools is not None:
         raise UsageError("Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools")
     if parts.agent is not None:
-        return FunctionAgent(parts.agent)
+        return FunctionAgent(parts.agent, config.instructions)
     if config.agent == "chat":
         return ChatAgent(config.instructions, config.choices, config.reasoning)
     if config.agent.startswith(TOOLS):
@@ -126,7 +126,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         raise UsageError(
             f"--agent {config.agent} is none of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
         )
-    return FunctionAgent(named_function(config.agent))
+    return FunctionAgent(named_function(config.agent), config.instructions)
 
 
 def _tools_agent(config: Config, parts: Parts) -> ToolsAgent:

@@ -225,7 +225,8 @@ class _Words:
         lost.update(_said(old))
         stays.update(row.config for row in _rows(store, run_id, schema.runs))
         kept = "\0".join(stays)
-        self.texts = sorted(text for text in lost if len(text) >= SHORTEST and text not in kept)
+        # Most of the old log is in the new one word for word: only what is not is searched for.
+        self.texts = sorted(text for text in lost - stays if len(text) >= SHORTEST and text not in kept)
         self._forms = [form for text in self.texts for form in _forms(text)]
 
     def quoted_in(self, words: str) -> bool:

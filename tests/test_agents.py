@@ -213,11 +213,16 @@ def test_functions_of_every_kind_are_agents() -> None:
     def tracing(text: str, context: str) -> Trace:
         return Trace("a", used=("e1", "e5"))
 
+    def instructed(text: str, context: str, instructions: str = "its own") -> str:
+        return instructions
+
     assert act(FunctionAgent(asynchronous)).used == ("e0",)
     assert act(FunctionAgent(asynchronous)).unknown == 1
     assert act(FunctionAgent(Callable_())).answer == "word1"
     assert act(FunctionAgent(placed)).answer == "step 1/attempt/0.t1: [e0]"
     assert act(FunctionAgent(lambda text, context: 3)).answer == "3"
+    assert act(FunctionAgent(instructed, "be brief")).answer == "be brief"
+    assert act(FunctionAgent(instructed)).answer == "its own"
     assert (act(FunctionAgent(tracing)).used, act(FunctionAgent(tracing)).unknown) == (("e1",), 1)
     with pytest.raises(AgentError, match="gave NoneType"):
         act(FunctionAgent(lambda text, context: None))

@@ -26,9 +26,11 @@ def _wanted(fn: Callable[..., Any], told: dict[str, Any]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class FunctionAgent:
     """A function that blocks runs in a thread. One that has a parameter `place` gets it as an idempotency key; one with
-    `annotated` or `noting` learns whether it is asked for "doubts" and "missing", or for a "note"."""
+    `annotated` or `noting` learns whether it is asked for "doubts" and "missing", or for a "note"; one with
+    `instructions` gets those of the run, where it has any."""
 
     fn: Callable[..., Any]
+    instructions: str = ""
     journaled: bool = field(default=True, init=False)
     turns: int = field(default=0, init=False)
 
@@ -38,7 +40,9 @@ class FunctionAgent:
         return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
 
     async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
-        extra = _wanted(self.fn, {"place": run.place, "annotated": view.annotated, "noting": view.noting})
+        told = {"place": run.place, "annotated": view.annotated, "noting": view.noting}
+        # Where there are none, its own default stands.
+        extra = _wanted(self.fn, told | ({"instructions": self.instructions} if self.instructions else {}))
         context = context_text(view)
         try:
             if inspect.iscoroutinefunction(self.fn):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from practicum.blocks.act import Answer, answer
 from practicum.blocks.attempt import once
-from practicum.context import Add, Context, Delete, Delta, Entry, Update
+from practicum.context import Add, Context, Delete, Delta, Entry, Update, union
 from practicum.loop import Accept, Batch, about
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
@@ -34,7 +34,7 @@ class Proposals(Output):
 
 
 class Ask(Protocol):
-    """What the proposer reads: of the candidates there are, best first, and of this step's lessons."""
+    """What the proposer reads: of the candidates it is shown, best first, and of this step's lessons."""
 
     def __call__(self, candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str: ...
 
@@ -58,18 +58,20 @@ def the_best() -> Answer:
     return answer(show)
 
 
-def proposed(system: str, ask: Ask, most: int, warmth: float = 1.0) -> UpdateSeam:
-    """Up to `most` new candidates from one call; a call that fails, which is counted, proposes none."""
+def proposed(system: str, ask: Ask, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
+    """Up to `most` new candidates from one call, which reads the best `shown` there are (None: all) and the lessons,
+    and so has the sources of both; a call that fails, which is counted, proposes none."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)
-        prompt = Prompt(system.format(most=most), "\n\n".join([*run.house.told, ask(known, lessons)]))
+        read = known[:shown]
+        prompt = Prompt(system.format(most=most), "\n\n".join([*run.house.told, ask(read, lessons)]))
         said = await run.try_ask("curator", prompt, Proposals, "lost updates", temperature=warmth)
         if said is None:
             return Delta()
         texts = dict.fromkeys(" ".join(text.split()) for text in said.candidates[:most])
         new = [text for text in texts if text and text not in {e.text for e in known}]
-        sources = about(lessons)
+        sources = union([about(lessons), *(e.sources for e in read)])
         ids = tuple(lesson.id for lesson in lessons)
         return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
 

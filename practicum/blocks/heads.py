@@ -21,7 +21,7 @@ from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect, about
 from practicum.output import AtMost, Output, Upto, rule
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout, Round
+from practicum.types import Lesson, Prompt, Rollout, Round, Turn
 
 Kind = Literal["actionable_gap", "execution_variance", "intractable"]
 
@@ -57,13 +57,15 @@ class Heads:
     """Asks the three heads about one failure, at once (three calls), or as one structured call.
 
     `system` is what all of them are told, `heads` what each is asked, in the order attribution, root cause, gap; a
-    success is left to `otherwise`.
+    success is left to `otherwise`. `examples` are cases with what is to be said of them, of which each head sees its
+    part.
     """
 
     system: str
     heads: tuple[str, str, str]
     otherwise: Reflector
     one_call: bool = False
+    examples: tuple[tuple[str, Diagnosis], ...] = ()
 
     async def __call__(self, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
@@ -91,27 +93,29 @@ class Heads:
     async def _apart(self, told: str, run: Run) -> dict[str, Any]:
         shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
         jobs = [
-            (shape.__name__.lower(), partial(_ask, f"{self.system}\n\n{head}", told, shape))
+            (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", told, shape))
             for head, shape in zip(self.heads, shapes, strict=True)
         ]
         return {name: value for part in await run.gather(jobs) for name, value in part.items()}
 
     async def _together(self, told: str, run: Run) -> dict[str, Any]:
-        return await _ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, run)
+        return await self._ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, run)
+
+    async def _ask(self, system: str, told: str, shape: type[Output], run: Run) -> dict[str, Any]:
+        part = set(shape.model_fields)
+        turns = tuple(Turn(case, whole.model_dump_json(include=part)) for case, whole in self.examples)
+        prompt = run.house.fitted("reflector", Prompt(system, told, turns=turns))
+        return (await run.ask("reflector", prompt, shape)).model_dump()
 
 
-async def _ask(system: str, told: str, shape: type[Output], run: Run) -> dict[str, Any]:
-    return (await run.ask("reflector", run.house.fitted("reflector", Prompt(system, told)), shape)).model_dump()
+AT_ONCE = 24
+"""Most attempts that one call reflects on."""
 
 
 class OfMany(Reflection):
     """One reflection among several."""
 
-    attempt: int = Field(description="number of the attempt")
-
-
-AT_ONCE = 24
-"""Most attempts that one call reflects on."""
+    attempt: int = Field(description="number of the attempt", json_schema_extra={"minimum": 1, "maximum": AT_ONCE})
 
 
 class Reflections(Output):
@@ -120,7 +124,7 @@ class Reflections(Output):
     reflections: list[OfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
 
 
-def batched(system: str, learn_from: LearnFrom) -> Reflect:
+def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ()) -> Reflect:
     """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
 
     With `learn_from="failures"` a success only counts the entries it used. An attempt that the reflector says nothing
@@ -140,7 +144,7 @@ def batched(system: str, learn_from: LearnFrom) -> Reflect:
         told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
         sources = about(usable)
         try:
-            prompt = run.house.fitted("reflector", Prompt(system, told))
+            prompt = run.house.fitted("reflector", Prompt(system, told, turns=examples))
             said = await replace(run, about=sources).ask("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)

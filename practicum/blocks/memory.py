@@ -21,7 +21,7 @@ from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout
+from practicum.types import Lesson, Prompt, Rollout, Turn
 
 MEMORIES = "memories"
 """The section they stand in."""
@@ -140,7 +140,7 @@ def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> P
     if notes:
         parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
     parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
-    return Prompt(EXTRACT.format(most=most), "\n\n".join(parts))
+    return Prompt(EXTRACT.format(most=most), "\n\n".join(parts), turns=EXTRACTED)
 
 
 def remembered() -> UpdateSeam:
@@ -168,3 +168,53 @@ content: the strategy itself: what to do or avoid, concretely, and why. It gives
 decide tasks of this kind, and makes sense to a reader who has not seen this task.
 
 At most {most}, the most useful first, none that says what another or a known memory says."""
+
+EXTRACTED = (
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# The attempt, which failed
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Blue""",
+        """\
+{"items":[{"title":"a lamp that does not work",\
+"description":"A visitor reports that a lamp or other equipment does not work.",\
+"content":"If something in the building does not work, answer Blue. Red is wrong for it."}]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Answer with a number.
+
+# The attempt, which went well
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
+Answer: 60
+Feedback: The answer is right.""",
+        """\
+{"items":[{"title":"the price after a discount",\
+"description":"A price and a discount in percent are given, and what is left to pay is asked for.",\
+"content":"Work out the discount first, then subtract it from the full price."}]}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Memories it relied on, which are known already
+Failed approach (avoid): a lamp that does not work (A visitor reports that a lamp or other equipment does not work). \
+If something in the building does not work, answer Blue. Red is wrong for it.
+
+# The attempt, which failed
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green""",
+        """\
+{"items":[{"title":"keeping a book longer","description":"A visitor wants to keep a book for longer.",\
+"content":"If a loan is to be prolonged, answer Green. Blue, for what does not work, is wrong for it."}]}""",
+    ),
+)
+"""Worked examples from elsewhere. Without them a small model takes the headings it reads for what it is asked about."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from practicum.blocks.attempt import once
 from practicum.blocks.bridge import Bridge
 from practicum.blocks.candidates import SECTION, compared, ranked, worth
-from practicum.context import Add, Context, Delta, Update
+from practicum.context import Add, Context, Delta, Entry, Update, union
 from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about, mean_score
 from practicum.run import Run
 from practicum.types import Lesson, Rollout, Task
@@ -240,16 +240,23 @@ class _Search:
         # What an earlier run left besides its best.
         edits += [Update(e.id, section=HIDDEN) for e in self.context.in_section(SECTION) if e.id not in self.ids]
         for n in range(len(self.ids), len(ended.texts)):
-            made = self.proposal or Add(SECTION, ended.texts[n])
+            made, parent = self.proposal or Add(SECTION, ended.texts[n]), self._parent(n, ended)
             section = SECTION if n == best else HIDDEN
-            edits.append(replace(made, section=section, data=self._data(n, ended)))
+            # It was written from its parent, so that what the parent was learned from is in it too.
+            sources = union([made.sources, parent.sources]) if parent is not None else made.sources
+            edits.append(replace(made, section=section, data=self._data(n, ended), sources=sources))
             self.ids.append(f"e{self.context.next_number}")
         return Delta(tuple(edits))
 
     def _data(self, n: int, ended: Ended) -> dict[str, Any]:
+        parent = self._parent(n, ended)
+        of = {"parent": parent.id} if parent is not None else {}
+        return {"score": round(ended.scores[n], 6), "front": ended.front[n], **of}
+
+    def _parent(self, n: int, ended: Ended) -> Entry | None:
         parent = ended.parents[n]
-        of = self.ids[parent] if parent is not None else None
-        return {"score": round(ended.scores[n], 6), "front": ended.front[n], **({"parent": of} if of else {})}
+        id = self.ids[parent] if parent is not None else None
+        return self.context.get(id) if id is not None else None
 
 
 def _best(scores: Sequence[float]) -> int:

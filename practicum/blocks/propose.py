@@ -18,10 +18,10 @@ from practicum.blocks.reflect import judged_by_outcome
 from practicum.context import Add, Applied, Context, Delete, Delta, Entry, union
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
-from practicum.output import AtMost, Output, Upto
+from practicum.output import AtMost, Output, rule
 from practicum.retrieve import Filter
 from practicum.run import Act, Run
-from practicum.types import Lesson, Prompt, Rollout, Round, Task
+from practicum.types import Lesson, Prompt, Rollout, Round, Task, Turn
 from practicum.views import full
 
 OUTCOMES = ".outcomes"
@@ -39,7 +39,9 @@ Keep = Literal["all", "relied_on"]
 class Bullets(Output):
     """What is proposed for one query."""
 
-    bullets: Annotated[list[Annotated[str, Upto(160)]], AtMost(10)] = Field(min_length=1, description="one rule each")
+    bullets: Annotated[list[Annotated[str, rule(160, empty=False)]], AtMost(10)] = Field(
+        description="one rule each; none where nothing shows any"
+    )
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ class Proposer:
             said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, "lost proposals")
             if said is None:
                 break
-            bullets = [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
+            written = [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
+            if not written:
+                break
+            bullets = written
         data = {"stage": BULLET, "memories": [e.id for e in memories]}
         return [
             Lesson(f"{run.place}/{n}", text, sources=run.about, data=data)
@@ -162,7 +167,7 @@ def _prompt(
     parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
     pages = full(context, without=bank).pages or ("(no rules yet)",)
     system = "\n\n".join([PROPOSE, *run.house.told, "# Its playbook"])
-    return Prompt(system, "\n\n".join(parts), pages)
+    return Prompt(system, "\n\n".join(parts), pages, turns=PROPOSED)
 
 
 PROPOSE = """\
@@ -171,7 +176,10 @@ You prepare an agent for its next task by writing rules into its playbook. A rul
 Rest it on what the memories and the last outcomes show, above all on what turned out to be right where the agent was \
 wrong. Do not guess."""
 
-FIRST = "Propose 5 to 10 rules that help with the next task and with others of its kind."
+FIRST = (
+    "Propose up to 10 rules that help with the next task and with others of its kind: 5 or more if so many are shown, "
+    "none if nothing is."
+)
 
 PASSES = (
     "Go through your rules: make each clear, so that it can be read in one way only. Leave out what nothing shows. "
@@ -182,3 +190,54 @@ PASSES = (
     "playbook's, says already. Write all of them again.",
 )
 """Clarity, actionability, conciseness; further passes begin again."""
+
+PROPOSED = (
+    Turn(
+        f"""\
+# The next task
+the printer on the second floor eats my paper
+
+# Memories of similar tasks
+Failed approach (avoid): a lamp that does not work (A visitor reports that a lamp or other equipment does not work). \
+If something in the building does not work, answer Blue. Red is wrong for it.
+
+# What the last tasks came to
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green
+
+# Now
+{FIRST}""",
+        """\
+{"bullets":["If a visitor reports that something in the building does not work, answer Blue.",\
+"If a visitor wants to keep a book longer, answer Green."]}""",
+    ),
+    Turn(
+        f"""\
+# The next task
+A coat of 80 is sold with 25% off. What is left to pay?
+
+# Now
+{FIRST}""",
+        '{"bullets":[]}',
+    ),
+    Turn(
+        f"""\
+# The next task
+the lift makes a strange noise
+
+# What the last tasks came to
+Task: the printer on the second floor eats my paper
+Answer: Blue
+Feedback: The answer is right.
+
+# Your rules so far
+- If it is about the building or so, it may be Blue.
+- If a visitor comes, be friendly.
+
+# Now
+{PASSES[0]}""",
+        '{"bullets":["If a visitor reports that something in the building does not work, answer Blue."]}',
+    ),
+)
+"""Worked examples from elsewhere. Without them a small model writes rules about how rules are proposed."""

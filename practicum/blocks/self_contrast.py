@@ -15,7 +15,7 @@ from pydantic import Field
 from practicum.blocks.evidence import evidence
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
-from practicum.types import Prompt, Rollout
+from practicum.types import Prompt, Rollout, Turn
 from practicum.views import without_middle
 
 MARK = 64
@@ -75,7 +75,7 @@ def _most(texts: Sequence[str], room: int) -> int:
 def _case(tries: Sequence[Rollout], texts: Mapping[int, str], run: Run) -> Prompt:
     """What is read of the attempts, by their number."""
     parts = [f"# Attempt {n}: {_outcome(tries[n - 1])}\n{text}" for n, text in texts.items()]
-    return Prompt(SELF_CONTRAST, "\n\n".join([*run.house.told, *parts]))
+    return Prompt(SELF_CONTRAST, "\n\n".join([*run.house.told, *parts]), turns=CONTRASTED)
 
 
 def in_words(findings: dict[str, Any]) -> str:
@@ -103,3 +103,52 @@ why, best: which attempt is best, by its outcome first and by how soundly it was
 
 Each point is one short general sentence that makes sense without this task. Leave a list empty where there is nothing \
 to say. Never guess what you cannot see in the attempts."""
+
+
+CONTRASTED = (
+    Turn(
+        """\
+# What the agent is told
+Answer with a number.
+
+# Attempt 1: failed
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Reasoning: 25% of 80 is 20.
+Answer: 20
+Feedback: The answer is wrong. The right answer is: 60
+
+# Attempt 2: went well
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
+Answer: 60
+Feedback: The answer is right.
+
+# Attempt 3: went well
+Task: A coat of 80 is sold with 25% off. What is left to pay?
+Reasoning: Three quarters are left, and 0.75 x 80 = 60.
+Answer: 60
+Feedback: The answer is right.""",
+        """\
+{"holds":["They say what is left of the full price, not what is taken off."],\
+"separates":["The one that failed stopped at the discount and did not subtract it."],\
+"spurious":["Whether the discount is subtracted or the rest is multiplied."],\
+"why":"right, and each step can be followed","best":2}""",
+    ),
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Attempt 1: failed
+Task: Could I keep the atlas for two more weeks?
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Green
+
+# Attempt 2: failed
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green""",
+        '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
+    ),
+)
+"""Worked examples from elsewhere."""

@@ -19,7 +19,7 @@ from practicum.loop import Update as UpdateSeam
 from practicum.output import Output, Upto
 from practicum.retrieve import Filter
 from practicum.run import Run
-from practicum.types import Lesson, Prompt, Rollout, Task
+from practicum.types import Lesson, Prompt, Rollout, Task, Turn
 from practicum.views import View, count_tokens, listed
 
 SHEET = "cheatsheet"
@@ -99,6 +99,25 @@ def sheet(context: Context) -> Entry | None:
 
 async def _written(system: str, old: Entry | None, tried: str, run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = Prompt(system, "\n\n".join([*run.house.told, before, tried]))
+    prompt = Prompt(system, "\n\n".join([*run.house.told, before, tried]), turns=WRITTEN)
     said = await run.try_ask("curator", prompt, Sheet, "lost updates")
     return said.sheet.strip() if said is not None else ""
+
+
+WRITTEN = (
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# The cheatsheet so far
+- A lamp or other equipment that does not work: Blue.
+
+# Attempt 1
+Task: Could I keep the atlas for two more weeks?
+Answer: Blue
+Feedback: The answer is wrong. The right answer is: Green""",
+        '{"sheet":"- A lamp or other equipment that does not work: Blue.\\n- Keeping a book longer: Green, not Blue."}',
+    ),
+)
+"""A worked example from elsewhere. Without one a small model writes about the task it was shown, and drops the rest."""

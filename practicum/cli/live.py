@@ -108,25 +108,35 @@ class Live:
         self.console.print(f"{name}: {score:.1%} of {of}")
 
     def stepped(self, session: Session, report: StepReport) -> None:
+        steps = _steps(session)
         if report.step == 1 or self._phase_name != "learning":
-            self._phase("learning", session.estimate.steps)
+            self._phase("learning", steps)
         said = report.batch.data.get("why")
         if said is not None and said != self._said and time.monotonic() - self._told >= PLAIN_EVERY:
             self._said, self._told = said, time.monotonic()
             self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
-            self._bar.update(self._step, completed=report.step, total=session.estimate.steps, state=words)
-        elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == session.estimate.steps:
+            self._bar.update(self._step, completed=report.step, state=words)
+        elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == steps:
             self._last = time.monotonic()
-            self.console.print(f"step {report.step} of {session.estimate.steps}: {words}")
+            self.console.print(f"step {report.step}{f' of {steps}' if steps is not None else ''}: {words}")
 
     _phase_name = ""
 
-    def _phase(self, name: str, total: int) -> None:
+    def _phase(self, name: str, total: int | None) -> None:
         self._phase_name = name
         if self._step is not None:
-            self._bar.reset(self._step, total=total, description=name, visible=True, state="")
+            # A new one each time: of one that is there, it can no longer be said that its total is not known.
+            self._bar.remove_task(self._step)
+            self._step = self._bar.add_task(name, total=total, state="")
+
+
+def _steps(session: Session) -> int | None:
+    """How many steps there will be; None for a schedule that goes on until its attempts are used up, which estimates
+    take for one step."""
+    steps = session.estimate.steps
+    return steps if steps > 1 or session.method.schedule is None else None
 
 
 def _score(session: Session) -> str:

@@ -21,11 +21,11 @@ class Settings(Instructing):
 
 def method(settings: Settings) -> Method:
     """Guess the instruction behind examples."""
-    return search(settings, "ape", PROPOSER, _induced)
+    return search(settings, "ape", PROPOSER, _induced, shown=1)
 
 
 def _induced(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
-    best = f"\n\n{history(candidates[:1])}" if candidates else ""
+    best = f"\n\n{history(candidates)}" if candidates else ""
     return f"{cases(lessons)}{best}"
 
 

@@ -42,9 +42,11 @@ class Instructing(Searching):
 
 
 def search(
-    s: Instructing, name: str, system: str, ask: Ask, reflect: Reflect | None = None, reflections: int = 0
-) -> Method:
-    """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best."""
+    s: Instructing, name: str, system: str, ask: Ask, reflect: Reflect | None = None, reflections: int = 0,
+    shown: int | None = None,
+) -> Method:  # fmt: skip
+    """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. Those who
+    propose read the best `shown` (None: all)."""
     act = the_best()
     return Method(
         name=name,
@@ -52,7 +54,7 @@ def search(
         act=act,
         attempt=once(act),
         reflect=reflect or per_trace(without_reflector()),
-        update=proposed(system, ask, s.candidates, s.warmth),
+        update=proposed(system, ask, s.candidates, s.warmth, shown),
         accept=selected(s.beam),
         calls=lambda batch: (batch + 1, batch * (1 + s.candidates) + 1 + reflections * batch),
         batch=s.batch,

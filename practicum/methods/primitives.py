@@ -23,7 +23,7 @@ from practicum.blocks.state import with_state
 from practicum.loop import Attempt, Method, Reflect, Sample, Update
 from practicum.methods import Batched, learning
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
-from practicum.methods.prompts import REFLECTOR
+from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, REFLECTOR
 
 Rollouts = Annotated[
     Literal["auto"] | Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda x: None if x == "none" else x)
@@ -195,10 +195,10 @@ def _reflect(s: Primitives) -> Reflect:
     """How failures are diagnosed."""
     one = reflector(s)
     if s.heads:
-        one = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), one, s.head_calls == "one")
+        one = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), one, s.head_calls == "one", DIAGNOSED)
     reflect = per_trace(one, s.learn_from, s.lessons == "confirmed")
     if s.reflection == "batched":
-        reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}", s.learn_from)
+        reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,))
     return reflect if s.rollouts is None else chosen(reflect, s.batch)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+from practicum.blocks.heads import Diagnosis
+from practicum.blocks.reflect import Tag
 from practicum.types import Turn
 
 REFLECTOR = """\
@@ -75,6 +78,65 @@ WITHOUT_RULES = tuple(
     Turn(_NO_RULES[0].sub("", turn.user), _NO_RULES[1].sub(',"tags":[]', turn.assistant)) for turn in EXAMPLES
 )
 """The same examples as a reflector sees its cases that does not read the rules."""
+
+AT_A_TIME = Turn(
+    "\n\n".join(f"# Case {n}\n{turn.user}" for n, turn in enumerate(EXAMPLES[:2], 1)),
+    json.dumps(
+        {"reflections": [json.loads(turn.assistant) | {"attempt": n} for n, turn in enumerate(EXAMPLES[:2], 1)]},
+        separators=(",", ":"),
+    ),
+)
+"""Two of them in one call."""
+
+DIAGNOSED = (
+    (
+        EXAMPLES[0].user,
+        Diagnosis(
+            evidence="a rule for opening hours was used for a broken lamp, and no rule is about equipment",
+            attribution="actionable_gap",
+            cause="it took the only rule there was, which is about something else",
+            tags=[Tag(id="e4", verdict="harmful")],
+            kind="a lamp that does not work",
+            gap="which desk sees to equipment",
+            insight="If a visitor reports that a lamp or other equipment does not work, answer Blue.",
+        ),
+    ),
+    (
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# Rules the agent relied on
+[e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+
+# The attempt
+Task: the printer on the second floor eats my paper
+Answer: Green
+Feedback: The answer is wrong. The right answer is: Blue""",
+        Diagnosis(
+            evidence="the rule it relied on says Blue for equipment, and it answered Green",
+            attribution="execution_variance",
+            cause="it found the right rule and did not follow it",
+            tags=[Tag(id="e7", verdict="helpful")],
+            kind="equipment that does not work",
+            gap="nothing: the rule says it",
+            insight="If a visitor reports that equipment does not work, answer Blue.",
+        ),
+    ),
+    (
+        EXAMPLES[2].user,
+        Diagnosis(
+            evidence="the rule it relied on is about equipment, the visitor asks about a loan, and no rule is",
+            attribution="actionable_gap",
+            cause="it used a rule for broken equipment for a loan",
+            tags=[Tag(id="e7", verdict="harmful")],
+            kind="keeping a book longer",
+            gap="which desk sees to loans",
+            insight="If a visitor wants to keep a book longer, answer Green.",
+        ),
+    ),
+)
+"""Failures with what the three heads say of them. A small model leans to the last, so that is the common kind."""
 
 CURATOR = """\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \

@@ -102,7 +102,8 @@ def _both(s: Settings, rules: Update) -> Update:
 
 def _calls(s: Settings, batch: int) -> tuple[int, int]:
     low, high = calls(s, batch, s.memory)
-    return low + batch * (1 + s.passes), high + batch * (1 + s.passes)
+    # What nothing is proposed for has nothing to refine.
+    return low + batch, high + batch * (1 + s.passes)
 
 
 SECTION = "rules"

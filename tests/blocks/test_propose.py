@@ -41,7 +41,7 @@ SEEN = Context().apply(
 
 def turn(call: Call) -> int:
     """Which pass a proposal is: 0 proposes, others refine."""
-    return 0 if "Propose 5 to 10" in call.prompt.user else int(re.findall(r"turn(\d)", call.prompt.user)[-1]) + 1
+    return 0 if "Propose up to 10" in call.prompt.user else int(re.findall(r"turn(\d)", call.prompt.user)[-1]) + 1
 
 
 def each_turn(call: Call) -> str:
@@ -83,7 +83,7 @@ def test_it_reads_the_query_memories_playbook_and_last_outcomes_each_in_its_plac
     prompt = model.calls[0].prompt
     assert "[e0] (rules) If it rains, run." in prompt.head
     assert "look twice" not in prompt.head
-    order = ["The words of the task.", "look twice", "Task: an old one", "Propose 5 to 10"]
+    order = ["The words of the task.", "look twice", "Task: an old one", "Propose up to 10"]
     assert [prompt.user.index(part) for part in order] == sorted(prompt.user.index(part) for part in order)
 
 
@@ -99,9 +99,13 @@ def test_without_a_bank_no_memory_is_read() -> None:
     assert {tuple(x.data["memories"]) for x in found} == {()}
 
 
-@pytest.mark.parametrize("said", ["no JSON", '{"bullets": []}', ProviderError("down")], ids=str)
+@pytest.mark.parametrize(
+    ("said", "lost"), [("no JSON", 1), (ProviderError("down"), 1), ('{"bullets": []}', 0)], ids=["talk", "down", "none"]
+)
 @pytest.mark.parametrize("when", [0, 1, 2])
-def test_of_a_proposal_that_fails_what_there_is_so_far_is_used(when: int, said: str | Exception) -> None:
+def test_of_a_proposal_that_fails_what_there_is_so_far_is_used(when: int, said: str | Exception, lost: int) -> None:
+    """One that says there is nothing to propose has not failed, and ends it too."""
+
     def respond(call: Call) -> str | Exception:
         if "That does not fit" in call.prompt.user:
             return said
@@ -109,7 +113,7 @@ def test_of_a_proposal_that_fails_what_there_is_so_far_is_used(when: int, said: 
 
     found, _, run = proposed(respond)
     assert [x.text for x in found] == ([f"If turn{when - 1}, go on.", "If so, stay."] if when else [])
-    assert run.house.counts["lost proposals"] == 1
+    assert run.house.counts["lost proposals"] == lost
 
 
 # ---- trying

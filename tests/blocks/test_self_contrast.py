@@ -51,8 +51,9 @@ def test_one_call_reads_all_attempts_with_their_outcomes() -> None:
 
 def test_what_was_lost_is_not_shown_and_the_others_keep_their_numbers() -> None:
     _, calls, _ = contrast([tried("a", True), tried("", False, lost=True), tried("c", False)])
-    assert "# Attempt 2" not in calls[0].text
-    assert "# Attempt 3: failed" in calls[0].text
+    shown = calls[0].prompt.user
+    assert "# Attempt 2" not in shown
+    assert "# Attempt 3: failed" in shown
     assert "the line is dead" not in calls[0].text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 from helpers import context_bytes, make_tasks
+from rich.console import Console
 from scripts import Learned, number, resumed, right, scripted
 
 import practicum
 from practicum.blocks.bridge import Bridge
 from practicum.blocks.pareto import HIDDEN
 from practicum.cli.app import main
+from practicum.cli.live import Live
 from practicum.errors import PracticumError, ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -281,3 +284,26 @@ def test_show_tells_scores_and_front(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = " ".join(capsys.readouterr().out.split())
     for e in run.result.context:
         assert f"score {e.data['score']:.1%}, nothing better on {e.data['front']} tasks" in said
+
+
+def test_a_candidate_rests_on_what_its_parent_was_learned_from(tmp_path: Path) -> None:
+    context = run_of(tmp_path).result.context
+    children = [e for e in context if "parent" in e.data]
+    assert children
+    for child in children:
+        parent = context.get(child.data["parent"])
+        assert parent is not None
+        assert set(parent.sources) < set(child.sources)
+
+
+def test_the_live_view_does_not_make_up_how_many_steps_there_will_be(tmp_path: Path) -> None:
+    said = Console(file=io.StringIO(), width=200)
+    with Live(said) as watch:
+        work = practicum.learn(
+            make_tasks(6), out=tmp_path / "run", method="gepa", settings=ON, watch=watch,
+            parts=practicum.Parts(clients={"agent": mind()}),
+        )  # fmt: skip
+        practicum.run_sync(work)
+    text = said.file.getvalue()  # type: ignore[attr-defined]
+    assert "step 1: " in text
+    assert "step 1 of" not in text

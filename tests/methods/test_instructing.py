@@ -10,6 +10,7 @@ from helpers import make_tasks
 from scripts import Learned, Role, insight, learned, number, right, scripted, wrong
 
 import practicum
+from practicum.context import Add
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 
@@ -135,3 +136,19 @@ def test_without_labels_and_judge_nothing_can_be_scored(tmp_path: Path) -> None:
 def test_a_stream_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a stream shows each once"):
         run_of(tmp_path, name, online=True)
+
+
+@pytest.mark.parametrize(("name", "read"), [("opro", 2), ("ape", 1), ("protegi", 1), ("evoprompt", 2)])
+def test_a_candidate_rests_on_what_those_it_was_written_from_were_learned_from(
+    tmp_path: Path, name: str, read: int
+) -> None:
+    """So that forgetting a task reaches all that its words may have come into."""
+    turns = iter([["solve 1", "solve 2"], ["solve 3"], ["solve 4"]])
+    run = run_of(tmp_path, name, curator=lambda call: {"candidates": next(turns)}, batch=2, epochs=1)
+    first, second = run.reports[0].batch.tasks, run.reports[1].batch.tasks
+    late = [edit for done in run.reports[1].applied if isinstance(edit := done.edit, Add)]
+    assert late
+    for edit in late:
+        assert {f"task:{t.id}" for t in (*first, *second)} <= set(edit.sources)
+    asked = run.calls("curator")[1].prompt.user
+    assert asked.count("- score") <= read

@@ -128,11 +128,11 @@ def test_a_task_costs_proposals_attempts_verdicts_a_contrast_and_extractions(
 @pytest.mark.parametrize(
     ("settings", "low", "high"),
     [
-        ({}, 9, 14),
+        ({}, 6, 14),
         ({"passes": 0}, 6, 11),
-        ({"memory": False, "scaling": "none"}, 5, 6),
-        ({"memory": False}, 8, 11),
-        ({"preset": "critical"}, 13, 22),
+        ({"memory": False, "scaling": "none"}, 2, 6),
+        ({"memory": False}, 5, 11),
+        ({"preset": "critical"}, 8, 22),
     ],
     ids=str,
 )

@@ -1,0 +1,46 @@
+"""The worked examples that small models learn a form from: each must be what the form asks for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from practicum.asking import json_schema
+from practicum.blocks import memory, propose, self_contrast, sheet
+from practicum.blocks.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
+from practicum.blocks.reflect import Reflection
+from practicum.blocks.update import Decisions
+from practicum.methods import prompts
+from practicum.output import Output
+from practicum.types import Turn
+
+SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
+    ("reflections", Reflection, prompts.EXAMPLES),
+    ("without rules", Reflection, prompts.WITHOUT_RULES),
+    ("several", Reflections, (prompts.AT_A_TIME,)),
+    ("decisions", Decisions, prompts.CURATED),
+    ("memories", memory._at_most(1), memory.EXTRACTED),
+    ("bullets", propose.Bullets, propose.PROPOSED),
+    ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
+    ("sheets", sheet.Sheet, sheet.WRITTEN),
+]
+HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
+
+
+@pytest.mark.parametrize(("form", "turns"), [one[1:] for one in SHOWN], ids=[one[0] for one in SHOWN])
+def test_examples_keep_to_their_form(form: type[Output], turns: tuple[Turn, ...]) -> None:
+    assert turns
+    for turn in turns:
+        said = json.loads(turn.assistant)
+        Draft202012Validator(json_schema(form)).validate(said)
+        # Without white space, as a grammar has small models write.
+        assert turn.assistant == json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("form", HEADS)
+def test_diagnoses_keep_to_the_form_of_each_head(form: type[Output]) -> None:
+    for _, whole in prompts.DIAGNOSED:
+        said = whole.model_dump(include=set(form.model_fields))
+        Draft202012Validator(json_schema(form)).validate(said)
