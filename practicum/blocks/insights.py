@@ -15,7 +15,7 @@ from practicum.loop import Update as UpdateSeam
 from practicum.loop import about
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
-from practicum.types import Lesson, Prompt
+from practicum.types import Lesson, Prompt, Turn
 from practicum.views import full
 
 BEGINS = 2
@@ -47,7 +47,7 @@ def voted(system: str, section: str, besides: str) -> UpdateSeam:
         tried = "\n\n".join(f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1))
         pages = full(context, without=besides).pages or ("(no insights yet)",)
         said = await run.try_ask(
-            "curator", Prompt(f"{system}\n\n# The insights", tried, pages), Operations, "lost updates"
+            "curator", Prompt(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
         )
         if said is None:
             return Delta()
@@ -74,3 +74,23 @@ def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Ed
             return [Vote(id, harmful=1)]
         case "EDIT":
             return [Update(id, text), Vote(id, helpful=1)]
+
+
+DECIDED = (
+    Turn(
+        """\
+# Attempt 1
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Blue
+
+Try 2, after: If a visitor reports that a lamp does not work, answer Blue.
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Blue
+Feedback: The answer is right.""",
+        """\
+{"operations":[{"op":"ADD","id":"",\
+"text":"If a visitor reports that a lamp or other equipment does not work, answer Blue."}]}""",
+    ),
+)
+"""A worked example from elsewhere."""

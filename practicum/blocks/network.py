@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from practicum.agents.network import PARTS, Decision, Kind, Network, Part, Question
 from practicum.agents.team import Team
 from practicum.blocks.act import told
+from practicum.blocks.network_prompts import ASKED, TEAM, WORKED
 from practicum.context import Context, Entry
 from practicum.errors import AgentError, ProviderError
 from practicum.output import AtMost, Output, Upto
@@ -196,7 +197,7 @@ class Mind:
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
             parts.append(f"# Colleagues\n{listed}")
         parts += [f"# Task\n{question.state}", *([_case(entry)] if entry is not None else [])]
-        return Prompt(system, "\n\n".join([*parts, f"# Now\n{ASKED[question.kind]}"]))
+        return Prompt(system, "\n\n".join([*parts, f"# Now\n{ASKED[question.kind]}"]), turns=WORKED[question.kind])
 
 
 def _listed(parts: Sequence[Part]) -> str:
@@ -207,19 +208,3 @@ def _listed(parts: Sequence[Part]) -> str:
 def _case(entry: Entry) -> str:
     reward = float(entry.data["reward"])
     return f"# From your experience (it was rewarded {reward:.2f} of 1)\n## Given\n{entry.key}\n## Done\n{entry.text}"
-
-
-TEAM = """\
-You work in a team that solves tasks by dividing them, solving the parts, criticising each other's solutions and \
-putting them together. Do what is asked of you now, and no more."""
-
-ASKED: dict[Kind, str] = {
-    "judge": "Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
-    "is too long for one answer, say no: then it will be divided.",
-    "decompose": "Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
-    "itself. Say which parts need the results of others. Do not solve anything.",
-    "solve": "Solve it.",
-    "critique": "Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
-    "aggregate": "Put what came back together into one answer to the whole task. Mend what does not fit.",
-}
-"""What each kind of step is asked for, after the state it acts on."""

@@ -130,7 +130,7 @@ Answer: 60
 Feedback: The answer is right.""",
         """\
 {"holds":["They say what is left of the full price, not what is taken off."],\
-"separates":["The one that failed stopped at the discount and did not subtract it."],\
+"separates":["To subtract the discount from the full price is right; to stop at the discount is not."],\
 "spurious":["Whether the discount is subtracted or the rest is multiplied."],\
 "why":"right, and each step can be followed","best":2}""",
     ),

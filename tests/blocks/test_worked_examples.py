@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from practicum.asking import json_schema
-from practicum.blocks import memory, propose, self_contrast, sheet
+from practicum.blocks import insights, memory, network, network_prompts, propose, self_contrast, sheet
 from practicum.blocks.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
 from practicum.blocks.reflect import Reflection
 from practicum.blocks.update import Decisions
@@ -25,6 +25,12 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
     ("sheets", sheet.Sheet, sheet.WRITTEN),
+    ("insights", insights.Operations, insights.DECIDED),
+    ("network: judge", network.Ability, network_prompts.WORKED["judge"]),
+    ("network: decompose", network.Plan, network_prompts.WORKED["decompose"]),
+    ("network: solve", network.Answered, network_prompts.WORKED["solve"]),
+    ("network: critique", network.Critique, network_prompts.WORKED["critique"]),
+    ("network: aggregate", network.Answered, network_prompts.WORKED["aggregate"]),
 ]
 HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
 
