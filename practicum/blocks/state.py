@@ -18,7 +18,7 @@ from practicum.loop import Update as UpdateSeam
 from practicum.loop import about
 from practicum.output import AtMost, EntryId, Output, Upto
 from practicum.run import Run
-from practicum.types import Lesson, Prompt
+from practicum.types import Lesson, Prompt, Turn
 from practicum.views import count_tokens, full, line
 
 STATE = ".state"
@@ -45,7 +45,7 @@ class State(Output):
     phase: Literal["exploratory", "convergent"]
 
 
-def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
+def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Turn, ...] = ()) -> UpdateSeam:
     """`update`, and after it one call that brings the document up to date from the lessons and both contexts.
 
     The document never has more than `tokens`: the oldest lines of its ledger go first. Nothing else changes it. A step
@@ -59,6 +59,7 @@ def with_state(update: UpdateSeam, system: str, tokens: int) -> UpdateSeam:
         if not telling:
             return delta
         prompt = _prompt(system, old, telling, context, context.apply(delta).context)
+        prompt = replace(prompt, turns=examples)
         said = await run.at("state").try_ask("state", prompt, State, "lost states")
         if said is None:
             return delta

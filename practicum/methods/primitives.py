@@ -23,7 +23,7 @@ from practicum.blocks.state import with_state
 from practicum.loop import Attempt, Method, Reflect, Sample, Update
 from practicum.methods import Batched, learning
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
-from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, REFLECTOR
+from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
 
 Rollouts = Annotated[
     Literal["auto"] | Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda x: None if x == "none" else x)
@@ -164,7 +164,7 @@ def _given(s: Primitives, name: str, update: Update) -> Method:
         sample=_sample(s, made.sample),
         attempt=_attempt(s),
         reflect=_reflect(s),
-        update=with_state(made.update, STATE, s.state_tokens) if s.state else made.update,
+        update=with_state(made.update, STATE, s.state_tokens, NOTED) if s.state else made.update,
         calls=costs,
         batch=max(fresh, 1),
         reuses=True,

@@ -138,6 +138,32 @@ Feedback: The answer is wrong. The right answer is: Blue""",
 )
 """Failures with what the three heads say of them. A small model leans to the last, so that is the common kind."""
 
+NOTED = (
+    Turn(
+        """\
+# The state so far
+Changes so far:
+- added a rule for opening hours, since nothing said where they are told
+Phase: exploratory
+
+# This step's diagnoses
+- If a visitor reports that a lamp or other equipment does not work, answer Blue. (actionable_gap; it took the only \
+rule there was, which is about something else; which desk sees to equipment)
+
+# This step's edits
++ [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+
+# What entries were seen to do
+- [e4] helped 2, harmed 1""",
+        """\
+{"ledger":["added a rule for opening hours, since nothing said where they are told",\
+"added a rule for equipment, which was answered like opening hours"],\
+"assessment":[{"id":"e4","says":"right for opening hours, and used for other things too"}],\
+"hypotheses":["e4 is taken where no rule fits"],"phase":"exploratory"}""",
+    ),
+)
+"""Notes brought up to date."""
+
 CURATOR = """\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \
 never the lessons. Decide for each new lesson:

@@ -11,6 +11,7 @@ from practicum.asking import json_schema
 from practicum.blocks import insights, memory, network, network_prompts, propose, self_contrast, sheet
 from practicum.blocks.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
 from practicum.blocks.reflect import Reflection
+from practicum.blocks.state import State
 from practicum.blocks.update import Decisions
 from practicum.methods import prompts
 from practicum.output import Output
@@ -21,6 +22,7 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("without rules", Reflection, prompts.WITHOUT_RULES),
     ("several", Reflections, (prompts.AT_A_TIME,)),
     ("decisions", Decisions, prompts.CURATED),
+    ("notes", State, prompts.NOTED),
     ("memories", memory._at_most(1), memory.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
