@@ -111,13 +111,29 @@ WRITTEN = (
 Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
 
 # The cheatsheet so far
-- A lamp or other equipment that does not work: Blue.
+(empty)
+
+# Attempt 1
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Blue""",
+        '{"sheet":"- A lamp or other equipment that does not work: Blue, not Red."}',
+    ),
+    Turn(
+        """\
+# What the agent is told
+Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+
+# The cheatsheet so far
+- A lamp or other equipment that does not work: Blue, not Red.
 
 # Attempt 1
 Task: Could I keep the atlas for two more weeks?
 Answer: Blue
 Feedback: The answer is wrong. The right answer is: Green""",
-        '{"sheet":"- A lamp or other equipment that does not work: Blue.\\n- Keeping a book longer: Green, not Blue."}',
+        """\
+{"sheet":"- A lamp or other equipment that does not work: Blue, not Red.\\n\
+- Keeping a book longer: Green, not Blue."}""",
     ),
 )
-"""A worked example from elsewhere. Without one a small model writes about the task it was shown, and drops the rest."""
+"""Worked examples from elsewhere: a sheet is begun, and goes on."""
