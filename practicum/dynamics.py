@@ -110,16 +110,19 @@ async def dynamics(
     concurrency: int | None = None,
     parts: Parts | None = None,
     watch: Callable[[int, int], None] | None = None,
+    on_house: Callable[[House], None] | None = None,
 ) -> Dynamics:
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone, and say how its learning went.
 
     Without `tasks` the run's validation tasks are taken, else its test tasks. The checkpoints are the start, each
     `every`-th step and the last. The run may be done or stopped; its limits do not hold here, but what is paid
     here counts in them should it go on. `parts` are those the run was made with, `concurrency` may be another;
-    `watch` is told after each checkpoint how many are done, and of how many.
+    `watch` is told after each checkpoint how many are done, and of how many; `on_house` gets the house whose budget
+    stops it.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
-    ProviderError where the provider lost a whole checkpoint or no task could be scored; what was done is kept.
+    ProviderError where the provider lost a whole checkpoint or no task could be scored, and Stopped where it was
+    stopped; what was done is kept.
     """
     if every < 1:
         raise UsageError(f"every={every}: checkpoints are every first, second, third … step")
@@ -133,6 +136,8 @@ async def dynamics(
         method = methods.build(config.method, config.settings)
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
         async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as house:
+            if on_house is not None:
+                on_house(house)
             root, columns = Run(house), list[list[Rollout]]()
             for context in contexts:
                 columns.append(await root.evaluate(method.act, split, listed, context))

@@ -12,9 +12,10 @@ from helpers import Done, Launcher, client, context_bytes, make_tasks, world, wr
 
 import practicum
 from practicum.dynamics import Dynamics, dynamics
-from practicum.errors import ModelError, ProviderError, StoreError, TaskFileError, UsageError
+from practicum.errors import ModelError, ProviderError, Stopped, StoreError, TaskFileError, UsageError
 from practicum.folder import RUN, read_run, update_run
 from practicum.history import read_versions
+from practicum.house import House
 from practicum.metrics.dynamics import WINDOWS
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session import Result
@@ -144,6 +145,25 @@ def test_only_what_is_missing_is_paid_for_and_that_once(tmp_path: Path) -> None:
     assert (again.usage.calls, again.hits) == (0, 7 * len(VAL))
     assert (again.solved == found.solved).all()
     assert everything_else(tmp_path / "run") == before
+
+
+def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
+    learn(tmp_path / "run", val=VAL)
+    whole = client()
+    measured = measure(tmp_path / "run", whole, DEV, concurrency=1)
+    learn(tmp_path / "again", val=VAL)
+    houses: list[House] = []
+    first, second = client(), client()
+
+    def after(done: int, total: int) -> None:
+        if done == 2:
+            houses[0].budget.stop("enough")
+
+    with pytest.raises(Stopped, match="enough"):
+        measure(tmp_path / "again", first, DEV, watch=after, on_house=houses.append)
+    assert 0 < len(first.calls) < len(whole.calls)
+    assert measure(tmp_path / "again", second, DEV).curves.current.tolist() == measured.curves.current.tolist()
+    assert len(first.calls) + len(second.calls) == len(whole.calls)
 
 
 def test_every_so_many_steps_the_start_and_the_last(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from practicum.cli.running import Stopper
     from practicum.dynamics import Dynamics
+    from practicum.house import House
     from practicum.metrics.dynamics import Window
     from practicum.types import Task
 
@@ -73,8 +74,9 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     """The dynamics, with a bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from practicum.cli.running import run_work, telling
+    from practicum.cli.running import Interrupted, run_work, telling
     from practicum.dynamics import dynamics as score
+    from practicum.errors import Stopped
 
     columns = (TextColumn("checkpoints"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -83,10 +85,21 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
         def watch(done: int, total: int) -> None:
             bar.update(drawn, completed=done, total=total)
 
-        async def work(_: Stopper) -> Dynamics:
-            return await score(run, tasks, every=every, concurrency=concurrency, parts=telling(console), watch=watch)
+        async def work(stop: Stopper) -> Dynamics:
+            def begun(house: House) -> None:
+                stop.stoppable = house.budget
 
-        return run_work(work, console)
+            parts = telling(console)
+            return await score(
+                run, tasks, every=every, concurrency=concurrency, parts=parts, watch=watch, on_house=begun
+            )
+
+        try:
+            return run_work(work, console)
+        except Stopped as error:
+            raise Interrupted(
+                f"not all checkpoints are scored: {error}; the same command goes on, and pays nothing twice"
+            ) from error
 
 
 def _on(found: Dynamics) -> str:
