@@ -197,7 +197,7 @@ Feedback: The answer is right.""",
         """\
 {"items":[{"title":"the price after a discount",\
 "description":"A price and a discount in percent are given, and what is left to pay is asked for.",\
-"content":"Work out the discount first, then subtract it from the full price."}]}""",
+"content":"If a discount in percent is given, work it out and subtract it from the full price."}]}""",
     ),
     Turn(
         """\
