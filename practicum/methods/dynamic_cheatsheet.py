@@ -2,7 +2,7 @@
 
 Two forms: cumulative, and retrieval and synthesis, where a sheet is written for each task from the attempts at tasks
 like it. Deviations: what feedback learning may see stands with each attempt (`--no-labels` is the paper's setting); the
-sheet has a bound, since a small model writes until it is cut off.
+sheet has a bound, since a small model writes until it is cut off; worked examples show what a sheet looks like.
 """
 
 from __future__ import annotations
