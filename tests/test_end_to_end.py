@@ -22,10 +22,14 @@ def messages(name: str, count: int) -> list[Task]:
 
 @pytest.mark.local
 @pytest.mark.timeout(240)
-def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_call(tmp_path: Path) -> None:
+def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests are at work on all cores: two threads of the model would mostly wait for each other.
+    monkeypatch.setattr("practicum.models.local._cores", lambda: 1)
     learning = practicum.learn(
-        messages("train", 24),
-        test=messages("test", 9),
+        messages("train", 16),
+        test=messages("test", 6),
         out=tmp_path / "run",
         method="episodes",
         settings={"batch": 8, "k": 2},
@@ -39,10 +43,10 @@ def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_cal
     result = practicum.run_sync(learning)
     assert result.stopped is None
     assert not result.errors
-    assert len(result.context) == 24
-    assert result.scores["test"] >= 0.75
+    assert len(result.context) == 16
+    assert result.scores["test"] >= 2 / 3
     assert result.scores["test"] > result.scores["before"]
-    assert result.usage.calls == 24 + 2 * 9
+    assert result.usage.calls == 16 + 2 * 6
     assert result.usage.input_tokens > result.usage.cached_tokens > 0
     assert 0 < result.usage.output_tokens <= 32 * result.usage.calls
 
