@@ -53,7 +53,7 @@ class Parts:
         """What a configuration says of these objects, so that a resume without them is refused."""
         found: dict[str, Any] = {}
         if self.agent is not None:
-            found["agent"] = PYTHON + FunctionAgent(self.agent).identity
+            found["agent"] = PYTHON + FunctionAgent(self.agent).name
         if self.tools is not None:
             found["agent"] = f"{TOOLS}{PYTHON}{getattr(self.tools, '__qualname__', type(self.tools).__name__)}"
         if self.scorer is not None:

@@ -15,7 +15,7 @@ import practicum
 from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
 from practicum.context import seeded
-from practicum.errors import AgentError, UsageError
+from practicum.errors import AgentError, JournalMismatch, UsageError
 from practicum.models.scripted import Call
 from practicum.types import Step, Task, Trace
 from practicum.views import View, full
@@ -264,3 +264,17 @@ def test_the_current_folder_is_searched_for_an_agent(tmp_path: Path, monkeypatch
     ):
         with pytest.raises(UsageError, match=words):
             practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, agent=name))
+
+
+def test_a_function_that_is_told_other_instructions_is_not_answered_for_by_earlier_ones(tmp_path: Path) -> None:
+    def told(text: str, context: str, instructions: str = "") -> str:
+        return instructions
+
+    def untold(text: str, context: str) -> str:
+        return "word0"
+
+    for agent in (told, untold):
+        evaluate(agent, n=1, out=tmp_path / agent.__name__, instructions="Be brief.")
+    with pytest.raises(JournalMismatch):
+        evaluate(told, n=1, out=tmp_path / "told", instructions="Be long.")
+    assert evaluate(untold, n=1, out=tmp_path / "untold", instructions="Be long.").score == 1.0

@@ -35,14 +35,23 @@ class FunctionAgent:
     turns: int = field(default=0, init=False)
 
     @property
-    def identity(self) -> str:
-        """How messages and the journal name it."""
+    def name(self) -> str:
+        """How messages name it."""
         return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
+
+    @property
+    def identity(self) -> str:
+        """What the journal knows this agent by."""
+        return " ".join([self.name, *_wanted(self.fn, self._instructed).values()])
+
+    @property
+    def _instructed(self) -> dict[str, str]:
+        """Where the run has no instructions, the function's own default stands."""
+        return {"instructions": self.instructions} if self.instructions else {}
 
     async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
         told = {"place": run.place, "annotated": view.annotated, "noting": view.noting}
-        # Where there are none, its own default stands.
-        extra = _wanted(self.fn, told | ({"instructions": self.instructions} if self.instructions else {}))
+        extra = _wanted(self.fn, told | self._instructed)
         context = context_text(view)
         try:
             if inspect.iscoroutinefunction(self.fn):
@@ -55,5 +64,5 @@ class FunctionAgent:
             raise
         except Exception as error:
             # The user's code may raise anything; on one task that is a failed attempt, not a crash of the batch.
-            raise AgentError(f"{self.identity} raised {type(error).__name__}: {error}") from error
-        return read_answer(value, self.identity, view)
+            raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
+        return read_answer(value, self.name, view)
