@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from practicum.blocks.worked import LAMP
 from practicum.context import Add, Context, Delta, Edit, Update, Vote
 from practicum.loop import Update as UpdateSeam
 from practicum.loop import about
@@ -78,11 +79,9 @@ def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Ed
 
 DECIDED = (
     Turn(
-        """\
+        f"""\
 # Attempt 1
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Blue
+{LAMP}
 
 Try 2, after: If a visitor reports that a lamp does not work, answer Blue.
 Task: hi, the reading lamp at my seat keeps flickering, it drives me mad

@@ -16,6 +16,7 @@ from practicum.blocks.reflect import judged_by_outcome
 from practicum.blocks.scaling import came_to
 from practicum.blocks.self_contrast import in_words
 from practicum.blocks.update import votes
+from practicum.blocks.worked import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.context import Add, Context, Delta
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
@@ -171,26 +172,22 @@ At most {most}, the most useful first, none that says what another or a known me
 
 EXTRACTED = (
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # The attempt, which failed
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Blue""",
+{LAMP}""",
         """\
 {"items":[{"title":"a lamp that does not work",\
 "description":"A visitor reports that a lamp or other equipment does not work.",\
 "content":"If something in the building does not work, answer Blue. Red is wrong for it."}]}""",
     ),
     Turn(
-        """\
-# What the agent is told
-Answer with a number.
+        f"""\
+{SHOP}
 
 # The attempt, which went well
-Task: A coat of 80 is sold with 25% off. What is left to pay?
+{COAT}
 Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
 Answer: 60
 Feedback: The answer is right.""",
@@ -200,18 +197,15 @@ Feedback: The answer is right.""",
 "content":"If a discount in percent is given, work it out and subtract it from the full price."}]}""",
     ),
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # Memories it relied on, which are known already
 Failed approach (avoid): a lamp that does not work (A visitor reports that a lamp or other equipment does not work). \
 If something in the building does not work, answer Blue. Red is wrong for it.
 
 # The attempt, which failed
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green""",
+{ATLAS}""",
         """\
 {"items":[{"title":"keeping a book longer","description":"A visitor wants to keep a book for longer.",\
 "content":"If a loan is to be prolonged, answer Green. Blue, for what does not work, is wrong for it."}]}""",

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from practicum.blocks.evidence import brief
 from practicum.blocks.reflect import judged_by_outcome
+from practicum.blocks.worked import ATLAS
 from practicum.context import Add, Applied, Context, Delete, Delta, Entry, union
 from practicum.loop import Reflect
 from practicum.loop import Update as UpdateSeam
@@ -202,9 +203,7 @@ Failed approach (avoid): a lamp that does not work (A visitor reports that a lam
 If something in the building does not work, answer Blue. Red is wrong for it.
 
 # What the last tasks came to
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green
+{ATLAS}
 
 # Now
 {FIRST}""",

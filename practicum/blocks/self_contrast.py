@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from practicum.blocks.evidence import evidence
+from practicum.blocks.worked import ATLAS, COAT, LIBRARY, SHOP
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
 from practicum.types import Prompt, Rollout, Turn
@@ -107,24 +108,23 @@ to say. Never guess what you cannot see in the attempts."""
 
 CONTRASTED = (
     Turn(
-        """\
-# What the agent is told
-Answer with a number.
+        f"""\
+{SHOP}
 
 # Attempt 1: failed
-Task: A coat of 80 is sold with 25% off. What is left to pay?
+{COAT}
 Reasoning: 25% of 80 is 20.
 Answer: 20
 Feedback: The answer is wrong. The right answer is: 60
 
 # Attempt 2: went well
-Task: A coat of 80 is sold with 25% off. What is left to pay?
+{COAT}
 Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
 Answer: 60
 Feedback: The answer is right.
 
 # Attempt 3: went well
-Task: A coat of 80 is sold with 25% off. What is left to pay?
+{COAT}
 Reasoning: Three quarters are left, and 0.75 x 80 = 60.
 Answer: 60
 Feedback: The answer is right.""",
@@ -135,9 +135,8 @@ Feedback: The answer is right.""",
 "why":"right, and each step can be followed","best":2}""",
     ),
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # Attempt 1: failed
 Task: Could I keep the atlas for two more weeks?
@@ -145,9 +144,7 @@ Answer: Red
 Feedback: The answer is wrong. The right answer is: Green
 
 # Attempt 2: failed
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green""",
+{ATLAS}""",
         '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
     ),
 )

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from practicum.blocks.act import Show, similarities
 from practicum.blocks.evidence import evidence
+from practicum.blocks.worked import ATLAS, LAMP, LIBRARY
 from practicum.context import Add, Context, Delta, Entry, Update
 from practicum.loop import Reflect, about
 from practicum.loop import Update as UpdateSeam
@@ -106,31 +107,25 @@ async def _written(system: str, old: Entry | None, tried: str, run: Run) -> str:
 
 WRITTEN = (
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # The cheatsheet so far
 (empty)
 
 # Attempt 1
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Blue""",
+{LAMP}""",
         '{"sheet":"- A lamp or other equipment that does not work: Blue, not Red."}',
     ),
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # The cheatsheet so far
 - A lamp or other equipment that does not work: Blue, not Red.
 
 # Attempt 1
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green""",
+{ATLAS}""",
         """\
 {"sheet":"- A lamp or other equipment that does not work: Blue, not Red.\\n\
 - Keeping a book longer: Green, not Blue."}""",

@@ -59,8 +59,7 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
         if not telling:
             return delta
         prompt = _prompt(system, old, telling, context, context.apply(delta).context)
-        prompt = replace(prompt, turns=examples)
-        said = await run.at("state").try_ask("state", prompt, State, "lost states")
+        said = await run.at("state").try_ask("state", replace(prompt, turns=examples), State, "lost states")
         if said is None:
             return delta
         data = _bounded(said, tokens)

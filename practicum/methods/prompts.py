@@ -7,6 +7,7 @@ import re
 
 from practicum.blocks.heads import Diagnosis
 from practicum.blocks.reflect import Tag
+from practicum.blocks.worked import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.types import Turn
 
 REFLECTOR = """\
@@ -22,29 +23,25 @@ tags: for each rule the agent relied on, whether it was helpful, harmful (it led
 
 EXAMPLES = (
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # Rules the agent relied on
 [e4] (rules) If a visitor asks about opening hours, answer Red.
 
 # The attempt
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Blue""",
+{LAMP}""",
         """\
 {"kind":"a lamp that does not work","correction":"Blue",\
 "insight":"If a visitor reports that a lamp or other equipment does not work, answer Blue.",\
 "diagnosis":"a rule for opening hours was used for a broken lamp","tags":[{"id":"e4","verdict":"harmful"}]}""",
     ),
     Turn(
-        """\
-# What the agent is told
-Answer with a number.
+        f"""\
+{SHOP}
 
 # The attempt
-Task: A coat of 80 is sold with 25% off. What is left to pay?
+{COAT}
 Answer: 20
 Feedback: The answer is wrong. The right answer is: 60""",
         """\
@@ -53,17 +50,14 @@ Feedback: The answer is wrong. The right answer is: 60""",
 "diagnosis":"gave the discount itself","tags":[]}""",
     ),
     Turn(
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # Rules the agent relied on
 [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
 
 # The attempt
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green""",
+{ATLAS}""",
         """\
 {"kind":"keeping a book longer","correction":"Green",\
 "insight":"If a visitor wants to keep a book longer, answer Green.",\
@@ -102,9 +96,8 @@ DIAGNOSED = (
         ),
     ),
     (
-        """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue.
+        f"""\
+{LIBRARY}
 
 # Rules the agent relied on
 [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
