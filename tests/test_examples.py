@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from helpers import Launcher
 
 from practicum.bench.server import ServerProcess, start_process
 
@@ -110,22 +114,23 @@ def _imports(path: Path) -> list[str]:
     return [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("import ", "from "))]
 
 
-def test_the_quickstart_says_what_its_commands_print(tmp_path: Path) -> None:
+def test_the_quickstart_says_what_its_commands_print(launcher: Launcher, tmp_path: Path) -> None:
     """Its commands with the scripted model, in their order, print each line it shows ('…' stands for more)."""
     text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (script,) = (body for kind, body in blocks if kind == "json" and '"role"' in body)
     (tmp_path / "script.jsonl").write_text(script, encoding="utf-8")
     ran = 0
-    for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
-        if kind != "bash" or re.search(r"pip install|openai:|--model local", body):
-            continue
-        printed = shell(body, tmp_path).splitlines()
-        for line in shown.splitlines() if next_kind == "" else ():
-            start, *more = SECONDS.sub("N s", line).split("…")
-            found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
-            assert found, f"not printed by the quickstart's command:\n{body}\n{line}\n\nprinted:\n" + "\n".join(printed)
-        ran += 1
+    with served(launcher, tmp_path) as shell:
+        for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
+            if kind != "bash" or re.search(r"pip install|openai:|--model local", body):
+                continue
+            printed = shell(body).splitlines()
+            for line in shown.splitlines() if next_kind == "" else ():
+                start, *more = SECONDS.sub("N s", line).split("…")
+                found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
+                assert found, f"not printed by the command:\n{body}\n{line}\n\nprinted:\n" + "\n".join(printed)
+            ran += 1
     assert ran >= 10
 
 
@@ -137,18 +142,45 @@ def _same(printed: str, line: str) -> bool:
     return SECONDS.sub("N s", printed).split() == SECONDS.sub("N s", line).split()
 
 
-def shell(commands: str, folder: Path) -> str:
-    """What these commands print, with our `practicum` and `python` first in the path."""
-    tools = folder / "bin"
-    if not tools.exists():
-        tools.mkdir()
-        (tools / "practicum").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m practicum.cli.app "$@"\n')
-        (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        for tool in tools.iterdir():
-            tool.chmod(0o755)
+STUB = """#!/bin/bash
+printf '%s\\n' "$PWD" "$@" > {asked}
+code=$(cat {ended})
+cat .stdout .stderr
+exit "$code"
+"""
+
+
+@contextmanager
+def served(launcher: Launcher, folder: Path) -> Iterator[Callable[[str], str]]:
+    """A shell in a folder, whose `practicum` is forked off a process that has everything imported: twenty commands of
+    their own would import for a minute. It returns what the commands print."""
+    tools, asked, ended = folder / "bin", folder / "asked", folder / "ended"
+    tools.mkdir()
+    for pipe in (asked, ended):
+        os.mkfifo(pipe)
+    (tools / "practicum").write_text(STUB.format(asked=shlex.quote(str(asked)), ended=shlex.quote(str(ended))))
+    (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
     env = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "-ec", commands], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+
+    def serve() -> None:
+        while request := asked.read_text(encoding="utf-8").splitlines():
+            where, *arguments = request
+            ended.write_text(f"{launcher.run(arguments, Path(where)).code}\n", encoding="utf-8")
+
+    def shell(commands: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", commands], cwd=folder, env=env, timeout=120,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(serve)
+        try:
+            yield shell
+        finally:
+            asked.write_text("", encoding="utf-8")
+            serving.result()
