@@ -8,7 +8,7 @@ not at all: where it was cut off, asking the same again goes on, and pays for no
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from practicum.result import usage_json
 from practicum.retrieve import Found
 from practicum.revise import fresh_id, learned, must_have_ended, next_step
 from practicum.run import Run
+from practicum.session import INTERRUPTED
 from practicum.snapshot import read_context
 from practicum.store.store import FILE, Store
 from practicum.types import Rollout, Task, Usage
@@ -113,13 +114,15 @@ async def ask(
     learn: bool = False,
     target: str | None = None,
     parts: Parts | None = None,
+    on_house: Callable[[House], None] | None = None,
     **config: Any,
 ) -> Answered:
     """Answer one query under a run's context, a playbook file's, or this one; with `learn` learn from it, too.
 
     Keywords are fields of `Config`; what is not given is as the run has it. Learning takes a run's folder. What it
     hears of the answer is what the scorer says where `target` is the right answer, or the scorer needs none; else what
-    a judge says.
+    a judge says. `on_house` gets the house of a query that is learned from; Stopped comes of stopping its budget, and
+    what was paid for until then is not paid again by the same query.
 
     Raises UsageError before anything is paid for where something does not fit, and ProviderError where no answer came.
     """
@@ -127,7 +130,7 @@ async def ask(
     if not text:
         raise UsageError("the query is empty")
     if learn:
-        return await _learning(text, context, target, parts, config)
+        return await _learning(text, context, target, parts, on_house, config)
     if target is not None:
         raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
     return await _answering(text, context, parts, config)
@@ -158,7 +161,12 @@ async def _answering(query: str, context: Path | str | Context, parts: Parts, gi
 
 
 async def _learning(
-    query: str, context: Path | str | Context, target: str | None, parts: Parts, given: Mapping[str, Any]
+    query: str,
+    context: Path | str | Context,
+    target: str | None,
+    parts: Parts,
+    on_house: Callable[[House], None] | None,
+    given: Mapping[str, Any],
 ) -> Answered:
     """One more step of the run."""
     if (folder := _run_of(context)) is None:
@@ -178,6 +186,8 @@ async def _learning(
         async with furnished(
             store, RUN, folder, made, parts, roles=method.roles, seats=method.models, budget=budget
         ) as house:
+            if on_house is not None:
+                on_house(house)
             root = Run(house).at(f"ask {step} {_name(made, task, before)}")
             report, trouble = await _step(method.schedule(method, (task,), before, root, None), house)
             answered = Answered(
@@ -235,6 +245,8 @@ async def _step(steps: AsyncIterator[StepReport], house: House) -> tuple[StepRep
         async for made in steps:
             report = made
     except Stopped as stop:
+        if stop.reason == INTERRUPTED:
+            raise
         raise _cut_off(stop) from stop
     except ProviderError as error:
         trouble = house.trouble or str(error)

@@ -18,12 +18,14 @@ from scripts import added, insight, learned, memory, nothing, number, right, scr
 
 import practicum
 from practicum import methods
-from practicum.errors import ModelError, ProviderError, UsageError
+from practicum.errors import ModelError, ProviderError, Stopped, UsageError
 from practicum.folder import RUN, load_context, over, step_data
 from practicum.history import read_versions
+from practicum.house import House
 from practicum.methods.remembering import Remembering
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.query import Answered
+from practicum.session import INTERRUPTED
 from practicum.store.store import Store
 from practicum.unlearn import forget
 
@@ -269,6 +271,22 @@ def test_a_kill_between_attempt_and_version_pays_nothing_twice(tmp_path: Path) -
     assert found.hits == len(paid)
     assert found.learned is not None
     assert found.learned.context.version == before + 1
+
+
+def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    houses: list[House] = []
+
+    def stopping(call: Call) -> dict[str, Any]:
+        houses[0].budget.stop(INTERRUPTED)
+        return nothing(call)
+
+    cut = model(judge=stopping)
+    with pytest.raises(Stopped, match=INTERRUPTED):
+        ask(run, "Message 8: say word8", cut, learn=True, on_house=houses.append)
+    rest = model()
+    assert ask(run, "Message 8: say word8", rest, learn=True).hits == len(cut.calls)
+    assert not [c for c in rest.calls if c.role in ("agent", "judge")]
 
 
 def test_what_a_kill_left_is_in_nobodys_way(tmp_path: Path) -> None:

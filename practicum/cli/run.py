@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import PracticumError, UsageError
+from practicum.errors import PracticumError, Stopped, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from practicum.cli.running import Stopper
+    from practicum.house import House
     from practicum.query import Answered, Learned
     from practicum.types import Rollout
 
@@ -56,7 +58,7 @@ def run(
 ) -> int:
     """Answer one query with what was learned: the answer, what it rests on, and why it was chosen."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, roles_of
-    from practicum.cli.running import console_for, print_json, run_work, telling
+    from practicum.cli.running import Interrupted, console_for, print_json, run_work, telling
     from practicum.query import ask
 
     if scorer is not None and not learn:
@@ -86,7 +88,17 @@ def run(
     console, text = console_for(json_), _read(query)
     with console.status("answering") if console.is_terminal else _nothing():
         parts = telling(console)
-        found = run_work(lambda stop: ask(text, context, learn=learn, target=target, parts=parts, **given), console)
+
+        async def work(stop: Stopper) -> Answered:
+            def begun(house: House) -> None:
+                stop.stoppable = house.budget
+
+            try:
+                return await ask(text, context, learn=learn, target=target, parts=parts, on_house=begun, **given)
+            except Stopped as stopped:
+                raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
+
+        found = run_work(work, console)
     if json_:
         print_json(found.as_json())
     _report(console, found, context)
