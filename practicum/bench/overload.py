@@ -23,7 +23,7 @@ from practicum.bench.facts import Fact, facts, kept
 from practicum.bench.server import start_process
 from practicum.bench.target import Target
 from practicum.blocks.attempt import shown_answers
-from practicum.blocks.update import Decisions
+from practicum.blocks.curate import Decisions
 from practicum.config import Config, Splits, checked, configured
 from practicum.context import Context
 from practicum.errors import UsageError

@@ -81,9 +81,9 @@ def _gone(delta: Delta) -> set[str]:
     return {edit.id for edit in delta.edits if isinstance(edit, Delete)}
 
 
-def kept(lessons: Sequence[Lesson], section: str) -> Delta:
+def kept(lessons: Sequence[Lesson], section: str, why: str = LEFT_OUT) -> Delta:
     """Each lesson as an entry, in its own words."""
-    return Delta(tuple(Add(section, x.text, sources=x.sources, lessons=(x.id,), reason=LEFT_OUT) for x in lessons))
+    return Delta(tuple(Add(section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons))
 
 
 def dropped(lessons: Sequence[Lesson]) -> Delta:

@@ -14,10 +14,11 @@ from practicum.blocks.accept import always
 from practicum.blocks.account import accounted
 from practicum.blocks.act import Answer, answer, full_view
 from practicum.blocks.attempt import Refine, once, refined, reflected
+from practicum.blocks.curate import Curator, rewrite
 from practicum.blocks.dedupe import When, deduplicated
 from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
 from practicum.blocks.sample import batches
-from practicum.blocks.update import Curator, append, pruned, rewrite, within_budget
+from practicum.blocks.update import append, pruned, within_budget
 from practicum.loop import Attempt, Method, Update
 from practicum.methods import MethodSettings
 from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES

@@ -117,19 +117,20 @@ Feedback: The answer is wrong. The right answer is: Blue""",
         ),
     ),
     (
-        EXAMPLES[2].user,
+        EXAMPLES[1].user,
         Diagnosis(
-            evidence="the rule it relied on is about equipment, the visitor asks about a loan, and no rule is",
+            evidence="it relied on no rule, and none says what to do with a discount",
             attribution="actionable_gap",
-            cause="it used a rule for broken equipment for a loan",
-            tags=[Tag(id="e7", verdict="harmful")],
-            kind="keeping a book longer",
-            gap="which desk sees to loans",
-            insight="If a visitor wants to keep a book longer, answer Green.",
+            cause="it took the discount for the answer",
+            tags=[],
+            kind="the price after a discount",
+            gap="how a discount is reckoned",
+            insight="If the price after a discount is asked for, subtract the discount from the full price.",
         ),
     ),
 )
-"""Failures with what the three heads say of them. A small model leans to the last, so that is the common kind."""
+"""Failures with what the three heads say of them: a rule that misled, one that was not followed, and none at all. A
+small model leans to the last, so that is the common kind; where all had rules, it found rules where there were none."""
 
 NOTED = (
     Turn(

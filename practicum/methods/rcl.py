@@ -10,9 +10,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from practicum.blocks.account import accounted
+from practicum.blocks.curate import Curator, Mutations
 from practicum.blocks.dedupe import When
 from practicum.blocks.reflect import LearnFrom
-from practicum.blocks.update import Curator, Mutations
 from practicum.loop import Method
 from practicum.methods.learning import SECTION, curator
 from practicum.methods.primitives import Primitives, Rollouts, assembled

@@ -18,11 +18,12 @@ from practicum.blocks.accept import always
 from practicum.blocks.account import accounted
 from practicum.blocks.act import answer, full_view
 from practicum.blocks.attempt import once
+from practicum.blocks.curate import Curator
 from practicum.blocks.grouped import grouped
 from practicum.blocks.reflect import tagged
 from practicum.blocks.sample import batches
 from practicum.blocks.self_contrast import contrasted
-from practicum.blocks.update import Curator, within_budget
+from practicum.blocks.update import within_budget
 from practicum.context import Context
 from practicum.loop import Method
 from practicum.methods import Batched

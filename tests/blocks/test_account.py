@@ -18,8 +18,8 @@ from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules
 
 from practicum.blocks.account import LEFT_OUT, accounted, dropped, kept, unaccounted
 from practicum.blocks.aggregate import Dealing, scan
+from practicum.blocks.curate import Curator
 from practicum.blocks.join import Join, by_code, by_model, side_by_side
-from practicum.blocks.update import Curator
 from practicum.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
 from practicum.errors import ProviderError
 from practicum.models.scripted import Call, ScriptedClient

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from runs import indoors, lessons_read, make_lessons
 
 from practicum.blocks.aggregate import Dealing, scan
+from practicum.blocks.curate import rewrite
 from practicum.blocks.join import by_code, by_model, side_by_side
-from practicum.blocks.update import append, rewrite, votes
+from practicum.blocks.update import append, votes
 from practicum.context import Add, Context, Delta, Update, seeded
 from practicum.loop import Update as Seam
 from practicum.models.scripted import Call

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors
 
+from practicum.blocks.curate import Curator
 from practicum.blocks.join import Join, beside, by_code, by_model, side_by_side
-from practicum.blocks.update import Curator
 from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Outcome, Update, Vote, seeded, targets
 from practicum.run import Run
 from practicum.types import Lesson

@@ -9,10 +9,10 @@ from jsonschema import Draft202012Validator
 
 from practicum.asking import json_schema
 from practicum.blocks import insights, memory, network, network_prompts, propose, self_contrast, sheet
+from practicum.blocks.curate import Decisions
 from practicum.blocks.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
 from practicum.blocks.reflect import Reflection
 from practicum.blocks.state import State
-from practicum.blocks.update import Decisions
 from practicum.methods import prompts
 from practicum.output import Output
 from practicum.types import Turn

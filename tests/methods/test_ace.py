@@ -322,6 +322,14 @@ def test_a_decision_that_would_harm_is_held_back_counted_and_the_lesson_kept(
     assert run.result.refused == 0
 
 
+def test_a_lesson_that_no_rule_can_take_was_not_left_out(tmp_path: Path) -> None:
+    """The curator wanted it in; only what it says nothing of is dropped where that is the setting."""
+    wrong = {"op": "UPDATE", "ids": ["e2"], "text": "If it is blue or scarlet, answer Blue."}
+    run = curated(tmp_path, {"lesson": 1, **wrong}, lessons=2, uncovered="drop")
+    assert run.texts == [RED, CRIMSON, BLUE, LESSON]
+    assert run.result.errors["lessons kept as they were"] == run.result.errors["lessons dropped"] == 1
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -335,7 +343,7 @@ def test_a_rule_that_an_earlier_decision_took_away_takes_in_no_lesson(
 ) -> None:
     run = curated(tmp_path, {"lesson": 1, **first}, {"lesson": 2, **second}, lessons=2)
     assert run.result.errors["decisions held back: no such rule"] == 1
-    assert run.texts[-1] == "If it is navy, answer Blue."
+    assert "If it is navy, answer Blue." in run.texts
     assert run.result.refused == 0
 
 
