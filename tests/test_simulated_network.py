@@ -55,18 +55,19 @@ def plan(call: Call) -> dict[str, Any]:
 
 
 def solve(call: Call) -> dict[str, Any]:
-    state, _, case = call.prompt.user.partition("# From your experience")
+    state, case = call.prompt.user, call.prompt.turns[-1]
     about, luck = kind(state), chance(state, call)
-    given, _, done = case.partition("## Done\n")
     before = state.partition("# Your solution so far\n")[2].split()[:1]
-    if case and kind(given) == about and done.split()[:1] != before:
-        return {"solution": done.split()[0]}
+    if case.user.startswith("# From your experience") and kind(case.user) == about:
+        done = json.loads(case.assistant)["solution"]
+        if [done] != before:
+            return {"solution": done}
     right = luck.random() < (MENDED if before else GUESSED)
     return {"solution": ANSWERS[about] if right else luck.choice(["this", "that", "other"])}
 
 
 def critique(call: Call) -> dict[str, Any]:
-    state = call.prompt.user.partition("# From your experience")[0].partition("# Now")[0]
+    state = call.prompt.user.partition("# Now")[0]
     solution = state.partition("# Its solution\n")[2].split()[0]
     return {"feedback": "It is not so.", "adequate": solution == ANSWERS[kind(state)]}
 
@@ -78,7 +79,7 @@ def quality(call: Call) -> dict[str, Any]:
 
 def whole(call: Call) -> str:
     """Right where both parts are."""
-    told = re.findall(r"^## Part \d.*\n(\w+)", call.prompt.user.partition("# From your experience")[0], re.MULTILINE)
+    told = re.findall(r"^## Part \d.*\n(\w+)", call.prompt.user, re.MULTILINE)
     return told[0] if len({*told}) == 1 else "undecided"
 
 

@@ -47,11 +47,12 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What an agent made of a question: as text, and as the `output` its kind asks for; `experience` is the entry it
-    was shown."""
+    was shown, `said` the form it filled in, as JSON."""
 
     text: str
     output: Any = None
     experience: str = ""
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)

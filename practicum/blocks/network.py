@@ -20,7 +20,7 @@ from practicum.context import Context, Entry
 from practicum.errors import AgentError, ProviderError
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Act, Run
-from practicum.types import Prompt, Rollout, Step, Task, Trace
+from practicum.types import Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.views import View
 
 M = TypeVar("M", bound=BaseModel)
@@ -117,7 +117,7 @@ def by_network(team: Team, experience: Experience, *, rounds: int, depth: int, w
 
 
 def _said(decision: Decision) -> dict[str, Any]:
-    return {"action": decision.text, "experience": decision.experience}
+    return {"action": decision.text, "experience": decision.experience, "said": decision.said}
 
 
 async def _one_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
@@ -161,23 +161,24 @@ class Mind:
         match question.kind:
             case "judge":
                 able = await run.ask("agent", prompt, Ability)
-                return Decision(f"{'alone' if able.alone else 'not alone'}: {able.reason}", able.alone, shown)
+                text = f"{'alone' if able.alone else 'not alone'}: {able.reason}"
+                return Decision(text, able.alone, shown, able.model_dump_json())
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
                 parts = [Part(part.text, tuple(part.needs)) for part in plan.parts]
-                return Decision(_listed(parts), parts, shown)
+                return Decision(_listed(parts), parts, shown, plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
-                return Decision(feedback or "adequate", feedback, shown)
+                return Decision(feedback or "adequate", feedback, shown, said.model_dump_json())
             case "solve" | "aggregate":
                 return Decision((await run.ask("agent", prompt, Answered)).solution, experience=shown)
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
-        parts = (_case(entry) if entry is not None else "", f"Your role: {role}" if role else "", ASKED[question.kind])
-        asked = replace(self.task, input=question.state)
-        trace = await run.agent(asked, View(note="\n\n".join(part for part in parts if part)))
+        note = "\n\n".join([*([f"Your role: {role}"] if role else []), ASKED[question.kind]])
+        lived = () if entry is None else (Turn(f"{_lived(entry)}\n{entry.key}\n\n{note}", entry.text),)
+        trace = await run.agent(replace(self.task, input=question.state), View(turns=lived, note=note))
         if trace.error is not None:
             raise (ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
@@ -196,8 +197,11 @@ class Mind:
             others = (self.team.member(name) for name in self.team.neighbours(question.agent))
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
             parts.append(f"# Colleagues\n{listed}")
-        parts += [f"# Task\n{question.state}", *([_case(entry)] if entry is not None else [])]
-        return Prompt(system, "\n\n".join([*parts, f"# Now\n{ASKED[question.kind]}"]), turns=WORKED[question.kind])
+        asked = f"# Now\n{ASKED[question.kind]}"
+        turns = WORKED[question.kind]
+        if entry is not None:
+            turns += (Turn(f"{_lived(entry)}\n# Task\n{entry.key}\n\n{asked}", _form(entry)),)
+        return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
 def _listed(parts: Sequence[Part]) -> str:
@@ -205,6 +209,12 @@ def _listed(parts: Sequence[Part]) -> str:
     return "\n".join(f"{n}. {part.text}{need}" for n, (part, need) in enumerate(zip(parts, needs, strict=True), 1))
 
 
-def _case(entry: Entry) -> str:
-    reward = float(entry.data["reward"])
-    return f"# From your experience (it was rewarded {reward:.2f} of 1)\n## Given\n{entry.key}\n## Done\n{entry.text}"
+def _lived(entry: Entry) -> str:
+    """What stands above an experience, which is shown as an exchange of before: beside the task, a small model takes it
+    for the task."""
+    return f"# From your experience (it was rewarded {float(entry.data['reward']):.2f} of 1)"
+
+
+def _form(entry: Entry) -> str:
+    """What was done, in the form that is asked for."""
+    return str(entry.data.get("said") or Answered(solution=entry.text).model_dump_json())

@@ -171,7 +171,7 @@ def _mean(values: Sequence[float]) -> float:
 def _lesson(id: str, move: Move, reward: float, rollout: Rollout) -> Lesson:
     data = {
         "agent": move["agent"], "kind": move["kind"], "state": move["state"],
-        "reward": round(reward, 4), "trace": rollout.place, "experience": move["experience"],
+        "reward": round(reward, 4), "trace": rollout.place, "experience": move["experience"], "said": move["said"],
     }  # fmt: skip
     return Lesson(id, move["action"] or "(nothing)", sources=rollout.sources, data=data)
 
@@ -189,7 +189,7 @@ def pooled() -> UpdateSeam:
 
 
 def _edit(lesson: Lesson) -> Add:
-    data = {name: lesson.data[name] for name in ("kind", "reward", "trace")}
+    data = {name: lesson.data[name] for name in ("kind", "reward", "trace", "said") if lesson.data[name] != ""}
     section, key = POOL + str(lesson.data["agent"]), str(lesson.data["state"])
     return Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,))
 

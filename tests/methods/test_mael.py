@@ -29,7 +29,7 @@ POOLS = "pool "
 
 
 def number(call: Call) -> int:
-    """Which message this is about: the first one named, since experience comes last."""
+    """Which message this is about."""
     return int(re.findall(r"Message (\d+)", call.prompt.user)[0])
 
 
@@ -45,13 +45,13 @@ def plan(call: Call) -> Said:
 
 
 def solution(call: Call) -> Said:
-    again = "# What is said of it" in call.prompt.user.partition(SHOWN)[0]
+    again = "# What is said of it" in call.prompt.user
     return {"solution": f"{'better' if again else 'poor'} of Message {number(call)}"}
 
 
 def critique(call: Call) -> Said:
     """The first half has to be done again; the second is good."""
-    part = call.prompt.user.partition("# A part of it")[2].partition(SHOWN)[0]
+    part = call.prompt.user.partition("# A part of it")[2]
     return {"feedback": "say more", "adequate": "second half" in part or "better" in part}
 
 
@@ -141,7 +141,7 @@ def test_evaluation_reads_pools_and_never_grows_them(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2), test=make_tasks(4, 10))
     assert run.result.context == run.reports[-1].context
     tested = [call for call in run.calls("agent") if re.search(r"Message 1[0-3]", call.text)]
-    shown = [call for call in tested if SHOWN in call.prompt.user]
+    shown = [call for call in tested if SHOWN in call.text]
     assert {shape(call) for call in shown} == {"Ability", "Plan", "Answered", "Critique", ""}
     # The judge of parts is for learning alone.
     assert not [call for call in run.calls("judge") if re.search(r"Message 1[0-3]", call.text)]
@@ -169,9 +169,12 @@ def test_each_step_is_shown_experience_of_its_agent_and_kind(tmp_path: Path) -> 
             entry = run.result.context.get(move["experience"])
             assert entry is not None
             assert (entry.section, entry.data["kind"]) == (POOLS + move["agent"], move["kind"])
-    prompts = [call.prompt.user for call in run.calls("agent") if SHOWN in call.prompt.user]
-    assert len(prompts) == sum(len(moves(rollout)) for rollout in run.rollouts[1:])
-    assert "(it was rewarded 0.90 of 1)\n## Given\nfirst half of Message" in "".join(prompts)
+    turns = [call.prompt.turns[-1] for call in run.calls("agent") if SHOWN in call.text]
+    assert len(turns) == sum(len(moves(rollout)) for rollout in run.rollouts[1:])
+    assert all(turn.user.startswith(SHOWN) for turn in turns)
+    again = next(t for t in turns if "(it was rewarded 0.90 of 1)\n# Task\nfirst half of Message" in t.user)
+    assert json.loads(again.assistant)["solution"].startswith("better of Message")
+    assert {"reason", "alone"} in [{*json.loads(t.assistant)} for t in turns if t.assistant.startswith("{")]
 
 
 def test_of_two_experiences_alike_the_better_is_shown_or_the_worse(tmp_path: Path) -> None:
