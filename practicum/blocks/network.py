@@ -176,8 +176,10 @@ class Mind:
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
-        note = "\n\n".join([*([f"Your role: {role}"] if role else []), ASKED[question.kind]])
-        lived = () if entry is None else (Turn(f"{_lived(entry)}\n{entry.key}\n\n{note}", entry.text),)
+        # Solved alone, the whole is asked for as without a network: told to "solve it", a small model wrote of puzzles.
+        now = () if question.kind == "solve" else (ASKED[question.kind],)
+        note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
+        lived = () if entry is None else (Turn(f"{_lived(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
         trace = await run.agent(replace(self.task, input=question.state), View(turns=lived, note=note))
         if trace.error is not None:
             raise (ProviderError if trace.lost else AgentError)(trace.error)

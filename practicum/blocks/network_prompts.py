@@ -30,6 +30,12 @@ LAMPS, CHAIRS = (
 )
 KEPT = "A shop keeps 10% of the two amounts below together. How much does it keep?"
 KNOWN = f"# Results it needs\n- {LAMPS}: 12 x 30 = 360\n- {CHAIRS}: 8 x 45 = 360"
+LETTER = "Write a short letter that thanks Mia for the book and asks when she comes to visit."
+THANKS, ASKS, WHOLE = (
+    "Write one sentence that thanks Mia for the book.",
+    "Write one sentence that asks Mia when she comes to visit.",
+    "Put the two sentences below together into a short letter to Mia.",
+)
 ORDERS = (
     "Write a program that reads orders from a file, works out what each customer has to pay, discounts included, and "
     "prints a report sorted by that."
@@ -52,6 +58,12 @@ WORKED: dict[Kind, tuple[Turn, ...]] = {
             SHOP,
             {"parts": [{"text": LAMPS, "needs": []}, {"text": CHAIRS, "needs": []}, {"text": KEPT, "needs": [1, 2]}]},
             before="# Colleagues\n- Ada\n- Ben\n\n",
+        ),
+        _turn(
+            "decompose",
+            LETTER,
+            {"parts": [{"text": THANKS, "needs": []}, {"text": ASKS, "needs": []}, {"text": WHOLE, "needs": [1, 2]}]},
+            before="# Colleagues\n- Ben\n- Eve\n\n",
         ),
     ),
     "solve": (
@@ -80,4 +92,4 @@ WORKED: dict[Kind, tuple[Turn, ...]] = {
     ),
 }
 """By kind. Without them a small model leaves out of the parts what they need to be solved, and takes what it is asked
-for a part."""
+for a part. With a single one for dividing, it copies that where the task looks like nothing it knows."""
