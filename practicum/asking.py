@@ -1,17 +1,20 @@
-"""What is asked of a model: its size, its name in the journal, and asking again when the answer does not fit."""
+"""What is asked of a model: its size, what is left out where that is too much, its name in the journal, and asking
+again when the answer does not fit."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
 from pydantic import BaseModel, ValidationError
 
+from practicum.errors import WindowError
 from practicum.journal import digest
-from practicum.models.client import JSON, Options
+from practicum.models.client import JSON, ROOM, Client, Options
 from practicum.types import Prompt, Turn
-from practicum.views import count_tokens
+from practicum.views import at_most, count_tokens
 
 ECHO = 2000
 """Most characters of a bad answer that its author is shown again."""
@@ -22,6 +25,43 @@ def prompt_tokens(prompt: Prompt) -> int:
     turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + 8 for t in prompt.turns)
     texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user)))
     return texts + turns + 16
+
+
+MARK = 16
+"""Tokens that the mark of a cut takes, about."""
+
+
+def shortened(prompt: Prompt, tokens: int) -> Prompt:
+    """The prompt with about `tokens` in its last message: the longest of its parts are cut alike in the middle, which
+    is marked, so that no part is left out and each keeps its beginning and its end."""
+    parts = prompt.parts or (prompt.user,)
+    sizes = [count_tokens(part) for part in parts]
+    most = _share(sizes, tokens)
+    short = tuple(
+        part if size <= most else at_most(part, len(part) * max(most - MARK, 1) // size)
+        for part, size in zip(parts, sizes, strict=True)
+    )
+    return replace(prompt, user="\n\n".join(short), parts=short)
+
+
+def _share(sizes: Sequence[int], room: int) -> int:
+    """The size to which the longest are cut for all to have room: what short ones leave goes to the others."""
+    ordered = sorted(sizes)
+    for n, size in enumerate(ordered):
+        share = room // (len(ordered) - n)
+        if size > share:
+            return share
+        room -= size
+    return ordered[-1]
+
+
+def must_fit(client: Client, role: str, estimate: int) -> None:
+    """Raises WindowError where a prompt of so many tokens is larger than the window of its model."""
+    if client.window is not None and estimate > client.window:
+        raise WindowError(
+            f"the {role}'s prompt of about {estimate} tokens is larger than the window of {client.name} "
+            f"({client.window} tokens): {ROOM}"
+        )
 
 
 def asked(role: str, model: str, prompt: Prompt, schema: JSON | None, options: Options) -> str:
@@ -75,6 +115,7 @@ def again(prompt: Prompt, answer: str, problem: str) -> Prompt:
     shown = answer if len(answer) <= ECHO else answer[:ECHO] + " …"
     return replace(
         prompt,
+        parts=(),
         turns=(*prompt.turns, Turn(prompt.user, shown or "(nothing)")),
         user=f"That does not fit the asked-for JSON: {problem}. Give the whole answer again, as JSON only.",
     )

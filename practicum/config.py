@@ -72,8 +72,8 @@ class Config(BaseModel):
     """Seconds a call may take."""
     attempts: int = Field(default=6, ge=1)
     """Tries of a call that the provider failed."""
-    window: int = Field(default=8192, ge=256)
-    """Context of models in this process, in tokens."""
+    window: int | None = Field(default=None, ge=256)
+    """Tokens a model reads; None is 8192 for models in this process, and for others what is known of them."""
     embedder: str = "wordllama"
     """Name of the embedder."""
     validate_every: int = Field(default=1, ge=1)

@@ -51,7 +51,7 @@ class ProviderError(PracticumError):
 
 
 class OutputError(PracticumError):
-    """A model's output did not fit its schema, also after it was asked again."""
+    """A model gave no output that fits its schema, also after it was asked again, or after its prompt was cut."""
 
 
 class AgentError(PracticumError):

@@ -19,6 +19,7 @@ from practicum.context import Context, Refused
 from practicum.errors import StoreError, UsageError
 from practicum.history import rebuild, seed_version, version_row
 from practicum.loop import StepReport, mean_score
+from practicum.models.names import is_local
 from practicum.snapshot import read_context
 from practicum.store import schema
 from practicum.store.store import FILE, Store
@@ -149,9 +150,12 @@ LEARNING_ONLY = (
 
 def over(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run with other values over it; None leaves as it is. Settings of another method are not
-    this one's, and a model given for all replaces the run's own choice for the agent."""
+    this one's, a model given for all replaces the run's own choice for the agent, and the window that was given is not
+    that of a served model in its place."""
     typed = {name: value for name, value in given.items() if value is not None and name not in ("settings", "roles")}
     made = {**config, **typed}
+    if "window" not in typed and "model" in typed and not is_local(typed["model"]):
+        made["window"] = None
     method = made.get("method", Config.model_fields["method"].default)
     kept = config.get("settings", {}) if typed.get("method", method) == config.get("method", method) else {}
     roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in typed or r != "agent"}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from practicum.asking import prompt_tokens
+from practicum.asking import prompt_tokens, shortened
 from practicum.embed import Vectors
 from practicum.journal import Journal, Record
 from practicum.models.budget import Budget, Need
 from practicum.models.client import Client, Options
 from practicum.retrieve import Retriever
 from practicum.types import Prompt, Rollout, Score, Task, Trace, Usage
-from practicum.views import View, count_tokens, without_middle
+from practicum.views import View, count_tokens
 
 if TYPE_CHECKING:
     from practicum.run import Run
@@ -65,6 +65,12 @@ Slots = dict[str, asyncio.Semaphore]
 
 UNKNOWN_WINDOW = 100_000
 """Tokens a model is taken to read at most, where its window is not known."""
+
+CUTS = 5
+"""Times a prompt is cut that is over its model's window, each time to half of what the last one kept."""
+
+LEAST = 64
+"""Tokens that a cut leaves of a message, however little room there is."""
 
 
 @dataclass
@@ -122,19 +128,21 @@ class House:
             self.slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
         return self.slots[endpoint]
 
-    def fitted(self, role: str, prompt: Prompt) -> Prompt:
-        """The prompt with the middle of its last message cut out, marked and counted, where this role's model could not
-        read it whole: a trace may be of any length, and its beginning and its end say most."""
+    def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
+        """The prompt as this role's model is taken to read it, then shorter and shorter, for a model that reads less
+        than that. What is cut is marked, and the prompt counted once: a trace may be of any length, and its beginning
+        and its end say most."""
         seat = self.seat(role)
         window = seat.client.window or UNKNOWN_WINDOW
         # The estimate of tokens is rough, so some room is left.
         over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
+        size = count_tokens(prompt.user)
         if over <= 0:
-            return prompt
-        size = max(count_tokens(prompt.user), 1)
-        keep = len(prompt.user) * max(size - over, 64) // (2 * size)
-        self.counts["prompts with a trace cut"] += 1
-        return replace(prompt, user=without_middle(prompt.user, keep))
+            yield prompt
+        keep = size - over if over > 0 else size // 2
+        self.counts["prompts cut to fit"] += 1
+        for n in range(CUTS):
+            yield shortened(prompt, max(keep >> n, LEAST))
 
     def timed(self, record: Record) -> None:
         """Note how long an attempt took: its one call, or all of it where the Run wrote its result down."""

@@ -90,9 +90,8 @@ class CommonGenScorer:
         coverage = covered(task.meta["concepts"], trace.answer)
         if not trace.answer.strip():
             return coverage
-        user = f"# Concepts\n{', '.join(task.meta['concepts'])}\n\n# Text\n{trace.answer}"
-        prompt = run.house.fitted("judge", Prompt(system=GRADE, user=user))
-        grades = await run.at("score").ask("judge", prompt, Grades, temperature=0.0)
+        prompt = Prompt.of(GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"])
+        grades = await run.at("score").ask_fitted("judge", prompt, Grades, temperature=0.0)
         value = coverage.value * grades.mean
         return Score(value, value >= PASS_MARK, " ".join(filter(None, (coverage.note, grades.reason))))
 

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from practicum.asking import again, asked, json_part, json_schema, no_output, problem_with, prompt_tokens
+from practicum.asking import again, asked, json_part, json_schema, must_fit, no_output, problem_with, prompt_tokens
 from practicum.context import Context
 from practicum.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.house import Agent, House, Scorer, Seat, need_of
-from practicum.journal import NOTED, Record, digest
+from practicum.journal import NOTED, Record, digest, failure, told
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.retrieve import SHOWN, Found, Where
 from practicum.tasks.scorers import meta_fault
@@ -150,13 +150,30 @@ class Run:
         self.house.trouble = no_output(role, self.house.seat(role).client.name, problem, reply.cut)
         raise OutputError(self.house.trouble)
 
+    async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None) -> M:
+        """`ask` with a prompt of any length: what its model cannot read is cut out, and cut again where the model
+        reads less than it was taken to. OutputError too where nothing helps, since a resume would get no further."""
+        for n, short in enumerate(self.house.fitting(role, prompt)):
+            at = self.at(f"cut {n}") if n else self
+            # What was refused once is not asked again: a resume must not get an answer that nothing was built on.
+            refused = at.recall(f"{role} refused")
+            if refused is None:
+                try:
+                    return await at.ask(role, short, schema, temperature=temperature)
+                except WindowError as error:
+                    refused = str(error)
+                    at.note(f"{role} refused", refused)
+        self.house.unread.append(self.place)
+        self.house.trouble = refused
+        raise OutputError(refused)
+
     async def try_ask(
         self, role: str, prompt: Prompt, schema: type[M], lost: str, *, temperature: float | None = None
     ) -> M | None:
-        """Ask for what a run can do without, with the middle of a prompt cut out that is too long for the model; None,
-        counted under the name `lost`, where there is no answer, or none that can be read."""
+        """`ask_fitted` for what a run can do without; None, counted under the name `lost`, where there is no answer, or
+        none that can be read."""
         try:
-            return await self.ask(role, self.house.fitted(role, prompt), schema, temperature=temperature)
+            return await self.ask_fitted(role, prompt, schema, temperature=temperature)
         except (OutputError, ProviderError):
             self.house.counts[lost] += 1
             return None
@@ -275,7 +292,7 @@ class Run:
         known = self.house.journal.find(place, question)
         if known is not None:
             if not known.ok:
-                raise _failure(known.answer)
+                raise failure(known.answer)
             self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
@@ -285,12 +302,12 @@ class Run:
             try:
                 result = await do()
             except ProviderError as error:
-                self.house.failures.append(replace(record, answer=_told(error), ok=False))
+                self.house.failures.append(replace(record, answer=told(error), ok=False))
                 self.house.trouble = str(error)
                 raise
             except (AgentError, OutputError) as error:
                 if role == "agent":
-                    await self.house.write(replace(record, answer=_told(error), ok=False))
+                    await self.house.write(replace(record, answer=told(error), ok=False))
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
@@ -332,7 +349,7 @@ class Run:
         house, role = self.house, record.role
         estimate = prompt_tokens(prompt)
         house.largest[role] = max(house.largest.get(role, 0), estimate)
-        _must_fit(client, role, estimate)
+        must_fit(client, role, estimate)
         need = need_of(client, estimate * house.inflation.get(client.name, 1.25), options.max_output_tokens)
         async with house.slot(client.endpoint, client.slots):
             await house.budget.reserve(need)
@@ -376,25 +393,6 @@ def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Fee
         return Feedback(True, f"The answer is right.{note}", task.target)
     right = f" The right answer is: {task.target}" if task.target is not None else ""
     return Feedback(False, f"The answer is wrong.{right}{note}", task.target)
-
-
-def _told(error: Exception) -> str:
-    """A failed effect as the journal keeps it."""
-    return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
-
-
-def _failure(answer: str) -> AgentError | ProviderError:
-    lost, text = json.loads(answer)
-    return ProviderError(text) if lost else AgentError(text)
-
-
-def _must_fit(client: Client, role: str, estimate: int) -> None:
-    if client.window is not None and estimate > client.window:
-        raise WindowError(
-            f"the {role}'s prompt of about {estimate} tokens is larger than the window of {client.name} "
-            f"({client.window} tokens): lower the context's budget (--set budget=N) "
-            "or take a model with a larger window"
-        )
 
 
 __all__ = ["REPAIRS", "Act", "Agent", "House", "Run", "Scorer", "Seat", "feedback"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -183,12 +183,21 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model reads, in the order a prefix cache likes: fixed words, context pages, earlier turns, the task."""
+    """What a model reads, in the order a prefix cache likes: fixed words, context pages, earlier turns, the task.
+
+    `parts` are those of `user`, where it has several: if all of it is too long, each is cut by itself.
+    """
 
     system: str
     user: str
     pages: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, system: str, parts: Sequence[str], pages: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()) -> Prompt:
+        """A prompt whose last message is made of these parts, one below the other."""
+        return cls(system, "\n\n".join(parts), pages, turns, tuple(parts))
 
     @property
     def head(self) -> str:

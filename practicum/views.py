@@ -32,6 +32,11 @@ def without_middle(text: str, keep: int) -> str:
     return f"{text[:keep]}\n[... about {left_out:,} tokens left out here ...]\n{text[-keep:]}"
 
 
+def at_most(text: str, most: int) -> str:
+    """The text, with its middle left out where it is longer than `most` characters."""
+    return text if len(text) <= most else without_middle(text, max(most // 2, 1))
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What an agent is shown beside its instructions and its task, and how much that is.

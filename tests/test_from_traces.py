@@ -12,7 +12,7 @@ from helpers import make_tasks
 from scripts import Learned, insight, learned, memory, scripted
 
 from practicum import methods
-from practicum.errors import UsageError
+from practicum.errors import ProviderError, UsageError, WindowError
 from practicum.models.scripted import Call
 from practicum.types import Recorded, Score, Task, Trace
 
@@ -51,6 +51,33 @@ def test_stored_traces_teach_and_nothing_is_tried(tmp_path: Path, name: str) -> 
     assert low <= len(run.model.calls) <= high
     assert len(run.rollouts) == 4
     assert len(run.result.context) > 0
+
+
+LONG = Recorded(Trace("no", reasoning="begin " + "word " * 100_000 + "end"), Score(0.0, False))
+
+
+def test_a_trace_that_is_too_long_is_cut_and_the_others_are_read_as_they_are(tmp_path: Path) -> None:
+    def narrow(call: Call) -> dict[str, Any] | Exception:
+        return insight(call) if len(call.prompt.user) < 100_000 else WindowError("larger than the window")
+
+    tasks = [*recorded(3), replace(make_tasks(4)[3], recorded=LONG)]
+    run = learned(
+        tmp_path, scripted(refusing, narrow), tasks, {"curator": "append", "batch": 4}, "combee", from_traces=True
+    )
+    assert len(run.texts) == 4
+    assert run.result.errors["prompts cut to fit"] == 1
+    assert "lost reflections" not in run.result.errors
+    (cut,) = {prompt for prompt in run.prompts("reflector") if "left out here" in prompt and len(prompt) < 100_000}
+    assert "Reasoning: begin word" in cut
+    assert "Answer: no\nFeedback: The answer is wrong. The right answer is: word3" in cut
+
+
+def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: Path) -> None:
+    def blind(call: Call) -> Exception:
+        return WindowError("larger than the window")
+
+    with pytest.raises(ProviderError, match="every step was lost: larger than the window"):
+        learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)
 
 
 @pytest.mark.parametrize("name", sorted({*methods.NAMES} - {*READING}))

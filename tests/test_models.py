@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from helpers import AT_ONCE, client, make_tasks
 import practicum
 from practicum.bench.server import Options, serve
 from practicum.errors import ModelError, PracticumError, ProviderError, UsageError
+from practicum.folder import over
 from practicum.models.names import Models, Opening
 from practicum.models.scripted import ScriptedClient
 from practicum.session import Result
+from practicum.types import Recorded, Score, Task, Trace
+from practicum.views import count_tokens
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -30,10 +33,11 @@ def _no_proxy_and_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-async def _learn(url: str, folder: Path, n: int, config: dict[str, Any]) -> Result:
+async def _learn(url: str, folder: Path, n: int | Sequence[Task], config: dict[str, Any]) -> Result:
     settings = config.pop("settings", None)
     settings = {"rounds": 0} if settings is None else settings
-    return await practicum.learn(make_tasks(n), out=folder, model=f"{url}#sim", settings=settings, **config)
+    tasks = make_tasks(n) if isinstance(n, int) else n
+    return await practicum.learn(tasks, out=folder, model=f"{url}#sim", settings=settings, **config)
 
 
 def learn_from(folder: Path, faults: list[tuple[str, int]], n: int = 4, **config: Any) -> tuple[Result, dict[str, Any]]:
@@ -46,7 +50,7 @@ def learn_from(folder: Path, faults: list[tuple[str, int]], n: int = 4, **config
     return practicum.run_sync(work())
 
 
-def learn_at(handler: Handler, folder: Path, n: int = 4, **config: Any) -> Result:
+def learn_at(handler: Handler, folder: Path, n: int | Sequence[Task] = 4, **config: Any) -> Result:
     """A run against a server of one's own."""
 
     async def work() -> Result:
@@ -262,6 +266,37 @@ def test_roles_have_models_of_their_own_and_share_a_client(tmp_path: Path) -> No
     assert {call.role for call in agent.calls} == {"agent", "curator"}
 
 
+@pytest.mark.parametrize("name", ["http://127.0.0.1:9/v1#m", "openai:gpt-4.1-mini"])
+def test_a_window_that_is_given_is_that_of_served_models_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    given, plain = (Models(Opening(window=window)).open(name).window for window in (4096, None))
+    assert given == 4096
+    assert plain != 4096
+
+
+def test_a_trace_is_cut_to_the_window_that_is_given(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def reflecting(request: web.Request) -> web.Response:
+        asked.append((await request.json())["messages"][-1]["content"])
+        return completion(json.dumps(dict.fromkeys(("kind", "correction", "insight", "diagnosis"), "x") | {"tags": []}))
+
+    long = Recorded(Trace("no", reasoning="word " * 20_000), Score(0.0, False))
+    task = Task("x", "Message 0", "word0", recorded=long)
+    how: dict[str, Any] = {"settings": {"curator": "append"}, "from_traces": True}
+    for window in (None, 8192):
+        learn_at(reflecting, tmp_path / str(window), [task], window=window, **how)
+    assert ["left out here" in prompt for prompt in asked] == [False, True]
+    assert count_tokens(asked[1]) < 8192
+
+
+def test_a_served_model_in_place_of_the_runs_own_has_a_window_of_its_own() -> None:
+    run = {"model": "local", "window": 1024}
+    assert over(run, {"model": "http://127.0.0.1:9/v1#m"})["window"] is None
+    assert over(run, {"model": "http://127.0.0.1:9/v1#m", "window": 4096})["window"] == 4096
+    assert over(run, {"model": "local:other.gguf"})["window"] == 1024
+
+
 BAD_SCRIPTS = {
     "missing": (None, "cannot read the script"),
     "empty": ("", "has no rules"),
@@ -300,6 +335,6 @@ def test_a_prompt_over_the_window_is_told_before_it_is_sent(tmp_path: Path) -> N
     model = client(window=100)
     parts = practicum.Parts(clients={"agent": model})
     tasks = [practicum.Task("x", "word " * 500, "y")]
-    with pytest.raises(ModelError, match=r"larger than the window .* \(100 tokens\)"):
+    with pytest.raises(ModelError, match=r"larger than the window .* \(100 tokens\): shorten the task, .*--window N"):
         practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), parts=parts))
     assert model.calls == []

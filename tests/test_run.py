@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 import practicum
 from practicum.embed import Vectors, WordLlama
-from practicum.errors import JournalMismatch, OutputError, PlaceTaken, ProviderError
+from practicum.errors import JournalMismatch, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.house import House, Seat
 from practicum.journal import Journal
 from practicum.models.scripted import Call, ScriptedClient
@@ -21,6 +21,7 @@ from practicum.run import Run, feedback
 from practicum.store.store import Store
 from practicum.tasks.scorers import load_scorer
 from practicum.types import Prompt, Score, Task, Trace
+from practicum.views import count_tokens
 
 
 class Word(BaseModel):
@@ -125,6 +126,49 @@ def test_bad_answers_are_not_paid_twice(tmp_path: Path) -> None:
             within(tmp_path / "run", model, ask)
         assert len(model.calls) == calls
     assert [len(call.prompt.turns) for call in first.calls] == [0, 1, 2]
+
+
+def reading(tokens: int) -> ScriptedClient:
+    """A model whose window nobody knows: it refuses what is longer."""
+
+    def respond(call: Call) -> str | Exception:
+        return world(call) if count_tokens(call.text) <= tokens else WindowError("larger than the window")
+
+    return client(respond)
+
+
+async def about_a_long_trace(run: Run) -> tuple[Word | None, Word | None, dict[str, int]]:
+    made = Prompt("Reflect.", "begin " + "word " * 40_000 + "end")
+    long = await run.at("a").try_ask("reflector", made, Word, "lost reflections")
+    short = await run.at("b").try_ask("reflector", Prompt("Reflect.", "short"), Word, "lost reflections")
+    return long, short, dict(run.house.counts)
+
+
+def test_what_a_model_refuses_as_too_long_is_cut_until_it_reads_it(tmp_path: Path) -> None:
+    model, larger = reading(16_000), reading(1_000_000)
+    first = within(tmp_path / "run", model, about_a_long_trace)
+    assert isinstance(first, tuple)
+    assert first[0] is not None
+    assert first[2] == {"prompts cut to fit": 1}
+    sizes = [count_tokens(call.prompt.user) for call in model.calls[:-1]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert 8_000 < sizes[-1] <= 16_000 < sizes[-2]
+    read = model.calls[-2].prompt.user
+    assert (read.startswith("begin"), "tokens left out here" in read, read.endswith("end")) == (True, True, True)
+    # A resume goes on from the same answer, also where the model has come to read more.
+    assert within(tmp_path / "run", larger, about_a_long_trace) == first
+    assert larger.calls == []
+
+
+def test_what_no_cut_makes_short_enough_is_lost_and_the_rest_goes_on(tmp_path: Path) -> None:
+    model, larger = reading(20), reading(1_000_000)
+    first = within(tmp_path / "run", model, about_a_long_trace)
+    assert isinstance(first, tuple)
+    assert (first[0], first[1] is not None) == (None, True)
+    assert first[2] == {"prompts cut to fit": 1, "lost reflections": 1}
+    assert len(model.calls) < 10
+    assert within(tmp_path / "run", larger, about_a_long_trace) == first
+    assert larger.calls == []
 
 
 def test_json_is_found_among_words(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.agents.thread import OneThread
 from practicum.errors import AgentError, PracticumError, UsageError
 from practicum.types import Task
-from practicum.views import without_middle
+from practicum.views import at_most
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -213,7 +213,7 @@ def _told(name: str, value: Any) -> str:
 
 def _cut(text: str, most: int) -> str:
     text = _storable(text)
-    return text if len(text) <= most else without_middle(text, most // 2)
+    return at_most(text, most)
 
 
 def _storable(text: str) -> str:

@@ -149,8 +149,7 @@ class _Searching:
         self.asked += 1
         at, house = self.at.at(f"ask {self.asked}", self.about), self.run.house
         try:
-            prompt = house.fitted("curator", say.prompt)
-            said = await at.ask("curator", prompt, _form(say.name, say.texts), temperature=say.warmth)
+            said = await at.ask_fitted("curator", say.prompt, _form(say.name, say.texts), temperature=say.warmth)
         except (OutputError, ProviderError):
             house.counts["lost updates"] += 1
             return {name: "" for name, _ in say.texts}

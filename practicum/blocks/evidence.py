@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from practicum.context import Context, Entry
 from practicum.run import Run
 from practicum.types import Rollout, Round, Trace
-from practicum.views import line, without_middle
+from practicum.views import at_most, line
 
 
 def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
@@ -32,16 +32,18 @@ def evidence(rollout: Rollout) -> str:
 
 def brief(rollout: Rollout) -> str:
     """The same where a prompt reads it beside much else: of a long one the beginning and the end."""
-    said = evidence(rollout)
-    return said if len(said) <= 2 * BRIEF else without_middle(said, BRIEF)
+    return at_most(evidence(rollout), BRIEF)
 
 
-BRIEF = 1_000
-"""Characters kept of the beginning and of the end of a long one."""
+BRIEF = 2_000
+"""Characters kept of a long one."""
+
+SHORTEST = 400
+"""Characters that an attempt is not cut below, however short the one beside it is."""
 
 
-def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> str:
-    """What the reflector reads of one task; what is the same for all tasks comes first.
+def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> list[str]:
+    """What the reflector reads of one task, part by part; what is the same for all tasks comes first.
 
     `rollout` may have siblings and a twin. The agent's own words on entries come with their ids.
     """
@@ -59,14 +61,14 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
         parts += side_by_side(failed, passed)
     if rollout.twin is not None and rollout.twin.error is None:
         parts.append(f"# The agent's notes, from another run of the same task\n{_notes(rollout)}")
-    return "\n\n".join(parts)
+    return parts
 
 
 def side_by_side(failed: Rollout, passed: Rollout) -> list[str]:
     """Two attempts at one task, cut at the same length, so that neither looks better for being longer."""
     texts = evidence(failed), evidence(passed)
-    most = min(map(len, texts)) + 200
-    wrong, right = (text if len(text) <= 2 * most else without_middle(text, most) for text in texts)
+    most = max(min(map(len, texts)), SHORTEST)
+    wrong, right = (at_most(text, most) for text in texts)
     return [f"# The attempt\n{wrong}", f"# Another attempt at it under the same rules, which succeeded\n{right}"]
 
 

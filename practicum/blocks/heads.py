@@ -90,7 +90,7 @@ class Heads:
             data={k: said[k] for k in ("attribution", "cause", "gap", "kind")},
         )
 
-    async def _apart(self, told: str, run: Run) -> dict[str, Any]:
+    async def _apart(self, told: list[str], run: Run) -> dict[str, Any]:
         shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
         jobs = [
             (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", told, shape))
@@ -98,14 +98,13 @@ class Heads:
         ]
         return {name: value for part in await run.gather(jobs) for name, value in part.items()}
 
-    async def _together(self, told: str, run: Run) -> dict[str, Any]:
+    async def _together(self, told: list[str], run: Run) -> dict[str, Any]:
         return await self._ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, run)
 
-    async def _ask(self, system: str, told: str, shape: type[Output], run: Run) -> dict[str, Any]:
+    async def _ask(self, system: str, told: list[str], shape: type[Output], run: Run) -> dict[str, Any]:
         part = set(shape.model_fields)
         turns = tuple(Turn(case, whole.model_dump_json(include=part)) for case, whole in self.examples)
-        prompt = run.house.fitted("reflector", Prompt(system, told, turns=turns))
-        return (await run.ask("reflector", prompt, shape)).model_dump()
+        return (await run.ask_fitted("reflector", Prompt.of(system, told, turns=turns), shape)).model_dump()
 
 
 AT_ONCE = 24
@@ -141,11 +140,12 @@ def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ())
     async def together(usable: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         if not usable:
             return []
-        told = "\n\n".join(f"# Case {n}\n{case(r, context, (), run)}" for n, r in enumerate(usable, 1))
+        cases = [case(r, context, (), run) for r in usable]
+        told = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         sources = about(usable)
         try:
-            prompt = run.house.fitted("reflector", Prompt(system, told, turns=examples))
-            said = await replace(run, about=sources).ask("reflector", prompt, Reflections)
+            prompt = Prompt.of(system, told, turns=examples)
+            said = await replace(run, about=sources).ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)
             return [tagged(r, r.place) for r in usable]

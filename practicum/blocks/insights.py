@@ -45,10 +45,10 @@ def voted(system: str, section: str, besides: str) -> UpdateSeam:
         telling = [lesson for lesson in lessons if lesson.detail]
         if not telling:
             return Delta()
-        tried = "\n\n".join(f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1))
+        tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
         pages = full(context, without=besides).pages or ("(no insights yet)",)
         said = await run.try_ask(
-            "curator", Prompt(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
+            "curator", Prompt.of(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
         )
         if said is None:
             return Delta()

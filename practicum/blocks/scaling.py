@@ -25,7 +25,7 @@ from practicum.judge import judged_feedback
 from practicum.run import Act, Run
 from practicum.tasks.scorers import normalised
 from practicum.types import Feedback, Rollout, Task, Trace
-from practicum.views import without_middle
+from practicum.views import at_most
 
 By = Literal["judge", "agreement"]
 
@@ -254,7 +254,7 @@ def _earlier(tries: Sequence[Rollout], verdicts: Sequence[Feedback | None], told
 
 def _work(trace: Trace) -> str:
     work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
-    return work if len(work) <= 2 * WORK else without_middle(work, WORK)
+    return at_most(work, 2 * WORK)
 
 
 REFINE = """\

@@ -7,7 +7,7 @@ is likely to be the reason; what only happened to be there is neither, and must 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,10 +17,6 @@ from practicum.blocks.worked import ATLAS, COAT, LIBRARY, SHOP
 from practicum.output import AtMost, Output, Upto
 from practicum.run import Run
 from practicum.types import Prompt, Rollout, Turn
-from practicum.views import without_middle
-
-MARK = 64
-"""Characters that the mark of a cut takes on each side, about."""
 
 Finding = Annotated[str, Upto(160)]
 
@@ -49,34 +45,9 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
 
 
 def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:
-    """All attempts; where they are too much for the model, the longest are cut alike, so that none is left out."""
-    texts = {n: evidence(r) for n, r in enumerate(tries, 1) if not r.trace.lost}
-    whole = _case(tries, texts, run)
-    fitted = run.house.fitted("reflector", whole)
-    if len(fitted.user) < len(whole.user):
-        room = max(len(fitted.user) - len(whole.user) + sum(map(len, texts.values())), 0)
-        most = _most([*texts.values()], room) // 2 - MARK
-        for n, text in texts.items():
-            texts[n] = text if len(text) <= 2 * (most + MARK) else without_middle(text, max(most, MARK))
-        fitted = run.house.fitted("reflector", _case(tries, texts, run))
-    return fitted
-
-
-def _most(texts: Sequence[str], room: int) -> int:
-    """The length to which the longest are cut for all to have room: what short ones leave goes to the others."""
-    lengths = sorted(map(len, texts))
-    for n, length in enumerate(lengths):
-        share = room // (len(lengths) - n)
-        if length > share:
-            return share
-        room -= length
-    return lengths[-1]
-
-
-def _case(tries: Sequence[Rollout], texts: Mapping[int, str], run: Run) -> Prompt:
-    """What is read of the attempts, by their number."""
-    parts = [f"# Attempt {n}: {_outcome(tries[n - 1])}\n{text}" for n, text in texts.items()]
-    return Prompt(SELF_CONTRAST, "\n\n".join([*run.house.told, *parts]), turns=CONTRASTED)
+    """All attempts, by their number, but those that were lost."""
+    parts = [f"# Attempt {n}: {_outcome(r)}\n{evidence(r)}" for n, r in enumerate(tries, 1) if not r.trace.lost]
+    return Prompt.of(SELF_CONTRAST, [*run.house.told, *parts], turns=CONTRASTED)
 
 
 def in_words(findings: dict[str, Any]) -> str:

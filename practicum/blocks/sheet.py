@@ -52,7 +52,7 @@ def cumulative(system: str) -> UpdateSeam:
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         old = sheet(context)
-        tried = "\n\n".join(f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1))
+        tried = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
         written = await _written(system, old, tried, run) if lessons else None
         if not written or (old is not None and written == old.text):
             return Delta()
@@ -74,8 +74,9 @@ def synthesized(system: str, k: int) -> Show:
         old = sheet(context)
         if not found:
             return View() if old is None else listed([old])
-        tried = "\n\n".join(f"# Attempt at a task like it\n{f.entry.text}" for f in found)
-        written = await _written(system, old, f"{tried}\n\n# The task to prepare for\n{task.input}", run.at("sheet"))
+        tried = [f"# Attempt at a task like it\n{f.entry.text}" for f in found]
+        tried.append(f"# The task to prepare for\n{task.input}")
+        written = await _written(system, old, tried, run.at("sheet"))
         if not written:
             return View() if old is None else listed([old])
         retrieved = similarities(found)
@@ -98,9 +99,9 @@ def sheet(context: Context) -> Entry | None:
     return next(iter(context.in_section(SHEET)), None)
 
 
-async def _written(system: str, old: Entry | None, tried: str, run: Run) -> str:
+async def _written(system: str, old: Entry | None, tried: Sequence[str], run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = Prompt(system, "\n\n".join([*run.house.told, before, tried]), turns=WRITTEN)
+    prompt = Prompt.of(system, [*run.house.told, before, *tried], turns=WRITTEN)
     said = await run.try_ask("curator", prompt, Sheet, "lost updates")
     return said.sheet.strip() if said is not None else ""
 

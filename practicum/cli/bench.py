@@ -68,7 +68,7 @@ def overload(
     max_output_tokens: opt.MaxOutputTokens[int] = 4096,
     timeout: opt.Timeout[float] = 600.0,
     structure: opt.Structure[str] = "native",
-    window: opt.Window[int] = 16384,
+    window: opt.Window[int | None] = None,
     max_calls: opt.MaxCalls[int | None] = None,
     max_tokens: opt.MaxTokens[int | None] = None,
     max_usd: opt.MaxUsd[float | None] = None,
@@ -80,6 +80,7 @@ def overload(
     from practicum.bench.overload import ARMS, Plan, targets
     from practicum.bench.overload import overload as measure
     from practicum.bench.overload_plot import overload_plot
+    from practicum.cli.inputs import bench_window
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.folder import new_folder
     from practicum.playbook import write_whole
@@ -90,7 +91,7 @@ def overload(
         "max_output_tokens": max_output_tokens,
         "timeout": timeout,
         "structure": structure,
-        "window": window,
+        "window": bench_window(window, model),
     }
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd}
     arms = _listed(methods, "--methods") or list(ARMS)

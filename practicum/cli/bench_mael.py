@@ -37,7 +37,7 @@ def mael(
     max_output_tokens: opt.MaxOutputTokens[int] = 1024,
     timeout: opt.Timeout[float] = 600.0,
     structure: opt.Structure[str] = "native",
-    window: opt.Window[int] = 16384,
+    window: opt.Window[int | None] = None,
     max_calls: int | None = Opt(None, min=1, help="Stop before more model calls than this, over all that is measured."),
     max_tokens: int | None = Opt(None, min=1, help="Stop before more tokens than this, over all that is measured."),
     json_: opt.Json[bool] = False,
@@ -47,7 +47,7 @@ def mael(
 
     from practicum.bench.mael import Plan, Purse
     from practicum.bench.mael import mael as measure
-    from practicum.cli.inputs import method_settings, read_instructions, read_tasks, roles_of
+    from practicum.cli.inputs import bench_window, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.folder import new_folder
     from practicum.models.budget import Limits
@@ -56,10 +56,12 @@ def mael(
 
     numbers, listed = _sizes(sizes), read_tasks(tasks, fields)
     learning, rest = listed[: numbers[-1]], listed[numbers[-1] :]
+    roles = roles_of(role)
     config: dict[str, Any] = {
-        "model": model, "roles": roles_of(role), "scorer": scorer, "seed": seed, "concurrency": concurrency,
+        "model": model, "roles": roles, "scorer": scorer, "seed": seed, "concurrency": concurrency,
         "instructions": read_instructions(instructions) if instructions else "", "timeout": timeout,
-        "max_output_tokens": max_output_tokens, "structure": structure, "window": window,
+        "max_output_tokens": max_output_tokens, "structure": structure,
+        "window": bench_window(window, model, *roles.values()),
     }  # fmt: skip
     testing = (read_tasks(test, fields) if test is not None else rest)[:tested]
     plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)

@@ -55,7 +55,7 @@ def compare(
     timeout: opt.Timeout[float] = 120.0,
     retries: opt.Retries[int] = 5,
     structure: opt.Structure[str] = "native",
-    window: opt.Window[int] = 8192,
+    window: opt.Window[int | None] = None,
     embedder: opt.Embedder[str] = "wordllama",
     out: Path | None = Opt(None, help="Folder of the comparison; the same command goes on there."),
     json_: opt.Json[bool] = False,

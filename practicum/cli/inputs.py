@@ -37,6 +37,17 @@ def read_traces(path: Path) -> list[Task]:
 PROBLEMS_SHOWN = 20
 
 
+def bench_window(given: int | None, *models: str) -> int | None:
+    """The window of a bench, whose prompts are long: as given, else one for models in this process."""
+    from practicum.models.names import is_local
+
+    return given or (BENCH_WINDOW if any(map(is_local, models)) else None)
+
+
+BENCH_WINDOW = 16384
+"""Tokens."""
+
+
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """Texts of the form name=value. A dash in a name stands for an underscore, but not in the name of a variant before
     a dot."""

@@ -60,7 +60,7 @@ def learn(
     timeout: opt.Timeout[float] = 120.0,
     retries: opt.Retries[int] = 5,
     structure: opt.Structure[str] = "native",
-    window: opt.Window[int] = 8192,
+    window: opt.Window[int | None] = None,
     embedder: opt.Embedder[str] = "wordllama",
     out: Path | None = Opt(None, help="Folder to keep the run in (default: a new one under ./runs)."),
     resume: Path | None = Opt(None, help="Go on with this run; only --max-... may be given with it."),

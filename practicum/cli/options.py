@@ -27,7 +27,7 @@ MaxOutputTokens = Annotated[T, Option(min=1, help="Most tokens a call may write.
 Timeout = Annotated[T, Option(help="Seconds a call may take.")]
 Retries = Annotated[T, Option(min=0, help="Times a call the provider failed is tried again.")]
 Structure = Annotated[T, Option(help="How JSON is asked for: native, tool or prompted.")]
-Window = Annotated[T, Option(help="Context of local models, in tokens.")]
+Window = Annotated[T, Option(help="Tokens a model reads (else local: 8192, in benches 16384; others: as known).")]
 Embedder = Annotated[T, Option(help="wordllama, or one of pydantic-ai, such as openai:text-embedding-3-small.")]
 Concurrency = Annotated[T, Option(min=1, help="Calls in flight at one endpoint.")]
 

@@ -75,6 +75,12 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
+ROOM = (
+    "shorten the task, lower the context's budget (--set budget=N), or take a larger window: --window N where the "
+    "model reads as much, else another model"
+)
+"""What to do where a prompt is larger than the window of its model."""
+
 SHAPES = 256
 """Most schemas that a client keeps as its model is told them."""
 
@@ -335,10 +341,7 @@ def _plain(name: str, error: BaseException) -> ModelError | ProviderError:
         case e.ModelNotFoundError():
             return ModelError(f"{name} was not found: check the model's name and the address ({_short(error)})")
         case e.ModelContextWindowExceededError():
-            return WindowError(
-                f"the prompt is larger than the window of {name}: lower the context's budget (--set budget=N) or "
-                f"take a model with a larger window ({_short(error)})"
-            )
+            return WindowError(f"the prompt is larger than the window of {name}: {ROOM} ({_short(error)})")
         case e.ModelQuotaExceededError():
             return ModelError(f"the account of {name} has no credit left ({_short(error)})")
         case e.ModelRequestRejectedError():

@@ -15,15 +15,16 @@ from practicum.types import Usage
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How models are opened: calls in flight at one endpoint, the way to structure, and for local ones the window.
+    """How models are opened: calls in flight at one endpoint, the way to structure, and the window in tokens.
 
-    `log` is the folder that takes the native log of models in this process.
+    With `window` None local ones have LOCAL_WINDOW, and others what is known of them. `log` is the folder that takes
+    the native log of models in this process.
     """
 
     concurrency: int = 16
     structure: Structure = "native"
     attempts: int = 6
-    window: int = 8192
+    window: int | None = None
     log: Path = Path(".")
     progress: Callable[[int, int], None] | None = None
 
@@ -54,7 +55,7 @@ class Models:
             await client.close()
 
     def _opened(self, name: str) -> Client:
-        if name == "local" or name.startswith("local:"):
+        if is_local(name):
             return self._local(name)
         if name.startswith("scripted:"):
             from practicum.models.scripted import ScriptedClient
@@ -70,9 +71,8 @@ class Models:
         path = resolve(name, self.opening.progress)
         slots = min(self.opening.concurrency, LOCAL_SLOTS)
         # A slot keeps one prefix; with some to spare, one role does not evict another's.
-        server = LocalServer(
-            path, slots=slots + SPARE_SLOTS, window=self.opening.window, log=self.opening.log / "llama.log"
-        )
+        window = self.opening.window or LOCAL_WINDOW
+        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.opening.log / "llama.log")
         return _openai_client(
             name, server.url, path.stem, "grammar", self.opening,
             slots=slots, window=server.window, cost_of=_free, on_close=server.close,
@@ -82,7 +82,9 @@ class Models:
         address, _, model = name.partition("#")
         if not model or not urlsplit(address).netloc:
             raise UsageError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
-        return _openai_client(name, address, model, self.opening.structure, self.opening, cost_of=_unknown)
+        return _openai_client(
+            name, address, model, self.opening.structure, self.opening, cost_of=_unknown, window=self.opening.window
+        )
 
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
@@ -103,9 +105,18 @@ class Models:
             endpoint=provider,
             cost_of=_priced(short, provider),
             attempts=self.opening.attempts,
+            window=self.opening.window,
             seeds=provider.startswith("openai"),
         )
 
+
+def is_local(name: str) -> bool:
+    """Whether a name means a model in this process."""
+    return name == "local" or name.startswith("local:")
+
+
+LOCAL_WINDOW = 8192
+"""Tokens a local model reads, where nothing else is said."""
 
 SPARE_SLOTS = 3
 """Slots of a local model beside those in flight: one for each further role."""

@@ -12,7 +12,7 @@ from practicum.errors import AgentError, ProviderError, TaskFileError
 from practicum.tasks.formats import Converted
 from practicum.tasks.load import text_of
 from practicum.types import Score, Task, Trace
-from practicum.views import without_middle
+from practicum.views import at_most
 
 TURNS = 40
 """Turns to learn with: a task takes about twenty calls of APIs, most of which have to be looked up first."""
@@ -53,7 +53,7 @@ class Evaluation:
         except (ValidationError, KeyError) as error:
             raise AgentError(f"the attempt at {task.id!r} left no evaluation of AppWorld to score") from error
         told = "\n".join(f"- {_failed(test)}" for test in found.failures)
-        told = told if len(told) <= NOTE else without_middle(told, NOTE // 2)
+        told = at_most(told, NOTE)
         passed = f"{len(found.passes)} of {found.num_tests} tests pass."
         note = passed if found.success else f"{passed} These fail:\n{told}"
         return Score(float(found.success), found.success, note)

@@ -169,7 +169,7 @@ def test_lessons_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
     run = indoors(client(lambda call: json.dumps({"points": ["a point"]}), window=4096))
     made = ran(summarized(append("rules"), "Sum up."), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
     assert len(made.edits) == 1
-    assert run.house.counts["prompts with a trace cut"] == 1
+    assert run.house.counts["prompts cut to fit"] == 1
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -78,7 +78,7 @@ def test_without_contrast_it_reads_the_run_that_counts_alone(tmp_path: Path, age
 def test_both_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, longer: str) -> None:
     def thinking(call: Call) -> dict[str, Any]:
         long = warm(call) == (longer == "passed")
-        return {"answer": lucky_when_warm(call), "reasoning": "so it is. " * 150 if long else "clear"}
+        return {"answer": lucky_when_warm(call), "reasoning": ("so it is. " if long else "clear ") * 150}
 
     run = learned(tmp_path, scripted(thinking), 1, {"group": 2}, reasoning=True)
     (prompt,) = run.prompts("reflector")
@@ -86,10 +86,38 @@ def test_both_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, lon
     cut, whole = texts.pop(longer), next(iter(texts.values()))
     assert "left out here" in cut
     assert "left out here" not in whole
-    assert len(cut) < 2 * len(whole) + 500
+    assert abs(len(cut) - len(whole)) < len("[... about 9,999 tokens left out here ...]") + 5
     for text in (cut, whole):
         assert text.startswith("Task: Message 0")
         assert "Feedback: The answer is" in text
+
+
+def test_short_attempts_are_not_cut_though_one_is_shorter(tmp_path: Path) -> None:
+    def thinking(call: Call) -> dict[str, Any]:
+        return {"answer": lucky_when_warm(call), "reasoning": "so it is. " * 25 if warm(call) else ""}
+
+    run = learned(tmp_path, scripted(thinking), 1, {"group": 2}, reasoning=True)
+    (prompt,) = run.prompts("reflector")
+    assert "left out here" not in prompt
+
+
+@pytest.mark.parametrize("settings", [{}, {"heads": True}, {"heads": True, "head_calls": "one"}], ids=str)
+def test_a_pair_too_long_for_the_reflector_is_cut_in_each_attempt(tmp_path: Path, settings: dict[str, Any]) -> None:
+    def rambling(call: Call) -> dict[str, Any]:
+        name = "passed" if warm(call) else "failed"
+        return {"answer": lucky_when_warm(call), "reasoning": f"start {name} " + "word " * 450 + f"end {name}"}
+
+    model = scripted(rambling, window=2048)
+    run = learned(tmp_path, model, 1, {"group": 2, **settings}, reasoning=True, max_output_tokens=64)
+    assert run.prompts("reflector")
+    for prompt in run.prompts("reflector"):
+        for name, heading in (("failed", "# The attempt"), ("passed", CONTRAST)):
+            text = part(prompt, heading)
+            assert text.startswith("Task: Message 0")
+            assert f"start {name}" in text
+            assert f"end {name}\nAnswer: " in text
+            assert text.count("left out here") == 1
+            assert "Feedback: The answer is" in text
 
 
 def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
 from practicum.context import seeded
 from practicum.errors import ProviderError
 from practicum.models.scripted import Call
+from practicum.types import Recorded, Score, Trace
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 HEADS: dict[str, Any] = {"heads": True, "rounds": 0}
@@ -183,6 +186,19 @@ def test_with_groups_each_case_has_its_contrast(tmp_path: Path) -> None:
     (prompt,) = run.prompts("reflector")
     assert prompt.count("# Another attempt at it under the same rules, which succeeded") == 4
     assert prompt.count("# The agent's notes, from another run of the same task") == 4
+
+
+def test_cases_that_are_too_long_together_are_each_cut_and_none_is_left_out(tmp_path: Path) -> None:
+    traces = [Trace("wrong", reasoning=f"start {n} " + "word " * 3_000 + f"end {n}") for n in range(3)]
+    tasks = [replace(t, recorded=Recorded(x, Score(0.0, False))) for t, x in zip(make_tasks(3), traces, strict=True)]
+    run = learned(tmp_path, scripted(wrong, each_case, window=8192), tasks, {**TOGETHER, "batch": 3}, from_traces=True)
+    (prompt,) = run.prompts("reflector")
+    for n in range(3):
+        case = prompt.partition(f"# Case {n + 1}\n")[2].partition("\n\n# Case")[0]
+        assert case.startswith("# The attempt\nTask: Message")
+        assert re.search(r"start (\d) word.*left out here.* end \1\nAnswer: wrong\nFeedback: ", case, re.DOTALL)
+    assert run.result.errors["prompts cut to fit"] == 1
+    assert len(run.texts) == 3
 
 
 def test_from_failures_only_successes_are_not_in_the_call(tmp_path: Path) -> None:

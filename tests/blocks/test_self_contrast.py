@@ -78,6 +78,6 @@ def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_none_is_left
         assert f"Answer: answer {n}" in shown
     assert "Reasoning: a short one\nAnswer: short" in shown
     assert shown.count("tokens left out here") == 4
-    assert counts == {"prompts with a trace cut": 1}
+    assert counts == {"prompts cut to fit": 1}
     parts = [len(part) for part in shown.split("# Attempt")[1:5]]
     assert max(parts) - min(parts) < 50

@@ -56,7 +56,7 @@ def test_diagnoses_that_are_too_much_for_the_model_are_cut_and_counted() -> None
     lessons = [Lesson(f"l{n}", "If a, do b.", data={"cause": "it guessed " * 200}) for n in range(20)]
     delta = asyncio.run(with_state(append("rules"), "Remember.", 800)(lessons, Context(), run))
     assert delta.edits[-1].section == STATE
-    assert run.house.counts["prompts with a trace cut"] == 1
+    assert run.house.counts["prompts cut to fit"] == 1
 
 
 def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:
