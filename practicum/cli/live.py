@@ -62,6 +62,7 @@ class Live:
         self._fetching = Fetching(console)
         self._said: str | None = None
         self._told = 0.0
+        self._primitives: object = None
 
     def __enter__(self) -> Live:
         if self._drawn:
@@ -111,16 +112,22 @@ class Live:
         steps = _steps(session)
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", steps)
-        said = report.batch.data.get("why")
-        if said is not None and said != self._said and time.monotonic() - self._told >= PLAIN_EVERY:
-            self._said, self._told = said, time.monotonic()
-            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
+        self._explain(report)
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, state=words)
         elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == steps:
             self._last = time.monotonic()
             self.console.print(f"step {report.step}{f' of {steps}' if steps is not None else ''}: {words}")
+
+    def _explain(self, report: StepReport) -> None:
+        """Why the step is made as it is: each switch of its primitives, other reasons now and then."""
+        said, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
+        switched, self._primitives = primitives != self._primitives, primitives
+        due = said != self._said and time.monotonic() - self._told >= PLAIN_EVERY
+        if said is not None and (switched or due):
+            self._said, self._told = said, time.monotonic()
+            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
 
     _phase_name = ""
 
