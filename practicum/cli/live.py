@@ -109,7 +109,7 @@ class Live:
         self.console.print(f"{name}: {score:.1%} of {of}")
 
     def stepped(self, session: Session, report: StepReport) -> None:
-        steps = _steps(session)
+        steps = report.batch.steps
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", steps)
         self._explain(report)
@@ -137,13 +137,6 @@ class Live:
             # A new one each time: of one that is there, it can no longer be said that its total is not known.
             self._bar.remove_task(self._step)
             self._step = self._bar.add_task(name, total=total, state="")
-
-
-def _steps(session: Session) -> int | None:
-    """How many steps there will be; None for a schedule that goes on until its attempts are used up, which estimates
-    take for one step."""
-    steps = session.estimate.steps
-    return steps if steps > 1 or session.method.schedule is None else None
 
 
 def _score(session: Session) -> str:
