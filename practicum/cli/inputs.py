@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from practicum.errors import UsageError
 from practicum.types import Task
+
+if TYPE_CHECKING:
+    from practicum.tasks.traces import Traces
 
 
 def read_tasks(path: Path | None, fields: str) -> list[Task]:
@@ -18,7 +21,7 @@ def read_tasks(path: Path | None, fields: str) -> list[Task]:
     return load_tasks(path, names) if path is not None else []
 
 
-def read_traces(path: Path) -> list[Task]:
+def read_traces(path: Path) -> Traces:
     """What agents did already, as tasks with their attempts. What cannot be read is told on standard error."""
     import sys
 
@@ -30,8 +33,10 @@ def read_traces(path: Path) -> list[Task]:
     for problem in found.problems[:PROBLEMS_SHOWN]:
         print(f"not all could be read: {problem}", file=sys.stderr)
     if len(found.problems) > PROBLEMS_SHOWN:
-        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more that could not be read", file=sys.stderr)
-    return list(found.tasks)
+        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more such lines", file=sys.stderr)
+    if found.faults:
+        print(f"in all, {found.faults} times something could not be read, or not as it stood", file=sys.stderr)
+    return found
 
 
 PROBLEMS_SHOWN = 20
