@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from practicum.errors import UsageError
+from practicum.errors import TaskFileError, UsageError
 from practicum.types import Task
 
 if TYPE_CHECKING:
@@ -14,11 +15,23 @@ if TYPE_CHECKING:
 
 
 def read_tasks(path: Path | None, fields: str) -> list[Task]:
-    """The tasks of a file, whose fields have these names (--fields); none where no file is given."""
+    """The tasks of a file, whose fields have these names (--fields); none where no file is given. Raises TaskFileError,
+    which says of a public data set how to make tasks of it."""
     from practicum.tasks.load import load_tasks, parse_fields
 
     names = parse_fields(fields) if fields else None
-    return load_tasks(path, names) if path is not None else []
+    if path is None:
+        return []
+    try:
+        return load_tasks(path, names)
+    except TaskFileError as error:
+        from practicum.tasks.formats import formats_of
+
+        if names or not (formats := formats_of(path)):
+            raise
+        first = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
+        looks = f"it looks like {' or '.join(formats)}"
+        raise TaskFileError(f"{error}; {looks}: make tasks of it first: {first}") from error
 
 
 def read_traces(path: Path) -> Traces:
