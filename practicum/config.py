@@ -80,6 +80,8 @@ class Config(BaseModel):
     """Steps between validations, where there are validation tasks."""
     from_traces: bool = False
     """Whether the tasks carry recorded attempts to learn from, and nothing is run but evaluation."""
+    trace_faults: int = Field(default=0, ge=0)
+    """Times that something of the traces could not be read, or not as it stood; counted in the report."""
     before: bool = False
     """Whether the test tasks are also run with the context the run starts from."""
     max_calls: int | None = Field(default=None, ge=1)

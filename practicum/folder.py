@@ -144,7 +144,7 @@ def run_config(path: Path) -> dict[str, Any]:
 
 
 LEARNING_ONLY = (
-    "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every"
+    "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every", "trace_faults",
 )  # fmt: skip
 
 

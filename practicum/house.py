@@ -98,7 +98,7 @@ class House:
     counts: Counter[str] = field(default_factory=Counter)
     opened: set[str] = field(default_factory=set)
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
-    attempted: dict[tuple[object, str, str, int], Rollout] = field(default_factory=dict)
+    attempted: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
     failures: list[Record] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     inflation: dict[str, float] = field(default_factory=dict)

@@ -32,12 +32,14 @@ LOST_STEPS = 3
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one step works on. `arm` is the candidate to start from, for methods that keep several (GEPA); `data` is
-    what the sampler has to say of its choice, as JSON values, kept with the step."""
+    what the sampler has to say of its choice, as JSON values, kept with the step; `steps` is how many steps there will
+    be in all, None where that is found on the way."""
 
     tasks: tuple[Task, ...]
     epoch: int = 1
     arm: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
+    steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

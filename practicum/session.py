@@ -108,6 +108,7 @@ class Session:
     def __post_init__(self) -> None:
         if "batch" in self.config.settings and self.method.batch > len(self.splits.train) > 0:
             self.house.counts["batch size lowered to the tasks there are"] += 1
+        self.house.counts["faults of the traces"] += self.config.trace_faults
         self.progress = Progress(self.seed, self.seed)
         self.estimate = Estimate(self.config, self.splits, self.method, self.house, self.seed)
         self._time_saved = self.house.budget.elapsed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,35 @@ def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
     assert "practicum learn --resume run" in done.err
     assert "lower than this run's (9)" in run("learn", "--resume", "run", "--max-calls", 8, code=2).line
     assert set(run("learn", "--resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("--batch-size 4 --epochs 2", "step 1 of 4: "),
+        ("--batch-size 4 --set primitives=adaptive", "step 1 of 2: "),
+        ("--online --batch-size 3", "step 1 of 3: "),
+        ("--method icl", "step 1 of 1: "),
+        ("--method combee", "step 1: "),
+        ("--method combee --asynchronous --batch-size 4", "step 1: "),
+        ("--batch-size 2 --set replay=0.5", "step 1: "),
+        ("--batch-size 2 --set rollouts=auto", "step 1: "),
+    ],
+)
+def test_how_many_steps_there_will_be_is_said_where_it_is_known(run: Any, typed: str, first: str) -> None:
+    done = run("learn", "tasks.jsonl", "--model", "scripted:model", *typed.split())
+    told = [line for line in done.out.splitlines() if re.match(r"step \d+( of \d+)?: (?!\d+ tasks;)", line)]
+    assert told[0].startswith(first)
+
+
+def test_each_switch_of_the_primitives_is_explained(run: Any) -> None:
+    done = run(
+        "learn", "tasks.jsonl", "--model", "scripted:model", "--set", "primitives=adaptive", "--batch-size", 4,
+        "--epochs", 2, "--out", "run",
+    )  # fmt: skip
+    told = re.findall(r"^step (\d): 4 tasks; (.*)$", done.out, re.MULTILINE)
+    assert [(step, why.startswith("probing: groups on")) for step, why in told] == [("1", True), ("4", False)]
+    assert "groups off" in told[1][1]
 
 
 def test_everything_typed_reaches_the_run(run: Any, here: Path) -> None:

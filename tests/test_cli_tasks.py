@@ -53,3 +53,29 @@ def test_bad_input_is_one_clear_line(launcher: Launcher, here: Path) -> None:
         done = launcher.run(["tasks", *arguments], here)
         assert done.code == 2
         assert done.line.startswith(line)
+
+
+@pytest.mark.parametrize("command", ["learn", "eval"])
+def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(
+    launcher: Launcher, here: Path, command: str
+) -> None:
+    told = launcher.run([command, "gsm.jsonl", "--model", "scripted:model"], here)
+    assert told.code == 2
+    assert told.line.startswith("gsm.jsonl line 1: field 'input' is missing; the line has 'question', 'answer'")
+    typed = told.line.partition("make tasks of it first: practicum ")[2]
+    assert launcher.run(shlex.split(typed), here).code == 0
+    assert len(load_tasks(here / "tasks.jsonl")) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [('{"question": "a", "answer": "b"}', []), ('{"input": 3, "concepts": ["a"]}', []), ("[1]", []), ("", []),
+     ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
+)  # fmt: skip
+def test_other_files_and_fields_that_were_named_are_not_taken_for_one(
+    launcher: Launcher, here: Path, line: str, more: list[str]
+) -> None:
+    (here / "other.jsonl").write_text(line)
+    told = launcher.run(["eval", "other.jsonl", "--model", "scripted:model", *more], here)
+    assert told.code == 2
+    assert "practicum tasks" not in told.line

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import make_tasks
+from helpers import Launcher, make_tasks
 from scripts import Learned, insight, learned, memory, scripted
 
 from practicum import methods
@@ -104,3 +105,27 @@ def test_what_only_repeats_attempts_is_refused(tmp_path: Path) -> None:
         read(tmp_path, "ace", recorded(), rounds=2)
     with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
         read(tmp_path, "rcl", recorded())
+
+
+def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    said = [{"role": "user", "content": "what?"}, {"role": "assistant", "content": "that"}]
+    (stored / "good.jsonl").write_text((json.dumps({"messages": said}) + "\n") * 4)
+    for n in range(22):
+        (stored / f"other{n}.jsonl").write_text('{"title": "none of ours"}\n' * 2)
+    reflection = {"kind": "k", "correction": "c", "insight": "i", "diagnosis": "d", "tags": []}
+    script = ({"role": "reflector", "answer": reflection}, {"role": "curator", "answer": {"decisions": []}})
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, script)))
+
+    start = ["learn", "--from-traces", "stored", "--model", "scripted:model", "--max-calls", "3", "--out", "run"]
+    first = launcher.run([*start, "--json"], tmp_path)
+    assert first.err.count("not all could be read: ") == 20
+    assert "and 2 more such lines\nin all, 44 times something could not be read" in first.err
+    again = launcher.run(["learn", "--resume", "run", "--max-calls", "99", "--json"], tmp_path)
+    for done, stopped in ((first, True), (again, False)):
+        assert done.json["errors"]["faults of the traces"] == 44
+        assert "44 faults of the traces" in done.err
+        assert ("stopped" in done.json) is stopped

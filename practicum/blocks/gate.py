@@ -142,10 +142,18 @@ def without_effect(context: Context, delta: Delta) -> Delta:
     """What of a delta changes nothing that is shown: votes, and edits of what is hidden from the agent. The lessons of
     all other edits are told as dropped."""
     kept: list[Edit] = []
+    # Each edit is tried on what those before it came to. Only a name lives no longer than its delta, so that an
+    # addition with one is applied together with what comes after it.
+    now, together = context, list[Edit]()
     for edit in delta.edits:
-        outcome = context.apply(Delta((*kept, edit)))
-        if len(outcome.applied) == len(kept) + 1 and outcome.context.digest == context.digest:
-            kept.append(edit)
+        outcome = now.apply(Delta((*together, edit)))
+        if len(outcome.applied) <= len(together) or outcome.context.digest != context.digest:
+            continue
+        kept.append(edit)
+        if together or (isinstance(edit, Add) and edit.ref):
+            together.append(edit)
+        else:
+            now = outcome.context
     refs = {edit.ref for edit in kept if isinstance(edit, Add)}
     told = {id for edit in kept for id in edit.lessons}
     stand = [fate for fate in delta.fates if not fate.entry or fate.entry in refs or fate.entry in context]

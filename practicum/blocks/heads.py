@@ -160,12 +160,17 @@ def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ())
 
 
 def _lesson(rollout: Rollout, said: OfMany, sources: tuple[str, ...], context: Context, run: Run) -> Lesson:
-    """What was said with all attempts in view comes from all of them."""
+    """What was said with all attempts in view comes from all of them, and is about one."""
     return Lesson(
         id=f"{run.place}/{rollout.place}",
         text=said.insight.strip(),
         detail=evidence(contrast(rollout)[0]),
         votes=verdicts(said.tags, rollout, context, run),
         sources=union((rollout.sources, sources)),
-        data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
+        data={
+            "kind": said.kind,
+            "diagnosis": said.diagnosis,
+            "correction": said.correction,
+            "task_id": rollout.task.id,
+        },
     )

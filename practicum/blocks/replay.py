@@ -91,13 +91,18 @@ def outcomes_of(report: StepReport) -> list[Outcome]:
 
 def outcomes(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[Outcome]:
     """The same, from the parts of a step. Of a group the best run decides."""
-    reflected = {source for lesson in lessons if _reflects(lesson) for source in lesson.sources}
+    reflected = {source for lesson in lessons if _reflects(lesson) for source in _about(lesson)}
     return [Outcome(step, r.task.id, _passed(_known(r)), f"task:{r.task.id}" in reflected) for r in rollouts]
 
 
 def _reflects(lesson: Lesson) -> bool:
     """Whether someone thought about the attempt. A diagnosis without a rule counts, mere votes do not."""
     return bool(lesson.text or any(lesson.data.get(said) for said in ("diagnosis", "cause", "attribution")))
+
+
+def _about(lesson: Lesson) -> Sequence[str]:
+    """What the lesson is about: the one task it names, where it comes from several; else what it comes from."""
+    return [f"task:{lesson.data['task_id']}"] if "task_id" in lesson.data else lesson.sources
 
 
 def _known(rollout: Rollout) -> list[bool]:

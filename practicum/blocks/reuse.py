@@ -24,15 +24,15 @@ def reused(act: Answer) -> Answer:
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         if note:
             return await act(task, context, run, note)
-        known, key = run.house.attempted, (act, context.digest, task.id, run.member)
-        if key in known:
+        known, digest, key = run.house.attempted, context.digest, (act, task.id, run.member)
+        if old := known.get(digest, {}).get(key):
             run.house.counts["attempts reused"] += 1
-            return replace(known[key], place=run.place, of=known[key].place)
+            return replace(old, place=run.place, of=old.place)
         rollout = await act(task, context, run)
         if rollout.trace.error is None and rollout.feedback.success is not None:
-            for old in [other for other in known if other[1] != context.digest]:
-                del known[old]
-            known[key] = rollout
+            if digest not in known:
+                known.clear()
+            known.setdefault(digest, {})[key] = rollout
         return rollout
 
     return wrapped

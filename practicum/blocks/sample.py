@@ -16,7 +16,7 @@ def shuffled_epochs(epochs: int, batch: int) -> Sample:
         for epoch in range(1, epochs + 1):
             order = list(tasks)
             run.rng(f"epoch {epoch}").shuffle(order)
-            yield from _cut(order, batch, epoch)
+            yield from _cut(order, batch, epoch, epochs)
 
     return sample
 
@@ -25,7 +25,7 @@ def stream(batch: int) -> Sample:
     """Tasks in the order they come, once: online learning, where each is predicted before it is learned from."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        yield from _cut(tasks, batch, 1)
+        yield from _cut(tasks, batch)
 
     return sample
 
@@ -40,7 +40,7 @@ def everything() -> Sample:
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         if tasks:
-            yield Batch(tuple(tasks))
+            yield Batch(tuple(tasks), steps=1)
 
     return sample
 
@@ -54,6 +54,7 @@ def nothing() -> Sample:
     return sample
 
 
-def _cut(order: Sequence[Task], batch: int, epoch: int) -> Iterator[Batch]:
-    for start in range(0, len(order), batch):
-        yield Batch(tuple(order[start : start + batch]), epoch)
+def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
+    starts = range(0, len(order), batch)
+    for start in starts:
+        yield Batch(tuple(order[start : start + batch]), epoch, steps=epochs * len(starts))

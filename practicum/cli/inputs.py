@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from practicum.errors import UsageError
+from practicum.errors import TaskFileError, UsageError
 from practicum.types import Task
+
+if TYPE_CHECKING:
+    from practicum.tasks.traces import Traces
 
 
 def read_tasks(path: Path | None, fields: str) -> list[Task]:
-    """The tasks of a file, whose fields have these names (--fields); none where no file is given."""
+    """The tasks of a file, whose fields have these names (--fields); none where no file is given. Raises TaskFileError,
+    which says of a public data set how to make tasks of it."""
     from practicum.tasks.load import load_tasks, parse_fields
 
     names = parse_fields(fields) if fields else None
-    return load_tasks(path, names) if path is not None else []
+    if path is None:
+        return []
+    try:
+        return load_tasks(path, names)
+    except TaskFileError as error:
+        from practicum.tasks.formats import formats_of
+
+        if names or not (formats := formats_of(path)):
+            raise
+        first = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
+        looks = f"it looks like {' or '.join(formats)}"
+        raise TaskFileError(f"{error}; {looks}: make tasks of it first: {first}") from error
 
 
-def read_traces(path: Path) -> list[Task]:
+def read_traces(path: Path) -> Traces:
     """What agents did already, as tasks with their attempts. What cannot be read is told on standard error."""
     import sys
 
@@ -30,8 +46,10 @@ def read_traces(path: Path) -> list[Task]:
     for problem in found.problems[:PROBLEMS_SHOWN]:
         print(f"not all could be read: {problem}", file=sys.stderr)
     if len(found.problems) > PROBLEMS_SHOWN:
-        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more that could not be read", file=sys.stderr)
-    return list(found.tasks)
+        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more such lines", file=sys.stderr)
+    if found.faults:
+        print(f"in all, {found.faults} times something could not be read, or not as it stood", file=sys.stderr)
+    return found
 
 
 PROBLEMS_SHOWN = 20

@@ -93,7 +93,8 @@ def learn(
     )
     from practicum.folder import load_context
 
-    train = read_tasks(tasks, fields) if from_traces is None else read_traces(from_traces)
+    traces = read_traces(from_traces) if from_traces is not None else None
+    train = read_tasks(tasks, fields) if traces is None else traces.tasks
     vals, tests = read_tasks(val, fields), read_tasks(test, fields)
     config: dict[str, Any] = {
         "method": method,
@@ -119,7 +120,8 @@ def learn(
         "tool_timeout": tool_timeout,
         "labels": not no_labels,
         "judged": judge,
-        "from_traces": from_traces is not None,
+        "from_traces": traces is not None,
+        "trace_faults": 0 if traces is None else traces.faults,
         "seed": seed,
         "concurrency": concurrency,
         "structure": structure,

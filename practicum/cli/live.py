@@ -62,6 +62,7 @@ class Live:
         self._fetching = Fetching(console)
         self._said: str | None = None
         self._told = 0.0
+        self._primitives: object = None
 
     def __enter__(self) -> Live:
         if self._drawn:
@@ -108,19 +109,25 @@ class Live:
         self.console.print(f"{name}: {score:.1%} of {of}")
 
     def stepped(self, session: Session, report: StepReport) -> None:
-        steps = _steps(session)
+        steps = report.batch.steps
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", steps)
-        said = report.batch.data.get("why")
-        if said is not None and said != self._said and time.monotonic() - self._told >= PLAIN_EVERY:
-            self._said, self._told = said, time.monotonic()
-            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
+        self._explain(report)
         words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, state=words)
         elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == steps:
             self._last = time.monotonic()
             self.console.print(f"step {report.step}{f' of {steps}' if steps is not None else ''}: {words}")
+
+    def _explain(self, report: StepReport) -> None:
+        """Why the step is made as it is: each switch of its primitives, other reasons now and then."""
+        said, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
+        switched, self._primitives = primitives != self._primitives, primitives
+        due = said != self._said and time.monotonic() - self._told >= PLAIN_EVERY
+        if said is not None and (switched or due):
+            self._said, self._told = said, time.monotonic()
+            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {said}")
 
     _phase_name = ""
 
@@ -130,13 +137,6 @@ class Live:
             # A new one each time: of one that is there, it can no longer be said that its total is not known.
             self._bar.remove_task(self._step)
             self._step = self._bar.add_task(name, total=total, state="")
-
-
-def _steps(session: Session) -> int | None:
-    """How many steps there will be; None for a schedule that goes on until its attempts are used up, which estimates
-    take for one step."""
-    steps = session.estimate.steps
-    return steps if steps > 1 or session.method.schedule is None else None
 
 
 def _score(session: Session) -> str:

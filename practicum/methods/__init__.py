@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from practicum.errors import UsageError
 from practicum.loop import Method
@@ -38,6 +39,24 @@ class MethodSettings(BaseModel):
 
     GIVE_WAY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Settings of a run that go when another value of the named one is put over them: they belong to the old one."""
+
+
+Number = Annotated[int, Field(ge=1)]
+"""A whole number from 1 on, as one of the things a setting takes."""
+
+
+def number_or(words: str) -> WrapValidator:
+    """For a setting that takes a number from 1 on, or one of these words in its place: one line of error for all."""
+
+    def read(value: Any, reader: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return reader(value)
+        except ValidationError:
+            raise PydanticCustomError(
+                "number_or_word", f"Input should be {words} or a whole number from 1 on"
+            ) from None
+
+    return WrapValidator(read)
 
 
 class Batched(MethodSettings):

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from practicum.asynchronous import without_barrier
 from practicum.blocks.accept import finished
@@ -22,22 +21,8 @@ from practicum.blocks.aggregate import Dealing, Shuffle, scan
 from practicum.blocks.batch_size import controlled
 from practicum.blocks.join import Join, by_code, by_model, side_by_side
 from practicum.loop import Method, Update
+from practicum.methods import Number, number_or
 from practicum.methods.learning import SECTION, Learning, calls, curator, playbook, settled
-
-
-def _or(word: str) -> WrapValidator:
-    """A number from 1 on, or a word in its place; one line of error for both."""
-
-    def read(value: Any, reader: ValidatorFunctionWrapHandler) -> Any:
-        try:
-            return reader(value)
-        except ValidationError:
-            raise PydanticCustomError("number_or_word", f"Input should be {word} or a whole number from 1 on") from None
-
-    return WrapValidator(read)
-
-
-Number = Annotated[int, Field(ge=1)]
 
 
 class Settings(Learning):
@@ -45,13 +30,13 @@ class Settings(Learning):
 
     epochs: int = Field(default=1, ge=1)
     """Times the tasks are gone through (offline)."""
-    batch: Annotated[Literal["auto"] | Number, _or("auto")] = "auto"
+    batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """Tasks attempted at once; auto: the controller finds the size (section 3.3). Asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
     """batch=auto: the size grows while one more task still saves this share of what it saves at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
     """batch=auto: the largest size, which guards quality."""
-    groups: Annotated[Literal["sqrt"] | Number, _or("sqrt")] = "sqrt"
+    groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
     """Groups of lessons: the square root of their number, or so many."""
     copies: int = Field(default=2, ge=1)
     """Groups each lesson goes to."""
@@ -59,7 +44,7 @@ class Settings(Learning):
     """stratified: copies of a lesson land in different groups; random: blindly, as in the paper."""
     fan_in: int = Field(default=20, ge=3)
     """Most lessons, or deltas, that one call of the model reads; more groups or levels keep to it."""
-    levels: Annotated[Literal["auto"] | Number, _or("auto")] = "auto"
+    levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """join=model: levels of the scan in all; auto: as many as fan_in asks for. 1: the groups are not joined at all."""
     join: Literal["code", "model"] = "code"
     """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""

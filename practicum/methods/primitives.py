@@ -21,12 +21,12 @@ from practicum.blocks.replay import replayed, share
 from practicum.blocks.reuse import reused
 from practicum.blocks.state import with_state
 from practicum.loop import Attempt, Method, Reflect, Sample, Update
-from practicum.methods import Batched, learning
+from practicum.methods import Batched, Number, learning, number_or
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
 from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
 
 Rollouts = Annotated[
-    Literal["auto"] | Annotated[int, Field(ge=1)] | None, BeforeValidator(lambda x: None if x == "none" else x)
+    Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
 """How many tasks a step attempts: a number, auto, or none in so many words: as many as it reflects on."""
 

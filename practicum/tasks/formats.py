@@ -322,8 +322,21 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise TaskFileError(f"{where}{reader.line_num}: not CSV ({error})") from None
 
 
+def formats_of(path: Path) -> list[str]:
+    """The formats that the first line of a file fits; none where it is no record, or a task already."""
+    try:
+        _, record = next(_records(path), (0, {}))
+    except TaskFileError:
+        return []
+    return [] if "input" in record else _fitting(record)
+
+
+def _fitting(record: Record) -> list[str]:
+    return [name for name, kind in FORMATS.items() if kind.fits(record)]
+
+
 def _told(record: Record, path: Path | str) -> str:
-    fitting = [name for name, kind in FORMATS.items() if kind.fits(record)]
+    fitting = _fitting(record)
     if len(fitting) == 1:
         return fitting[0]
     fields = ", ".join(map(repr, record)) or "no fields"

@@ -16,7 +16,7 @@ from scripts import Learned, learned, number, scripted
 import practicum
 from practicum.blocks.gate import WORSE, Trial, Wealth, without_effect
 from practicum.cli.app import main
-from practicum.context import Add, Delete, Delta, Fate, Update, Vote, seeded
+from practicum.context import Add, Context, Delete, Delta, Fate, Outcome, Update, Vote, seeded
 from practicum.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -117,6 +117,29 @@ def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() ->
         Fate("l2", reason=WORSE), Fate("l3", reason=WORSE), Fate("l5", reason=WORSE),
     )  # fmt: skip
     assert context.apply(left).context.digest == context.digest
+
+
+def test_what_is_kept_may_be_named_by_what_comes_after_it() -> None:
+    context = seeded([("rules", "Be kind.")])
+    edits = (
+        Add(".notes", "so far", ref="r"), Vote("e0", helpful=1), Add("rules", "Shout."), Update("r", text="and more"),
+        Vote("nothing", helpful=1),
+    )  # fmt: skip
+    assert without_effect(context, Delta(edits)).edits == (edits[0], edits[1], edits[3])
+
+
+def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    apply = Context.apply
+
+    def counted(self: Context, delta: Delta) -> Outcome:
+        tried.append(len(delta.edits))
+        return apply(self, delta)
+
+    monkeypatch.setattr(Context, "apply", counted)
+    votes = Delta(tuple(Vote("e0", helpful=1, lessons=(f"l{n}",)) for n in range(100)))
+    assert without_effect(seeded([("rules", "Be kind.")]), votes).edits == votes.edits
+    assert sum(tried) == 100
 
 
 # ---- in a run

@@ -11,6 +11,7 @@ import pytest
 from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
+from practicum.blocks.replay import buffer, outcomes_of
 from practicum.context import seeded
 from practicum.errors import ProviderError
 from practicum.models.scripted import Call
@@ -173,6 +174,13 @@ def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path:
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (2, 4)
+
+
+def test_what_it_says_nothing_of_is_not_on_its_way_out_of_the_replay_buffer(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(wrong, lambda call: each_case(call, (1, 2))), 4, TOGETHER)
+    (report,) = run.reports
+    failures = {row.task: row.failures for row in buffer(outcomes_of(report)).values()}
+    assert failures == {"t0": 1, "t1": 0, "t2": 0, "t3": 1}
 
 
 FOREIGN = {"kind": "", "correction": "", "diagnosis": "", "tags": [], "insight": "If it is nobody's, drop it."}

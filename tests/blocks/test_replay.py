@@ -158,6 +158,8 @@ def test_what_counts_as_reflected_on() -> None:
         ([tagged(used, "x"), said], True),
         ([replace(said, sources=("task:t00", "rollout:t0"))], False),
         ([replace(said, sources=("task:t9", "task:t0"))], True),
+        ([replace(said, sources=("task:t9", "task:t0"), data={"task_id": "t9"})], False),
+        ([replace(said, sources=("task:t9", "task:t0"), data={"task_id": "t0"})], True),
         ([replace(said, text="", data={"diagnosis": "too hasty"})], True),
         ([replace(said, text="", data={"attribution": "execution_variance", "cause": "chance"})], True),
         ([replace(said, text="", data={"diagnosis": "", "kind": "k"})], False),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from helpers import context_bytes
+from helpers import context_bytes, make_tasks
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, warm, wrong
 
-from practicum.context import seeded
+from practicum.blocks.reuse import reused
+from practicum.context import Context, seeded
 from practicum.errors import ProviderError
 from practicum.folder import step_records
 from practicum.models.scripted import Call
+from practicum.run import Run
 from practicum.store.store import Store
+from practicum.types import Feedback, Rollout, Task, Trace
 from practicum.unlearn import forget
 
 RULE = seeded([("rules", "If in doubt, guess.")])
@@ -54,6 +60,30 @@ def test_what_was_run_under_the_same_context_is_not_run_again(tmp_path: Path) ->
         assert f"rollout:{old.place}" in rollout.sources
     # It is thought about again: another diagnosis may be of more use.
     assert len(run.calls("reflector")) == 2 * 4 * 3
+
+
+def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
+    class Shown:
+        """A context that counts how often it is compared."""
+
+        looks = 0
+
+        @property
+        def digest(self) -> str:
+            self.looks += 1
+            return "the same"
+
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        return Rollout(task, Trace(""), None, Feedback(True, ""), "")
+
+    def looked(n: int) -> int:
+        shown, house = Shown(), SimpleNamespace(attempted={}, counts=Counter[str]())
+        for task in make_tasks(n):
+            run: Any = SimpleNamespace(house=house, member=1, place="")
+            asyncio.run(reused(act)(task, cast(Context, shown), run))
+        return shown.looks
+
+    assert looked(60) == 2 * looked(30)
 
 
 def test_members_of_a_group_and_the_twin_stand_each_for_itself(tmp_path: Path) -> None:

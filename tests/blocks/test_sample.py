@@ -31,6 +31,7 @@ def ids(some: Sequence[Batch]) -> list[str]:
 def test_every_epoch_has_each_task_once_in_batches(tmp_path: Path, n: int, batch: int, sizes: list[int]) -> None:
     found = batches(tmp_path / "run", shuffled_epochs(2, batch), n)
     assert [len(b.tasks) for b in found] == sizes * 2
+    assert {b.steps for b in found} <= {len(found)}
     for epoch in (1, 2):
         assert sorted(ids([b for b in found if b.epoch == epoch])) == sorted(t.id for t in make_tasks(n))
 
@@ -54,6 +55,7 @@ def test_a_stream_keeps_the_given_order(tmp_path: Path) -> None:
     found = batches(tmp_path / "run", stream(2), 5)
     assert [len(b.tasks) for b in found] == [2, 2, 1]
     assert ids(found) == [f"t{n}" for n in range(5)]
+    assert {b.steps for b in found} == {3}
 
 
 def test_all_at_once_and_not_at_all(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ class Traces:
     problems: tuple[Problem, ...]
     formats: Mapping[str, int]
 
+    @property
+    def faults(self) -> int:
+        """How many times something could not be read, or not as it stood."""
+        return sum(problem.count for problem in self.problems)
+
 
 class Place(NamedTuple):
     """Where in its file a trace stands; `tag` tells it from others of the file where it has no id of its own."""
