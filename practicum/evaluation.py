@@ -45,6 +45,13 @@ class Evaluation:
     rollouts: tuple[Rollout, ...]
     stopped: str | None = None
 
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the scorer measured beside the score, by name: means over the answers it measured."""
+        found = [r.score.measures for r in self.rollouts if r.score is not None and r.score.measures]
+        names = dict.fromkeys(name for measures in found for name in measures)
+        return {name: fmean(measures[name] for measures in found if name in measures) for name in names}
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
         values = {
@@ -52,6 +59,7 @@ class Evaluation:
             "ci95": list(self.ci95) if self.n else None,
             "n": self.n,
             "errors": self.errors,
+            "measures": self.measures,
             "usage": usage_json(self.usage),
             "seconds": round(self.seconds, 3),
         }

@@ -7,7 +7,7 @@ names these five parts and not how they are put together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -28,7 +28,8 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class SoftwareScorer:
-    """The product of the three; right where the project is complete and runs. Journaled, as running it is an effect."""
+    """The product of the three, with the measures of the code; right where the project is complete and runs. Journaled,
+    as running it is an effect."""
 
     sandbox: Sandbox = field(default_factory=Sandbox)
     name: str = field(default="software", init=False)
@@ -49,7 +50,7 @@ class SoftwareScorer:
         notes = [f"left open: {'; '.join(project.open[:SHOWN])}"] if project.open else []
         notes += [f"run, it {failure}"] if failure else []
         said = f"complete {int(not project.open)}, runs {int(failure is None)}, consistent {consistency:.2f}"
-        return Score(consistency if whole else 0.0, whole, ". ".join([said, *notes]))
+        return Score(consistency if whole else 0.0, whole, ". ".join([said, *notes]), asdict(project.measures))
 
 
 async def _consistency(requirement: str, code: str, run: Run) -> float:

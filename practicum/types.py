@@ -56,11 +56,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good an answer is, for reports: `value` in [0, 1]; `correct` is the pass mark."""
+    """How good an answer is, for reports: `value` in [0, 1]; `correct` is the pass mark. `measures` are what else the
+    scorer found out about it in numbers, by name, such as the size of its code."""
 
     value: float
     correct: bool
     note: str = ""
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

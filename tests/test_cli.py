@@ -23,7 +23,7 @@ LEARN_KEYS = {
     "errors",
 }  # fmt: skip
 USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
-EVAL_KEYS = {"score", "ci95", "n", "errors", "usage", "seconds"}
+EVAL_KEYS = {"score", "ci95", "n", "errors", "measures", "usage", "seconds"}
 
 REFLECTION = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []}
 SCRIPT = (

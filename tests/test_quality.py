@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fenced import needs_fences
 from helpers import client
-from runs import indoors
+from runs import Words, indoors
 
 import practicum
 from practicum.config import configured
@@ -131,7 +131,21 @@ def test_measures_of_code() -> None:
     one = "# a comment\ndef f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n\n    return 1\n"
     two = "import main\nfor i in range(3):\n    print(i)\n"
     # f: 1, the if, two in its condition, two in the comprehension; nothing outside. two: 1 and its loop.
-    assert looked(main=one, two=two, notes="x = 1").measures == Measures(3, 8, 35, 1, (1 + 6 + 2 + 1) / 4)
+    assert looked(main=one, two=two, notes="x = 1").measures == Measures(3, 8, 35, 1, 1 + 6 + 2 + 1)
+
+
+@needs_fences
+def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means() -> None:
+    answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": ""}
+    assert software(WHOLE, stdin="3\n").measures == {
+        "files": 2, "lines": 6, "tokens": 32, "functions": 1, "complexity": 1 + 1 + (1 + 3),
+    }  # fmt: skip
+    parts = practicum.Parts(clients={"agent": client(lambda call: answers[call.prompt.user])}, embedder=Words())
+    tasks = [Task(name, name, meta={"stdin": "3\n"}) for name in answers]
+    found = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), scorer="software", parts=parts))
+    # The answer that holds no files is no project.
+    assert found.measures == {"files": 1.5, "lines": 3.5, "tokens": 17.5, "functions": 0.5, "complexity": 3.5}
+    assert found.as_json()["measures"] == found.measures
 
 
 @needs_fences

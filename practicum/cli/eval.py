@@ -112,4 +112,7 @@ def _report(console: Console, found: Evaluation, tasks: int) -> None:
     of = f"{found.n}" if found.n == tasks else f"{found.n} of {tasks}"
     if found.n:
         console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
+    if found.measures:
+        means = ", ".join(f"{name} {mean:,.2f}" for name, mean in found.measures.items())
+        console.print(f"measured, on average: {means}")
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
