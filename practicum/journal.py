@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Integer, func, literal_column, select
 
-from practicum.errors import JournalMismatch
+from practicum.errors import AgentError, JournalMismatch, ProviderError
 from practicum.store import schema
 from practicum.store.store import Store
 from practicum.types import Usage
@@ -41,6 +41,17 @@ def digest(*parts: Any) -> str:
         sha.update(len(raw).to_bytes(8, "big"))
         sha.update(raw)
     return sha.hexdigest()[:32]
+
+
+def failure_text(error: Exception) -> str:
+    """A failed effect as the journal keeps it."""
+    return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
+
+
+def failure(answer: str) -> AgentError | ProviderError:
+    """A failed effect that the journal kept."""
+    lost, text = json.loads(answer)
+    return ProviderError(text) if lost else AgentError(text)
 
 
 NOTED = "noted"

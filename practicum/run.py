@@ -24,7 +24,7 @@ from practicum.asking import again, asked, json_part, json_schema, no_output, pr
 from practicum.context import Context
 from practicum.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.house import Agent, House, Scorer, Seat, need_of
-from practicum.journal import NOTED, Record, digest
+from practicum.journal import NOTED, Record, digest, failure, failure_text
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.retrieve import SHOWN, Found, Where
 from practicum.tasks.scorers import meta_fault
@@ -205,13 +205,16 @@ class Run:
             return Score(0.0, False, trace.error)
         try:
             if scorer.pure:
-                return await scorer(task, trace, self)
-            question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
-            return await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
+                score = await scorer(task, trace, self)
+            else:
+                question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
+                score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
         except (ProviderError, OutputError):
             # Not a score of 0: a right answer must not be taken for a wrong one because its judge was away.
             self.house.counts["unscored"] += 1
             return None
+        self.house.counts["answers whose code was stopped"] += score.stopped
+        return score
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of unit length, shape (n, d); each text is embedded once in the life of the store."""
@@ -275,7 +278,7 @@ class Run:
         known = self.house.journal.find(place, question)
         if known is not None:
             if not known.ok:
-                raise _failure(known.answer)
+                raise failure(known.answer)
             self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
@@ -285,12 +288,12 @@ class Run:
             try:
                 result = await do()
             except ProviderError as error:
-                self.house.failures.append(replace(record, answer=_told(error), ok=False))
+                self.house.failures.append(replace(record, answer=failure_text(error), ok=False))
                 self.house.trouble = str(error)
                 raise
             except (AgentError, OutputError) as error:
                 if role == "agent":
-                    await self.house.write(replace(record, answer=_told(error), ok=False))
+                    await self.house.write(replace(record, answer=failure_text(error), ok=False))
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
@@ -376,16 +379,6 @@ def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Fee
         return Feedback(True, f"The answer is right.{note}", task.target)
     right = f" The right answer is: {task.target}" if task.target is not None else ""
     return Feedback(False, f"The answer is wrong.{right}{note}", task.target)
-
-
-def _told(error: Exception) -> str:
-    """A failed effect as the journal keeps it."""
-    return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
-
-
-def _failure(answer: str) -> AgentError | ProviderError:
-    lost, text = json.loads(answer)
-    return ProviderError(text) if lost else AgentError(text)
 
 
 def _must_fit(client: Client, role: str, estimate: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fenced import needs_fences
-from helpers import client
+from helpers import Launcher, client
 from runs import Words, indoors
 
 import practicum
@@ -18,6 +19,7 @@ from practicum.errors import TaskFileError
 from practicum.models.scripted import Call
 from practicum.parts import make_scorer
 from practicum.quality import CommonGenScorer, SoftwareScorer
+from practicum.tasks.code import UnitTests
 from practicum.tasks.sandbox import Limits, Ran, Sandbox
 from practicum.tasks.scorers import SCORERS
 from practicum.tasks.software import Measures, Project, looked_at
@@ -226,6 +228,54 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
         "",
         "passed 0 of 1 tests; failed: f() == 2 (it gave 1)",
     ]
+
+
+@needs_fences
+def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"loop": "while True: pass", "right": "return 1", "wrong": "return 2"}
+    tasks = [Task(name, name, meta={"tests": "assert f() == 1"}) for name in asked]
+    tested = UnitTests(Sandbox(Limits(cpu=1, wall=30.0)))
+
+    def evaluated() -> practicum.Evaluation:
+        model = client(lambda call: f"def f():\n    {asked[call.prompt.user]}\n")
+        parts = practicum.Parts(
+            clients={"agent": model}, scorer=lambda task, answer: tested(task, Trace(answer)), embedder=Words()
+        )
+        return practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), out=tmp_path / "e", parts=parts))
+
+    found = evaluated()
+    assert found.counts == {"answers whose code was stopped": 1}
+    loop, right, wrong = found.as_json()["attempts"]
+    assert re.fullmatch(r"the code stopped after .* while testing: f\(\) == 1", loop.pop("note"))
+    assert loop == {"id": "loop", "value": 0.0, "correct": False, "error": None}
+    assert right == {"id": "right", "value": 1.0, "correct": True, "note": "", "error": None}
+    assert wrong["note"] == "passed 0 of 1 tests; failed: f() == 1 (it gave 2)"
+    monkeypatch.setattr(Sandbox, "run", None)
+    assert evaluated().rollouts == found.rollouts
+    assert evaluated().counts == found.counts
+
+
+@needs_fences
+def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path: Path) -> None:
+    lines = [{"id": name, "input": f"{name} f", "tests": "assert f() == 1"} for name in ("fork", "right")]
+    write_lines(tmp_path / "t.jsonl", lines)
+    forks = {"match": "fork f", "answer": "import os\ndef f():\n    os.fork()\n    return 1"}
+    write_lines(tmp_path / "model", [forks, {"answer": "def f():\n    return 1"}])
+    how = ["t.jsonl", "--model", "scripted:model", "--scorer", "tests"]
+    told = "to know: 1 answers whose code was stopped"
+    done = launcher.run(["eval", *how, "--json"], tmp_path)
+    assert done.json["counts"] == {"answers whose code was stopped": 1}, done.err
+    assert [(a["id"], a["value"]) for a in done.json["attempts"]] == [("fork", 0.0), ("right", 1.0)]
+    assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
+    assert told in done.err.splitlines()
+    done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
+    assert done.json["errors"] == {"answers whose code was stopped": 1}, done.err
+    assert told in done.err.splitlines()
+    assert "1 whose code was stopped" in launcher.run(["monitor", "run"], tmp_path).out
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
 
 
 @needs_fences

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from practicum.tasks.sandbox import Sandbox
+from practicum.tasks.sandbox import Ran, Sandbox
 from practicum.views import count_tokens
 
 INSPECTOR = Path(__file__).with_name("inspector.py")
@@ -69,13 +69,13 @@ def _measures(read: Sequence[Mapping[str, Any]], code: str) -> Measures:
     )
 
 
-async def why_it_fails(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> str | None:
-    """Run a project; why it does not run, in words, else None."""
+async def executed(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> Ran:
+    """Run a project. One that asks for more input than it was given has run: then, too, there is no `reason`."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
     ran = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
     asked_for_more = ran.exit == 1 and ran.reason.startswith("ended with EOFError")
-    return None if asked_for_more else ran.reason or None
+    return replace(ran, reason="") if asked_for_more else ran
 
 
 def software_fault(meta: Mapping[str, Any]) -> str | None:
