@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
@@ -32,6 +32,7 @@ class Evaluation:
     """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
 
     `errors` counts attempts that failed, which score 0, and those that nothing could score, which count in no score.
+    `counts` are what else happened, as a run's report has it under "to know".
     Where it was `stopped` it is over what was done until then; if nothing was, `n` is 0 and `score` is not a number.
     """
 
@@ -43,7 +44,15 @@ class Evaluation:
     usage: Usage
     seconds: float
     rollouts: tuple[Rollout, ...]
+    counts: Mapping[str, int]
     stopped: str | None = None
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the scorer measured beside the score, by name: means over the answers it measured."""
+        found = [r.score.measures for r in self.rollouts if r.score is not None and r.score.measures]
+        names = dict.fromkeys(name for measures in found for name in measures)
+        return {name: fmean(measures[name] for measures in found if name in measures) for name in names}
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
@@ -52,10 +61,20 @@ class Evaluation:
             "ci95": list(self.ci95) if self.n else None,
             "n": self.n,
             "errors": self.errors,
+            "counts": dict(self.counts),
+            "measures": self.measures,
             "usage": usage_json(self.usage),
             "seconds": round(self.seconds, 3),
+            "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def _attempt_json(rollout: Rollout) -> dict[str, Any]:
+    """One attempt at a task: its score and what the scorer says of it, each null where nothing could score it."""
+    score = rollout.score
+    scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
+    return {"id": rollout.task.id, **scored, "error": rollout.trace.error}
 
 
 async def evaluate(
@@ -141,4 +160,4 @@ def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str |
         score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
     errors = sum(r.trace.error is not None or r.score is None for r in found)
     usage, seconds = house.budget.spent, house.budget.elapsed
-    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, seconds, tuple(found), stopped)
+    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, seconds, tuple(found), house.happened, stopped)

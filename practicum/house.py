@@ -113,6 +113,11 @@ class House:
         self.retriever = Retriever(self.vectors, counts=self.counts)
 
     @property
+    def happened(self) -> dict[str, int]:
+        """What was counted, by name, where there was any."""
+        return {name: count for name, count in sorted(self.counts.items()) if count}
+
+    @property
     def told(self) -> list[str]:
         """The part of a prompt that says what the agent is told; no part where it is told nothing."""
         return [f"# What the agent is told\n{self.instructions}"] if self.instructions else []

@@ -43,13 +43,13 @@ def digest(*parts: Any) -> str:
     return sha.hexdigest()[:32]
 
 
-def told(error: Exception) -> str:
+def failure_text(error: Exception) -> str:
     """A failed effect as the journal keeps it."""
     return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
 
 
 def failure(answer: str) -> AgentError | ProviderError:
-    """The error that was kept so."""
+    """A failed effect that the journal kept."""
     lost, text = json.loads(answer)
     return ProviderError(text) if lost else AgentError(text)
 

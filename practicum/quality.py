@@ -7,7 +7,7 @@ names these five parts and not how they are put together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from practicum.tasks.answered import files_in
 from practicum.tasks.coverage import concepts_fault, covered
 from practicum.tasks.sandbox import Sandbox
 from practicum.tasks.scorers import PASS_MARK
-from practicum.tasks.software import looked_at, software_fault, why_it_fails
+from practicum.tasks.software import executed, looked_at, software_fault
 from practicum.types import Prompt, Score, Task, Trace
 
 SHOWN = 3
@@ -28,7 +28,8 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class SoftwareScorer:
-    """The product of the three; right where the project is complete and runs. Journaled, as running it is an effect."""
+    """The product of the three, with the measures of the code; right where the project is complete and runs. Journaled,
+    as running it is an effect."""
 
     sandbox: Sandbox = field(default_factory=Sandbox)
     name: str = field(default="software", init=False)
@@ -43,13 +44,14 @@ class SoftwareScorer:
         if not files:
             return Score(0.0, False, "the answer holds no files")
         project = await looked_at(files, self.sandbox)
-        failure = await why_it_fails(task.meta, files, self.sandbox)
+        ran = await executed(task.meta, files, self.sandbox)
         consistency = await _consistency(task.input, project.code, run)
-        whole = not project.open and failure is None
+        whole = not project.open and not ran.reason
         notes = [f"left open: {'; '.join(project.open[:SHOWN])}"] if project.open else []
-        notes += [f"run, it {failure}"] if failure else []
-        said = f"complete {int(not project.open)}, runs {int(failure is None)}, consistent {consistency:.2f}"
-        return Score(consistency if whole else 0.0, whole, ". ".join([said, *notes]))
+        notes += [f"run, it {ran.reason}"] if ran.reason else []
+        said = f"complete {int(not project.open)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
+        value, note = consistency if whole else 0.0, ". ".join([said, *notes])
+        return Score(value, whole, note, asdict(project.measures), ran.stopped)
 
 
 async def _consistency(requirement: str, code: str, run: Run) -> float:

@@ -24,7 +24,7 @@ from practicum.asking import again, asked, json_part, json_schema, must_fit, no_
 from practicum.context import Context
 from practicum.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.house import Agent, House, Scorer, Seat, need_of
-from practicum.journal import NOTED, Record, digest, failure, told
+from practicum.journal import NOTED, Record, digest, failure, failure_text
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.retrieve import SHOWN, Found, Where
 from practicum.tasks.scorers import meta_fault
@@ -222,13 +222,16 @@ class Run:
             return Score(0.0, False, trace.error)
         try:
             if scorer.pure:
-                return await scorer(task, trace, self)
-            question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
-            return await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
+                score = await scorer(task, trace, self)
+            else:
+                question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
+                score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
         except (ProviderError, OutputError):
             # Not a score of 0: a right answer must not be taken for a wrong one because its judge was away.
             self.house.counts["unscored"] += 1
             return None
+        self.house.counts["answers whose code was stopped"] += score.stopped
+        return score
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of unit length, shape (n, d); each text is embedded once in the life of the store."""
@@ -302,12 +305,12 @@ class Run:
             try:
                 result = await do()
             except ProviderError as error:
-                self.house.failures.append(replace(record, answer=told(error), ok=False))
+                self.house.failures.append(replace(record, answer=failure_text(error), ok=False))
                 self.house.trouble = str(error)
                 raise
             except (AgentError, OutputError) as error:
                 if role == "agent":
-                    await self.house.write(replace(record, answer=told(error), ok=False))
+                    await self.house.write(replace(record, answer=failure_text(error), ok=False))
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)

@@ -204,7 +204,7 @@ class Session:
             critical=root.chain.seconds,
             hits=self.house.journal.hits,
             refused=self.progress.refused,
-            errors={name: count for name, count in sorted(self.house.counts.items()) if count},
+            errors=self.house.happened,
             steps=self.progress.steps,
             stopped=stopped,
             interrupted=stopped == INTERRUPTED,

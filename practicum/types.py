@@ -56,11 +56,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good an answer is, for reports: `value` in [0, 1]; `correct` is the pass mark."""
+    """How good an answer is, for reports: `value` in [0, 1]; `correct` is the pass mark. `measures` are what else the
+    scorer found out about it in numbers, by name, such as the size of its code. `stopped`: it is code that went too far
+    when it was run, for a limit or a fence of the sandbox."""
 
     value: float
     correct: bool
     note: str = ""
+    measures: Mapping[str, float] = field(default_factory=dict)
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

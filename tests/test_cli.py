@@ -24,7 +24,7 @@ LEARN_KEYS = {
     "errors",
 }  # fmt: skip
 USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
-EVAL_KEYS = {"score", "ci95", "n", "errors", "usage", "seconds"}
+EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "seconds", "attempts"}
 
 REFLECTION = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []}
 SCRIPT = (
@@ -168,6 +168,9 @@ def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> Non
     done = run("eval", "test.jsonl", "--context", "run", "--json")
     assert set(done.json) == EVAL_KEYS
     assert (done.json["score"], done.json["n"]) == (0.5, 4)
+    assert [(a["id"], a["value"], a["correct"]) for a in done.json["attempts"]] == [
+        ("t3", 1.0, True), ("t4", 1.0, True), ("t5", 0.0, False), ("t6", 0.0, False),
+    ]  # fmt: skip
     low, high = done.json["ci95"]
     assert 0 <= low <= 0.5 <= high <= 1
     assert done.json["usage"]["calls"] == 4

@@ -271,7 +271,8 @@ def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
     tasks = [replace(t, target=None) for t in make_tasks(3)]
     report = watched(learned(tmp_path, scripted(), tasks, labels=False).folder)
     assert numbers(report, "success") == {
-        "by": "verdict", "attempts": 3, "tries": 3, "unknown": 3, "errors": 0, "lost": 0, "reused": 0
+        "by": "verdict", "attempts": 3, "tries": 3, "unknown": 3, "errors": 0, "lost": 0, "reused": 0,
+        "stopped": 0,
     }  # fmt: skip
     assert columns(report, "success") == {}
     assert "learning" not in report.parts

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fenced import needs_fences
-from helpers import client
-from runs import indoors
+from helpers import Launcher, client
+from runs import Words, indoors
 
 import practicum
 from practicum.config import configured
@@ -18,6 +19,7 @@ from practicum.errors import TaskFileError
 from practicum.models.scripted import Call
 from practicum.parts import make_scorer
 from practicum.quality import CommonGenScorer, SoftwareScorer
+from practicum.tasks.code import UnitTests
 from practicum.tasks.sandbox import Limits, Ran, Sandbox
 from practicum.tasks.scorers import SCORERS
 from practicum.tasks.software import Measures, Project, looked_at
@@ -131,7 +133,21 @@ def test_measures_of_code() -> None:
     one = "# a comment\ndef f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n\n    return 1\n"
     two = "import main\nfor i in range(3):\n    print(i)\n"
     # f: 1, the if, two in its condition, two in the comprehension; nothing outside. two: 1 and its loop.
-    assert looked(main=one, two=two, notes="x = 1").measures == Measures(3, 8, 35, 1, (1 + 6 + 2 + 1) / 4)
+    assert looked(main=one, two=two, notes="x = 1").measures == Measures(3, 8, 35, 1, 1 + 6 + 2 + 1)
+
+
+@needs_fences
+def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means() -> None:
+    answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": ""}
+    assert software(WHOLE, stdin="3\n").measures == {
+        "files": 2, "lines": 6, "tokens": 32, "functions": 1, "complexity": 1 + 1 + (1 + 3),
+    }  # fmt: skip
+    parts = practicum.Parts(clients={"agent": client(lambda call: answers[call.prompt.user])}, embedder=Words())
+    tasks = [Task(name, name, meta={"stdin": "3\n"}) for name in answers]
+    found = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), scorer="software", parts=parts))
+    # The answer that holds no files is no project.
+    assert found.measures == {"files": 1.5, "lines": 3.5, "tokens": 17.5, "functions": 0.5, "complexity": 3.5}
+    assert found.as_json()["measures"] == found.measures
 
 
 @needs_fences
@@ -212,6 +228,54 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
         "",
         "passed 0 of 1 tests; failed: f() == 2 (it gave 1)",
     ]
+
+
+@needs_fences
+def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"loop": "while True: pass", "right": "return 1", "wrong": "return 2"}
+    tasks = [Task(name, name, meta={"tests": "assert f() == 1"}) for name in asked]
+    tested = UnitTests(Sandbox(Limits(cpu=1, wall=30.0)))
+
+    def evaluated() -> practicum.Evaluation:
+        model = client(lambda call: f"def f():\n    {asked[call.prompt.user]}\n")
+        parts = practicum.Parts(
+            clients={"agent": model}, scorer=lambda task, answer: tested(task, Trace(answer)), embedder=Words()
+        )
+        return practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), out=tmp_path / "e", parts=parts))
+
+    found = evaluated()
+    assert found.counts == {"answers whose code was stopped": 1}
+    loop, right, wrong = found.as_json()["attempts"]
+    assert re.fullmatch(r"the code stopped after .* while testing: f\(\) == 1", loop.pop("note"))
+    assert loop == {"id": "loop", "value": 0.0, "correct": False, "error": None}
+    assert right == {"id": "right", "value": 1.0, "correct": True, "note": "", "error": None}
+    assert wrong["note"] == "passed 0 of 1 tests; failed: f() == 1 (it gave 2)"
+    monkeypatch.setattr(Sandbox, "run", None)
+    assert evaluated().rollouts == found.rollouts
+    assert evaluated().counts == found.counts
+
+
+@needs_fences
+def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path: Path) -> None:
+    lines = [{"id": name, "input": f"{name} f", "tests": "assert f() == 1"} for name in ("fork", "right")]
+    write_lines(tmp_path / "t.jsonl", lines)
+    forks = {"match": "fork f", "answer": "import os\ndef f():\n    os.fork()\n    return 1"}
+    write_lines(tmp_path / "model", [forks, {"answer": "def f():\n    return 1"}])
+    how = ["t.jsonl", "--model", "scripted:model", "--scorer", "tests"]
+    told = "to know: 1 answers whose code was stopped"
+    done = launcher.run(["eval", *how, "--json"], tmp_path)
+    assert done.json["counts"] == {"answers whose code was stopped": 1}, done.err
+    assert [(a["id"], a["value"]) for a in done.json["attempts"]] == [("fork", 0.0), ("right", 1.0)]
+    assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
+    assert told in done.err.splitlines()
+    done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
+    assert done.json["errors"] == {"answers whose code was stopped": 1}, done.err
+    assert told in done.err.splitlines()
+    assert "1 whose code was stopped" in launcher.run(["monitor", "run"], tmp_path).out
+
+
+def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
 
 
 @needs_fences

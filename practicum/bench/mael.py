@@ -59,7 +59,8 @@ class Plan:
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """What came of one way on all test tasks. `tokens` and `calls` are a task's on average, `rounds` of critique too,
-    of attempts that came to an answer; `pool` counts tasks, `experiences` what they left."""
+    of attempts that came to an answer; `pool` counts tasks, `experiences` what they left. `measures` are means of what
+    the scorer measured, over the answers it measured: of `software` the size of a project's code (table 3)."""
 
     name: str
     retrieval: str
@@ -74,6 +75,7 @@ class Row:
     rounds: float
     errors: int
     scores: tuple[float, ...]
+    measures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def usage(self) -> Usage:
@@ -83,7 +85,8 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {name: round(v, 4) if isinstance(v, float) else v for name, v in asdict(self).items()}
+        values = asdict(self) | {"measures": {name: round(mean, 4) for name, mean in self.measures.items()}}
+        return {name: round(v, 4) if isinstance(v, float) else v for name, v in values.items()}
 
 
 @dataclass
@@ -240,7 +243,7 @@ def _summed(way: Way, experiences: int, found: Evaluation) -> Row:
         reward=made.get("reward", "high"), experiences=experiences, score=found.score, ci95=found.ci95,
         tokens=found.usage.tokens / n, calls=found.usage.calls / n,
         rounds=fmean(r.trace.data["rounds"] for r in came) if came else 0.0, errors=found.errors,
-        scores=tuple(r.score.value if r.score else 0.0 for r in found.rollouts),
+        scores=tuple(r.score.value if r.score else 0.0 for r in found.rollouts), measures=found.measures,
     )  # fmt: skip
 
 

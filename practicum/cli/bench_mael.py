@@ -92,6 +92,9 @@ def _report(console: Console, found: Measured, folder: Path, spent: str) -> None
     if found.rows:
         print_table(console, _table(found.rows))
         console.print("change and more are against no experience; sure where the 95% interval leaves out 0")
+    if any(row.measures for row in found.rows):
+        console.print("\nmeasured of the answers, on average:")
+        print_table(console, _measured(found.rows))
     console.print(spent)
     if found.stopped:
         far = f"Stopped early, with {len(found.rows)} of the ways measured: {found.stopped}."
@@ -134,4 +137,15 @@ def _table(rows: Sequence[Row]) -> Table:
             cells[4] = f"{row.tokens / none.tokens - 1:+.0%}" if none.tokens else ""
             sure = "better" if low > 0 else "worse" if high < 0 else "no"
         made.add_row(row.name, *cells, f"{row.experiences:,}", sure)
+    return made
+
+
+def _measured(rows: Sequence[Row]) -> Table:
+    """What the scorer measured of each way's answers; a way with none of it has empty cells."""
+    from practicum.cli.tables import table
+
+    names = list(dict.fromkeys(name for row in rows for name in row.measures))
+    made = table("way", *names, numbers=names)
+    for row in rows:
+        made.add_row(row.name, *(f"{row.measures[name]:,.2f}" if name in row.measures else "" for name in names))
     return made

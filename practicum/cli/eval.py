@@ -105,11 +105,15 @@ def evaluate(
 
 def _report(console: Console, found: Evaluation, tasks: int) -> None:
     """What a person wants to know; of an evaluation that was stopped, what was paid for until then."""
-    from practicum.cli.live import usage_words
+    from practicum.cli.live import to_know, usage_words
 
     low, high = found.ci95
     times = f", {found.repeat} times each" if found.repeat > 1 else ""
     of = f"{found.n}" if found.n == tasks else f"{found.n} of {tasks}"
     if found.n:
         console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
+    if found.measures:
+        means = ", ".join(f"{name} {mean:,.2f}" for name, mean in found.measures.items())
+        console.print(f"measured, on average: {means}")
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
+    to_know(console, found.counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -159,11 +160,14 @@ def report(console: Console, result: Result) -> None:
         console.print(f"  {role}: {usage_words(usage)}")
     if result.hits:
         console.print(f"from the journal: {result.hits:,} results that were not paid for again")
-    if result.refused or result.errors:
-        notes = [f"{count} {name}" for name, count in result.errors.items()]
-        notes += [f"{result.refused} edits refused"] if result.refused else []
-        console.print("to know: " + ", ".join(notes))
+    to_know(console, result.errors | ({"edits refused": result.refused} if result.refused else {}))
     console.print(f"look at it: practicum show {result.run}")
+
+
+def to_know(console: Console, counts: Mapping[str, int]) -> None:
+    """What happened beside what was wanted; no line where nothing did."""
+    if counts:
+        console.print("to know: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
 
 
 SCORE_NAMES = {

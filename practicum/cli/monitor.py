@@ -102,7 +102,10 @@ def _success(part: Part) -> list[str]:
     return lines
 
 
-COUNTED = {"errors": "failed", "lost": "lost", "unknown": "of unknown outcome", "reused": "reused"}
+COUNTED = {
+    "errors": "failed", "lost": "lost", "unknown": "of unknown outcome", "reused": "reused",
+    "stopped": "whose code was stopped",
+}  # fmt: skip
 
 
 def _learning(part: Part) -> list[str]:

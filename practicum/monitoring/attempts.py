@@ -58,6 +58,7 @@ def success(tried: Tried, marks: Marks) -> Part:
         "errors": sum(_failed(r) for r in counted),
         "lost": sum(r.trace.lost for r in counted),
         "reused": sum(bool(r.of) for r in counted),
+        "stopped": sum(r.score is not None and r.score.stopped for r in counted),
     }
     if not known:
         return Part(numbers)

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.errors import TaskFileError
 from practicum.tasks.answered import code_for
-from practicum.tasks.sandbox import Ran, Sandbox
+from practicum.tasks.sandbox import Ran, Sandbox, refused
 from practicum.types import Score, Task, Trace
 
 CHECKER = Path(__file__).with_name("checker.py")
@@ -36,11 +36,13 @@ TOLD = 3
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """What tests came to: how many asserts held of how many there are, and the first that did not."""
+    """What tests came to: how many asserts held of how many there are, and the first that did not; whether the code
+    went too far and was stopped."""
 
     passed: int
     total: int
     note: str
+    stopped: bool = False
 
     @property
     def right(self) -> bool:
@@ -63,7 +65,7 @@ class UnitTests:
         if fault := tests_fault(task.meta):
             raise TaskFileError(f"task {task.id!r} {fault}")
         tested = await run_tests(task, trace.answer, self.sandbox)
-        return Score(float(tested.right), tested.right, tested.note)
+        return Score(float(tested.right), tested.right, tested.note, stopped=tested.stopped)
 
 
 async def run_tests(task: Task, answer: str, sandbox: Sandbox) -> Tested:
@@ -83,7 +85,10 @@ async def run_tests(task: Task, answer: str, sandbox: Sandbox) -> Tested:
         return Tested(0, 0, "the answer holds no code")
     limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + TOLD * tests.count("assert"))
     script = {"main.py": CHECKER.read_text(encoding="utf-8")}
-    return _read(await sandbox.run(script, stdin=json.dumps(job), limits=limits), mark)
+    ran = await sandbox.run(script, stdin=json.dumps(job), limits=limits)
+    said = _heard(ran, mark)
+    # The checker catches what the code raises, so that the refusal may be the reason of a test that failed.
+    return replace(_came_to(said, ran), stopped=ran.stopped or refused(said.first[1]))
 
 
 def _joined(tests: str | list[str]) -> str:
@@ -102,7 +107,7 @@ class _Said(BaseModel):
     fault: str = ""
 
 
-def _read(ran: Ran, mark: str) -> Tested:
+def _heard(ran: Ran, mark: str) -> _Said:
     said = _Said()
     for line in ran.out.split("\n"):
         if line.startswith(mark):
@@ -111,6 +116,10 @@ def _read(ran: Ran, mark: str) -> Tested:
             except ValidationError:  # cut off, with all that was printed
                 continue
             said = said.model_copy(update=told.model_dump(exclude_unset=True))
+    return said
+
+
+def _came_to(said: _Said, ran: Ran) -> Tested:
     if said.fault:
         return Tested(0, 0, said.fault)
     if said.done is None:

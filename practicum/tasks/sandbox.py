@@ -22,6 +22,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from errno import EFBIG, ENOSYS, EXDEV
 from pathlib import Path, PurePosixPath
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -68,13 +69,14 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What became of a program. `exit` is None where a signal ended it; `reason` says in words why it did not end well,
-    and is empty where it did; `seconds` are of wall time."""
+    and is empty where it did; `stopped` where that was a limit or a fence; `seconds` are of wall time."""
 
     exit: int | None
     out: str
     err: str
     seconds: float
     reason: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -234,9 +236,10 @@ class _Watched:
     def told(self) -> Ran:
         """What became of it."""
         out, err = (self._text(raw) for raw in (self.out, self.err))
-        code = self.process.returncode
-        reason = self.reason or _in_words(-1 if code is None else code, err, self.limits)
-        return Ran(code if code is not None and code >= 0 else None, out, err, self.seconds, reason)
+        code = -1 if self.process.returncode is None else self.process.returncode
+        reason = self.reason or _in_words(code, err, self.limits)
+        stopped = bool(self.reason) or -code in _STOPPING or (code > 0 and refused(_last_line(err)))
+        return Ran(code if code >= 0 else None, out, err, self.seconds, reason, stopped)
 
     def _text(self, raw: bytearray) -> str:
         text = bytes(raw[: self.limits.output_kb * 1024]).decode(errors="replace")
@@ -341,10 +344,26 @@ _SIGNALS = {known.value: known.name for known in signal.Signals}
 """Not all have a name: those for real time do not."""
 
 
+_STOPPING = (signal.SIGXCPU, signal.SIGKILL, signal.SIGSYS)
+"""By which the kernel ends what goes too far."""
+
+_REFUSED = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]" for n in (EFBIG, ENOSYS, EXDEV)))
+"""How Python begins to tell of what a limit or a fence refused."""
+
+
+def refused(error: str) -> bool:
+    """Whether an error of a program, as Python tells it, is the sandbox's refusal: of memory, of files outside."""
+    return error.startswith(_REFUSED)
+
+
+def _last_line(err: str) -> str:
+    lines = [line for line in err.strip().split("\n") if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
 def _in_words(code: int, err: str, limits: Limits) -> str:
     """Why a program that nobody here stopped did not end well."""
-    lines = [line for line in err.strip().split("\n") if line.strip()]
-    last = lines[-1].strip() if lines else ""
+    last = _last_line(err)
     if code == 0:
         return ""
     if -code in (signal.SIGXCPU, signal.SIGKILL):

@@ -321,15 +321,14 @@ def _failed(error: str) -> Score:
 
 def _as_score(result: object) -> Score:
     if isinstance(result, Score):
-        value, correct, note = result.value, result.correct, result.note
+        score = result
     elif isinstance(result, SupportsFloat):  # also the bool and floats of numpy
-        value = float(result)
-        correct, note = value >= PASS_MARK, ""
+        score = Score(float(result), float(result) >= PASS_MARK)
     else:
         raise TypeError(f"it gave {type(result).__name__}, not a number, a bool or a Score")
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"it gave {value}, which is not between 0 and 1")
-    return Score(value, correct, note)
+    if not 0.0 <= score.value <= 1.0:
+        raise ValueError(f"it gave {score.value}, which is not between 0 and 1")
+    return score
 
 
 def _takes_trace(function: Callable[..., object]) -> bool:

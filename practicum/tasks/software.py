@@ -14,10 +14,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from statistics import fmean
 from typing import Any
 
-from practicum.tasks.sandbox import Sandbox
+from practicum.tasks.sandbox import Ran, Sandbox
 from practicum.views import count_tokens
 
 INSPECTOR = Path(__file__).with_name("inspector.py")
@@ -25,14 +24,15 @@ INSPECTOR = Path(__file__).with_name("inspector.py")
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How large Python code is, without comments and blank lines; complexity is cyclomatic (McCabe 1976), the mean over
-    functions and what stands outside of them. Tokens are the house's estimate."""
+    """How large Python code is, without comments and blank lines, as the sum over the files that parse (MAEL, section
+    3.3). Complexity is cyclomatic (McCabe 1976), of the functions and of what stands outside of them in each file.
+    Tokens are the house's estimate."""
 
     files: int
     lines: int
     tokens: int
     functions: int
-    complexity: float
+    complexity: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ async def looked_at(files: Mapping[str, str], sandbox: Sandbox) -> Project:
     script = {"main.py": INSPECTOR.read_text(encoding="utf-8")}
     ran = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
     if ran.reason:
-        return Project((f"its files could not be read: the look at them {ran.reason}",), "", Measures(0, 0, 0, 0, 0.0))
+        return Project((f"its files could not be read: the look at them {ran.reason}",), "", Measures(0, 0, 0, 0, 0))
     found: dict[str, dict[str, Any]] = json.loads(ran.out)
     read = [file for file in found.values() if "fault" not in file]
     faults = [file["fault"] for file in found.values() if "fault" in file]
@@ -60,23 +60,22 @@ async def looked_at(files: Mapping[str, str], sandbox: Sandbox) -> Project:
 
 
 def _measures(read: Sequence[Mapping[str, Any]], code: str) -> Measures:
-    ways = [way for file in read for way in file["complexity"]]
     return Measures(
         files=len(read),
         lines=sum(file["lines"] for file in read),
         tokens=count_tokens(code),
         functions=sum(file["functions"] for file in read),
-        complexity=fmean(ways) if ways else 0.0,
+        complexity=sum(sum(file["complexity"]) for file in read),
     )
 
 
-async def why_it_fails(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> str | None:
-    """Run a project; why it does not run, in words, else None."""
+async def executed(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> Ran:
+    """Run a project. One that asks for more input than it was given has run: then, too, there is no `reason`."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
     ran = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
     asked_for_more = ran.exit == 1 and ran.reason.startswith("ended with EOFError")
-    return None if asked_for_more else ran.reason or None
+    return replace(ran, reason="") if asked_for_more else ran
 
 
 def software_fault(meta: Mapping[str, Any]) -> str | None:

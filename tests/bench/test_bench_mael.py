@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fenced import needs_fences
 from helpers import Launcher, client, make_tasks, write_tasks
 from runs import Words
 from simulated import made_tasks
@@ -21,6 +23,7 @@ from practicum.errors import UsageError
 from practicum.folder import load_context
 from practicum.models.budget import Limits
 from practicum.models.scripted import Call, ScriptedClient
+from practicum.tasks.sandbox import Sandbox
 
 TASKS = made_tasks(20, 4, 0)
 
@@ -143,6 +146,41 @@ def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
     found = practicum.run_sync(work)
     assert ([row.name for row in found.rows], found.stopped) == ([ALONE], "enough")
     assert len(model.calls) == purse.calls
+
+
+PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one.py\ndef f(n):\n    return n\n```\n"
+SIZE = {"files": 2, "lines": 4, "functions": 1, "complexity": 3}
+
+
+@needs_fences
+def test_the_size_of_software_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {**SMALL, "settings": {"agents": 1}, "config": {"scorer": "software"}}
+    how = {**how, "learning": TASKS[:1], "testing": TASKS[12:13], "sizes": (0, 1)}
+    model = client(lambda call: PROJECT)
+    rows = measured(tmp_path / "b", model, **how)
+    assert all({name: row.measures[name] for name in SIZE} == SIZE for row in rows)
+    made = len(model.calls)
+    # What the journal and the rows hold is not looked at again.
+    monkeypatch.setattr(Sandbox, "run", None)
+    (tmp_path / "b" / "row-2.json").unlink()
+    assert measured(tmp_path / "b", model, **how) == rows
+    assert len(model.calls) == made
+
+
+@needs_fences
+def test_the_command_tells_the_size_of_software(launcher: Launcher, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "t.jsonl", make_tasks(2))
+    (tmp_path / "model").write_text(json.dumps({"answer": PROJECT}) + "\n", encoding="utf-8")
+    words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,1", "--model", "scripted:model", "--out", "o"]
+    done = launcher.run([*words, "--set", "agents=1", "--scorer", "software", "--json"], tmp_path)
+    assert done.code == 0, done.err
+    measures = done.json["rows"][1]["measures"]
+    assert {name: measures[name] for name in SIZE} == SIZE
+    (head,) = [line.split() for line in done.err.splitlines() if "complexity" in line]
+    assert head == ["way", "files", "lines", "tokens", "functions", "complexity"]
+    assert re.search(rf"^{NONE} +2.00 +4.00 +[0-9.]+ +1.00 +3.00$", done.err, re.MULTILINE)
+    done = launcher.run(["eval", "t.jsonl", "--model", "scripted:model", "--scorer", "software"], tmp_path)
+    assert "measured, on average: files 2.00, lines 4.00, tokens " in done.out
 
 
 def test_the_command_stops_at_its_budget_and_says_how_far_it_came(launcher: Launcher, tmp_path: Path) -> None:

@@ -124,15 +124,23 @@ def test_code_that_goes_too_far_scores_nothing_and_is_told_where() -> None:
     body = "def total(numbers):\n    "
     looped = scored(body + "while True: pass", Limits(cpu=1))
     assert looped.value == 0.0
+    assert looped.stopped
     assert looped.note.endswith("while testing: candidate([]) == 0")
     assert "stopped after" in looped.note
     for harm in ("__import__('os').fork()", "__import__('socket').socket()", "__import__('os').kill(1, 9)"):
         score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
         assert score.value == 0.0
         assert "reached for the network, or to start or signal another process" in score.note
+        assert score.stopped
+    for refused in ("open('/tmp/theirs', 'w')", "bytearray(10**10)"):
+        score = scored(f"{body}return {refused}")
+        assert score.note.startswith("passed 0 of 3 tests; failed: ")
+        assert score.stopped
     assert "stopped after it printed more" in scored(body + "while True: print('x' * 1000)").note
     signalled = scored(body + "__import__('os').kill(__import__('os').getpid(), 40)")
     assert signalled.note == "the code crashed with signal 40 while testing: candidate([]) == 0"
+    assert not signalled.stopped
+    assert not scored(body + "raise PermissionError('not yours')").stopped
 
 
 @needs_fences

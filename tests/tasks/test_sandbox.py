@@ -71,17 +71,20 @@ def test_one_that_loops_forever_is_stopped() -> None:
     ran = run("while True: pass", limits=Limits(cpu=1))
     assert ran.exit is None
     assert ran.reason.startswith("stopped after")
+    assert ran.stopped
 
 
 def test_one_that_waits_forever_is_stopped() -> None:
     ran = run("import time\ntime.sleep(1000)", limits=Limits(wall=1.0))
     assert ran.reason == "stopped after 1 s"
     assert ran.seconds >= 1.0
+    assert ran.stopped
 
 
 def test_one_that_eats_memory_runs_out_of_its_own() -> None:
     ran = run("kept = []\nwhile True: kept.append(bytearray(10_000_000))", limits=Limits(memory_mb=128))
     assert ran.reason == "ran out of its 128 MB of memory"
+    assert ran.stopped
 
 
 FORBIDDEN = "stopped when it reached for the network, or to start or signal another process"
@@ -105,6 +108,7 @@ def test_one_that_starts_or_signals_others_is_stopped(code: str) -> None:
     ran = run(code)
     assert ran.exit is None
     assert ran.reason.startswith(FORBIDDEN)
+    assert ran.stopped
 
 
 def test_it_says_on_which_line_it_was_stopped() -> None:
@@ -115,6 +119,13 @@ def test_it_says_on_which_line_it_was_stopped() -> None:
     )
     assert run("def f(:\n").reason == "ended with SyntaxError: invalid syntax (main.py line 1)"
     assert run("import sys\nsys.exit(3)\n").reason == "ended with exit code 3"
+
+
+@pytest.mark.parametrize(
+    "code", ["", "1 / 0", "def f(:", "exit(3)", "raise PermissionError('not yours')", "os.abort()"]
+)
+def test_one_that_ends_by_itself_was_not_stopped(code: str) -> None:
+    assert not run(f"import os\n{code}").stopped
 
 
 def test_the_network_is_not_reached() -> None:
@@ -150,6 +161,7 @@ def test_nothing_outside_of_its_folder_is_written(write: str, tmp_path: Path) ->
     ran = run(f"PATH = {str(theirs)!r}\n{write}")
     assert ran.exit == 1
     assert ran.reason.startswith("ended with ")
+    assert ran.stopped
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("theirs", "kept")]
 
 

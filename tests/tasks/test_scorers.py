@@ -227,7 +227,7 @@ from practicum.types import Score
 def half(task, answer): return 0.5
 def little(task, answer): return 0.25
 def same(task, answer): return answer == task.target
-def full(task, answer): return Score(0.4, True, "fine")
+def full(task, answer): return Score(0.4, True, "fine", {"words": 3})
 async def later(task, answer): return len(answer) / 10
 def fails(task, answer): raise KeyError("two\\nlines")
 async def fails_later(task, answer): raise KeyError("oh")
@@ -265,7 +265,7 @@ def settled(scorer: Scorer, answer: str, error: str | None = None) -> Score:
         ("half", Score(0.5, True)),
         ("little", Score(0.25, False)),
         ("same", Score(1.0, True)),
-        ("full", Score(0.4, True, "fine")),
+        ("full", Score(0.4, True, "fine", {"words": 3})),
         ("later", Score(0.3, False)),
     ],
 )
