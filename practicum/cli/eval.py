@@ -105,7 +105,7 @@ def evaluate(
 
 def _report(console: Console, found: Evaluation, tasks: int) -> None:
     """What a person wants to know; of an evaluation that was stopped, what was paid for until then."""
-    from practicum.cli.live import usage_words
+    from practicum.cli.live import report_roles, usage_words
 
     low, high = found.ci95
     times = f", {found.repeat} times each" if found.repeat > 1 else ""
@@ -113,3 +113,5 @@ def _report(console: Console, found: Evaluation, tasks: int) -> None:
     if found.n:
         console.print(f"score {found.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
+    if len(found.by_role) > 1:
+        report_roles(console, found.by_role)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -155,8 +156,7 @@ def report(console: Console, result: Result) -> None:
     context = result.context
     console.print(f"context: version {context.version}, {len(context)} entries, {full(context).tokens:,} tokens")
     console.print(f"usage: {usage_words(result.usage)} in {result.seconds:.1f} s")
-    for role, usage in sorted(result.by_role.items()):
-        console.print(f"  {role}: {usage_words(usage)}")
+    report_roles(console, result.by_role)
     if result.hits:
         console.print(f"from the journal: {result.hits:,} results that were not paid for again")
     if result.refused or result.errors:
@@ -164,6 +164,12 @@ def report(console: Console, result: Result) -> None:
         notes += [f"{result.refused} edits refused"] if result.refused else []
         console.print("to know: " + ", ".join(notes))
     console.print(f"look at it: practicum show {result.run}")
+
+
+def report_roles(console: Console, by_role: Mapping[str, Usage]) -> None:
+    """What each role cost, a line each."""
+    for role, usage in sorted(by_role.items()):
+        console.print(f"  {role}: {usage_words(usage)}")
 
 
 SCORE_NAMES = {

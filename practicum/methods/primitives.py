@@ -140,7 +140,8 @@ def assembled(s: Primitives, name: str, update: Update) -> Method:
         return _given(s.model_copy(update=on), name, update)
 
     every, none = build(Choice(True, True, True, True)), build(Choice(False, False, False, False))
-    costs = {name: _between(getattr(none, name), getattr(every, name)) for name in ("calls", "attempted", "heard")}
+    names = ("calls", "attempted", "heard")
+    costs: dict[str, Any] = {name: _between(getattr(none, name), getattr(every, name)) for name in names}
     return switching(replace(every, **costs), build)
 
 
