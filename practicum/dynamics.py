@@ -29,7 +29,7 @@ from practicum.journal import digest
 from practicum.metrics.dynamics import Curves, Window, curves
 from practicum.models.budget import Budget
 from practicum.parts import Parts
-from practicum.result import usage_json
+from practicum.result import roles_json, usage_json
 from practicum.run import Run
 from practicum.store import schema
 from practicum.store.store import Store
@@ -50,8 +50,8 @@ class Dynamics:
 
     `solved` has the shape (tasks, checkpoints). `split` is "val", "test", or the name of tasks that are not the
     run's; a task that could not be scored at some checkpoint is left out of `tasks`. `errors` counts attempts that
-    failed, which stand as not solved, and those that nothing could score; `usage` is what this call paid for, `hits`
-    the results it found in the journal.
+    failed, which stand as not solved, and those that nothing could score; `usage` is what this call paid for, in all
+    and `by_role`, `hits` the results it found in the journal.
     """
 
     run: Path
@@ -62,6 +62,7 @@ class Dynamics:
     curves: Curves
     errors: int
     usage: Usage
+    by_role: dict[str, Usage]
     hits: int
 
     def as_json(self) -> dict[str, Any]:
@@ -79,6 +80,7 @@ class Dynamics:
             "relearned": found.relearned,
             "errors": self.errors,
             "usage": usage_json(self.usage),
+            "by_role": roles_json(self.by_role),
             "hits": self.hits,
         }
 
@@ -196,5 +198,5 @@ def _found(
     errors = sum(r.trace.error is not None or r.score is None for r in tried)
     return Dynamics(
         folder, split, tuple(row[0].task for row in scored), checkpoints, solved, curves(solved), errors,
-        house.budget.spent, house.journal.hits,
+        house.budget.spent, house.journal.by_role(sitting=True), house.journal.hits,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from practicum.house import House, need_of
 from practicum.loop import Method
 from practicum.models.budget import Budget, Need
 from practicum.tasks.scorers import JUDGED
+from practicum.types import Recorded, Task
 from practicum.views import count_tokens, full
 
 
@@ -38,17 +39,48 @@ class Estimate:
         # A gate tries what every step would make of the context.
         rounds = self.steps if self.method.gated else self.method.scans or -(-self.steps // self.config.validate_every)
         low = self._learning(0) + few * (min(turns, 1) + judged) * (fixed + val)
-        # A method counts an attempt as one call, and does not tell which of its calls are attempts.
         most = many * (turns + judged) + sum(self.method.asides.values())
-        high = self._learning(1) * max(turns, 1) + most * (fixed + val * (1 + rounds))
+        high = self._learning(1) + most * (fixed + val * (1 + rounds))
         return low, high
 
     def _learning(self, which: int) -> int:
         whole, rest = divmod(len(self.splits.train), self.method.batch)
-        per = self.method.calls
         # Where nothing is learned, later epochs may have nothing to run.
         epochs = 1 if self.method.reuses and not which else self.method.epochs
-        return epochs * (whole * per(self.method.batch)[which] + (per(rest)[which] if rest else 0))
+        return epochs * (whole * self._step(self.method.batch)[which] + (self._step(rest)[which] if rest else 0))
+
+    def _step(self, size: int) -> tuple[int, int]:
+        """Fewest and most model calls of a step over so many tasks."""
+        low, high = self.method.calls(size)
+        least, most = self._rulings(size)
+        # A method counts an attempt as one call, and does not tell which of its calls are attempts.
+        return low + least, high * max(self.house.agent.turns, 1) + most
+
+    def _rulings(self, size: int) -> tuple[int, int]:
+        """Fewest and most calls of a judge about the attempts of such a step: to score them, and as their feedback."""
+        made = self.method.attempted(size)
+        heard = made if self.method.heard is None else self.method.heard(size)
+        scored = [self._is_scored(task) for task in self.splits.train]
+        ruled = [self._is_ruled_on(task) for task in self.splits.train]
+        return made[0] * all(scored) + heard[0] * all(ruled), made[1] * any(scored) + heard[1] * any(ruled)
+
+    def _is_scored(self, task: Task) -> bool:
+        """Whether a judge scores what is learned from this task."""
+        known = self._stored(task)
+        told = known is not None and (known.score is not None or known.trace.error is not None)
+        return self.config.scorer in JUDGED and self.house.scores(task) and not told
+
+    def _is_ruled_on(self, task: Task) -> bool:
+        """Whether a judge is heard on what is learned from this task, beside what the method itself asks one."""
+        known = self._stored(task)
+        if known is None:
+            return self.config.judged and "judge" not in self.method.roles
+        told = self.config.labels and (known.score is not None or self.house.scores(task))
+        return self.config.judged and not told and known.trace.error is None
+
+    def _stored(self, task: Task) -> Recorded | None:
+        """The attempt to learn from, where none is made."""
+        return task.recorded if self.config.from_traces else None
 
     def final(self) -> Need:
         """What the final evaluation may need. Outputs are taken as a quarter of what they may be, but for one call."""
@@ -72,7 +104,7 @@ class Estimate:
     def refuse_small_budget(self) -> None:
         """Raise UsageError where a new run's budget does not reach for one step and the final evaluation."""
         batch = min(self.method.batch, len(self.splits.train))
-        step = self._one_call() * (self.method.calls(batch)[0] if batch else 0)
+        step = self._one_call() * (self._step(batch)[0] if batch else 0)
         final = self.final()
         over = Budget(self.config.limits).fits(step + final)
         if over is not None:

@@ -21,7 +21,7 @@ from practicum.house import House
 from practicum.loop import Method
 from practicum.metrics.stats import repeated_ci95
 from practicum.parts import Parts
-from practicum.result import usage_json
+from practicum.result import roles_json, usage_json
 from practicum.run import Run
 from practicum.store.store import FILE, Store
 from practicum.types import Rollout, Task, Usage
@@ -42,6 +42,7 @@ class Evaluation:
     repeat: int
     errors: int
     usage: Usage
+    by_role: dict[str, Usage]
     seconds: float
     rollouts: tuple[Rollout, ...]
     counts: Mapping[str, int]
@@ -64,6 +65,7 @@ class Evaluation:
             "counts": dict(self.counts),
             "measures": self.measures,
             "usage": usage_json(self.usage),
+            "by_role": roles_json(self.by_role),
             "seconds": round(self.seconds, 3),
             "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
         }
@@ -91,7 +93,8 @@ async def evaluate(
 
     Keywords are the fields of `Config`. With repeats the interval is over tasks, as repeats of one task are
     not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
-    Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` is over all sittings.
+    Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` and `by_role` are over
+    all sittings.
     Raises UsageError where a budget of calls cannot reach, before anything is paid for, and ProviderError where nothing
     could be scored.
     """
@@ -159,5 +162,6 @@ def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str |
     if by_task:
         score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
     errors = sum(r.trace.error is not None or r.score is None for r in found)
-    usage, seconds = house.budget.spent, house.budget.elapsed
-    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, seconds, tuple(found), house.happened, stopped)
+    usage, by_role, seconds = house.budget.spent, house.journal.by_role(), house.budget.elapsed
+    counts = house.happened
+    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(found), counts, stopped)

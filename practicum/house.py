@@ -14,6 +14,7 @@ from practicum.journal import Journal, Record
 from practicum.models.budget import Budget, Need
 from practicum.models.client import Client, Options
 from practicum.retrieve import Retriever
+from practicum.tasks.scorers import meta_fault
 from practicum.types import Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.views import View, count_tokens
 
@@ -125,6 +126,13 @@ class House:
     def seat(self, role: str) -> Seat:
         """The model in this role; the agent's where none was named for it."""
         return self.seats.get(role) or self.seats["agent"]
+
+    def scores(self, task: Task) -> bool:
+        """Whether the scorer can say anything of attempts at this task."""
+        scorer = self.scorer
+        if scorer is None or (task.target is None and scorer.needs_target):
+            return False
+        return meta_fault(scorer.name, task.meta) is None
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """Held while something is in flight at this endpoint. What waits for it has promised and sent nothing yet,

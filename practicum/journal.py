@@ -116,13 +116,14 @@ class Journal:
         self._known.update((row.place, _record(row)) for row in rows if row.run_id == self.run_id)
         return self._known.pop(place)
 
-    def by_role(self) -> dict[str, Usage]:
-        """What each role has cost so far, earlier sittings included."""
+    def by_role(self, sitting: bool = False) -> dict[str, Usage]:
+        """What each role has cost so far: in this `sitting`, or earlier ones included."""
         table = schema.journal
         columns = (table.c.calls, table.c.input_tokens, table.c.cached_tokens, table.c.output_tokens, table.c.usd)
         unpriced = func.count() - func.count(table.c.usd)
         query = select(table.c.role, unpriced, *map(func.sum, columns)).group_by(table.c.role).order_by(func.min(ROW))
-        found = self.store.rows(query.where(table.c.run_id == self.run_id, table.c.calls > 0))
+        mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
+        found = self.store.rows(mine.where(self._last < ROW) if sitting else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
     async def write(self, *records: Record) -> None:

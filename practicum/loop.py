@@ -174,9 +174,14 @@ class Losses:
 
 
 class Costs(Protocol):
-    """Model calls of one step over a batch of this size: the fewest and the most."""
+    """Model calls, or attempts, of one step over a batch of this size: the fewest and the most."""
 
     def __call__(self, batch: int) -> tuple[int, int]: ...
+
+
+def one_each(batch: int) -> tuple[int, int]:
+    """Each task of a batch once."""
+    return batch, batch
 
 
 @dataclass(frozen=True)
@@ -185,8 +190,11 @@ class Method:
     drives the six functions. `models` are those of seats beside the roles, such as single agents of a network.
 
     For the estimate: `calls`, `traced` (the same where stored traces are read; None: one attempt fewer a task),
-    `batch`, `epochs`, `tries` (attempts one `act` makes, fewest and most) and `asides` (which other roles `act` itself
-    asks, as a judge that chooses among attempts, and how often at most).
+    `attempted` (attempts of a step, which a judge may have to score), `heard` (those of them that learning hears of,
+    which a judge may have to rule on; None: all), `batch`, `epochs`, `tries` (attempts one `act` makes, fewest and
+    most) and `asides` (which other roles `act` itself asks, as a judge that chooses among attempts, and how often at
+    most). What is asked about attempts by the scorer, or as feedback, is in none of the calls, but for a method with
+    a judge among its `roles`: its calls have the verdicts on attempts that it makes.
     """
 
     name: str
@@ -207,6 +215,8 @@ class Method:
     asides: Mapping[str, int] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
     traced: Costs | None = None
+    attempted: Costs = one_each
+    heard: Costs | None = None
     gated: bool = False
     """Whether each delta is tried on the validation tasks."""
     scans: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -46,7 +47,7 @@ class Result:
             "seconds": round(self.seconds, 3),
             "scores": self.scores,
             "usage": usage_json(self.usage),
-            "by_role": {role: usage_json(u) for role, u in self.by_role.items()},
+            "by_role": roles_json(self.by_role),
             "journal": {"hits": self.hits},
             "refused": self.refused,
             "errors": self.errors,
@@ -63,6 +64,11 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "usd": usage.usd,
     }
+
+
+def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
+    """Usage of each role as plain values."""
+    return {role: usage_json(usage) for role, usage in by_role.items()}
 
 
 class Watch(Protocol):

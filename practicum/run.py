@@ -27,7 +27,6 @@ from practicum.house import Agent, House, Scorer, Seat, need_of
 from practicum.journal import NOTED, Record, digest, failure, failure_text
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.retrieve import SHOWN, Found, Where
-from practicum.tasks.scorers import meta_fault
 from practicum.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.views import View
 
@@ -216,7 +215,7 @@ class Run:
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """How good the answer is, for reports; None where nothing can score it."""
         scorer = self.house.scorer
-        if scorer is None or (task.target is None and scorer.needs_target) or meta_fault(scorer.name, task.meta):
+        if scorer is None or not self.house.scores(task):
             return None
         if trace.error is not None:
             return Score(0.0, False, trace.error)

@@ -57,6 +57,10 @@ SAVE_TIME_EVERY = 5.0
 """Seconds of work that a kill may take out of the count of minutes."""
 
 
+SIZES = {"batch": "batch size", "rollouts": "rollouts"}
+"""Settings that are numbers of training tasks, and what they are called."""
+
+
 @dataclass
 class Progress:
     """How far a run is: its context, the best one so far, and what was counted."""
@@ -106,12 +110,19 @@ class Session:
     _time_saved: float = 0.0
 
     def __post_init__(self) -> None:
-        if "batch" in self.config.settings and self.method.batch > len(self.splits.train) > 0:
-            self.house.counts["batch size lowered to the tasks there are"] += 1
+        self._count_lowered()
         self.house.counts["faults of the traces"] += self.config.trace_faults
         self.progress = Progress(self.seed, self.seed)
         self.estimate = Estimate(self.config, self.splits, self.method, self.house, self.seed)
         self._time_saved = self.house.budget.elapsed
+
+    def _count_lowered(self) -> None:
+        """Sizes that were asked for, and are more than there is. Defaults are no wish."""
+        asked = methods.validated(self.config.method, self.config.settings)
+        for setting, words in SIZES.items():
+            size = getattr(asked, setting, None)
+            if setting in self.config.settings and isinstance(size, int) and size > len(self.splits.train) > 0:
+                self.house.counts[f"{words} lowered to the tasks there are"] += 1
 
     async def run(self) -> Result:
         """Learn, evaluate, report. A spent budget or an interrupt ends it early, with the best context so far."""

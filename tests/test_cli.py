@@ -24,7 +24,7 @@ LEARN_KEYS = {
     "errors",
 }  # fmt: skip
 USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
-EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "seconds", "attempts"}
+EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "by_role", "seconds", "attempts"}
 
 REFLECTION = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []}
 SCRIPT = (
@@ -176,6 +176,17 @@ def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> Non
     assert done.json["usage"]["calls"] == 4
     assert run("eval", "test.jsonl", "--context", "run", "--repeat", 3, "--json").json["usage"]["calls"] == 12
     assert "95% interval" in run("eval", "test.jsonl", "--model", "scripted:model", "--reasoning").out
+
+
+def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: Path) -> None:
+    rules = [{"role": "judge", "answer": {"reason": "so", "right": True}}, {"role": "agent", "answer": "no idea"}]
+    (here / "judging").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
+    done = run("eval", "test.jsonl", "--model", "scripted:judging", "--scorer", "judge", "--json")
+    assert {role: usage["calls"] for role, usage in done.json["by_role"].items()} == {"agent": 4, "judge": 4}
+    assert all(set(usage) == USAGE_KEYS for usage in done.json["by_role"].values())
+    assert [line[:16] for line in done.err.splitlines() if line[:2] == "  "] == ["  agent: 4 calls", "  judge: 4 calls"]
+    alone = run("eval", "test.jsonl", "--model", "scripted:judging", "--scorer", "contains")
+    assert "agent:" not in alone.out
 
 
 def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:

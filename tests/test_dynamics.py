@@ -21,7 +21,7 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session import Result
 from practicum.store import schema
 from practicum.store.store import Store
-from practicum.types import Task
+from practicum.types import Task, Usage
 
 VAL = make_tasks(6, 80)
 DEV = make_tasks(5, 300)
@@ -93,6 +93,12 @@ def test_the_judge_is_not_asked_again_either(tmp_path: Path) -> None:
     assert again["agent"].calls == again["judge"].calls == []
     assert found.solved.all()
     assert found.hits == 7 * 6 * 2
+    assert found.by_role == {}
+    # What the run itself paid for is not told again.
+    more = measure(tmp_path / "run", parts=practicum.Parts(clients=again), tasks=DEV)
+    assert {role: usage.calls for role, usage in more.by_role.items()} == {"agent": 7 * 5, "judge": 7 * 5}
+    assert sum(more.by_role.values(), Usage()) == more.usage
+    assert more.as_json()["by_role"]["judge"]["calls"] == len(again["judge"].calls)
 
 
 def test_a_judge_that_the_method_itself_asks_is_the_one_it_learned_with(tmp_path: Path) -> None:
@@ -313,7 +319,7 @@ def test_what_it_says_as_json(tmp_path: Path) -> None:
     value = json.loads(json.dumps(found.as_json()))
     assert set(value) == {
         "run", "tasks", "checkpoints", "peak", "first_full_coverage", "final", "mean_instability", "unlearned",
-        "relearned", "errors", "usage", "hits",
+        "relearned", "errors", "usage", "by_role", "hits",
     }  # fmt: skip
     assert (value["tasks"], len(value["checkpoints"]), value["hits"]) == (6, 7, found.hits)
     windows = {"5", "10", "all"}
@@ -414,6 +420,18 @@ def test_the_command_prints_one_json_object(run: Any) -> None:
     assert [c["step"] for c in done.json["checkpoints"]] == [0, 4, 8]
     assert (done.json["usage"]["calls"], done.json["run"], done.json["tasks"]) == (0, "run", 5)
     assert "3 checkpoints on 5 validation tasks" in done.err
+
+
+def test_the_command_says_what_each_role_cost_where_there_are_several(run: Any, tmp_path: Path) -> None:
+    judge = {"role": "judge", "answer": {"reason": "so", "right": True}}
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, (judge, *SCRIPT))) + "\n", encoding="utf-8")
+    learning = ("learn", "tasks.jsonl", "--model", "scripted:model", "--out", "judged", "--method", "episodes")
+    run(*learning, "--scorer", "judge")
+    done = run("dynamics", "judged", "--tasks", "val.jsonl", "--every", 8)
+    assert [line[:17] for line in done.out.splitlines() if " calls, " in line and line[:2] == "  "] == [
+        "  agent: 10 calls",
+        "  judge: 10 calls",
+    ]
 
 
 def test_the_command_takes_a_file_of_tasks(run: Any) -> None:

@@ -372,6 +372,30 @@ def test_tasks_without_targets_can_be_learned_from_without_labels(tmp_path: Path
     assert result.steps == 4
 
 
+@pytest.mark.parametrize(
+    ("method", "settings", "lowered"),
+    [
+        ("combee", {"asynchronous": True, "batch": 40}, ["batch size"]),
+        ("rcl", {"batch": 12}, ["batch size"]),
+        ("rcl", {"batch": "12"}, ["batch size"]),
+        ("rcl", {"batch": 8, "rollouts": "auto"}, []),
+        ("ace", {"rollouts": 100}, ["rollouts"]),
+        ("ace", {"batch": 9, "rollouts": 100}, ["batch size", "rollouts"]),
+        ("ace", {"batch": 8, "rollouts": 8}, []),
+        ("combee", {"asynchronous": True}, []),
+        ("combee", {"batch": "auto"}, []),
+        ("naive", {}, []),
+    ],
+    ids=str,
+)
+def test_a_size_above_the_tasks_is_counted_where_it_was_asked_for(
+    tmp_path: Path, method: str, settings: dict[str, Any], lowered: list[str]
+) -> None:
+    found = learn(tmp_path / "run", n=8, method=method, settings=settings).errors
+    counted = {name: n for name, n in found.items() if name.endswith("lowered to the tasks there are")}
+    assert counted == {f"{name} lowered to the tasks there are": 1 for name in lowered}
+
+
 def test_ids_that_look_like_places_do_not_collide(tmp_path: Path) -> None:
     ids = ["a", "a/agent", "a/agent~1", "a%2Fagent", "evaluate", "step 1"]
     tasks = [Task(id, f"Message {n}: say word{n}", f"word{n}") for n, id in enumerate(ids)]

@@ -10,7 +10,7 @@ from typing import Literal
 from practicum.blocks.act import Answer, told
 from practicum.blocks.reflect import LearnFrom, Reflector
 from practicum.context import Context
-from practicum.loop import Attempt, Batch, Method
+from practicum.loop import Attempt, Batch, Method, one_each
 from practicum.run import Act, Run
 from practicum.types import Feedback, Rollout, Round, Task, Trace
 
@@ -73,7 +73,7 @@ def reading(method: Method) -> Method:
         low, high = method.calls(batch)
         return max(low - batch, 0), max(high - batch, 0)
 
-    return replace(method, attempt=stored(), calls=method.traced or calls)
+    return replace(method, attempt=stored(), calls=method.traced or calls, attempted=one_each, heard=None)
 
 
 def reflected(act: Act, reflector: Reflector, learn_from: LearnFrom) -> Attempt:

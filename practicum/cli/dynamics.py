@@ -110,7 +110,7 @@ def _on(found: Dynamics) -> str:
 
 def _report(console: Console, found: Dynamics, window: Window) -> None:
     """What a person wants to know."""
-    from practicum.cli.live import usage_words
+    from practicum.cli.live import report_roles, usage_words
     from practicum.cli.tables import print_table
 
     curves, steps = found.curves, [c.step for c in found.checkpoints]
@@ -128,6 +128,8 @@ def _report(console: Console, found: Dynamics, window: Window) -> None:
     again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
     console.print(f"solved and then lost: {curves.unlearned:,} times{again}")
     console.print(f"usage: {usage_words(found.usage)}; {found.hits:,} results were in the journal")
+    if len(found.by_role) > 1:
+        report_roles(console, found.by_role)
     if found.errors:
         console.print(f"to know: {found.errors:,} attempts failed, or left their task out since nothing could score it")
 

@@ -105,7 +105,7 @@ def evaluate(
 
 def _report(console: Console, found: Evaluation, tasks: int) -> None:
     """What a person wants to know; of an evaluation that was stopped, what was paid for until then."""
-    from practicum.cli.live import to_know, usage_words
+    from practicum.cli.live import report_roles, to_know, usage_words
 
     low, high = found.ci95
     times = f", {found.repeat} times each" if found.repeat > 1 else ""
@@ -116,4 +116,6 @@ def _report(console: Console, found: Evaluation, tasks: int) -> None:
         means = ", ".join(f"{name} {mean:,.2f}" for name, mean in found.measures.items())
         console.print(f"measured, on average: {means}")
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s; {found.errors} failed attempts")
+    if len(found.by_role) > 1:
+        report_roles(console, found.by_role)
     to_know(console, found.counts)

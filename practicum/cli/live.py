@@ -156,8 +156,7 @@ def report(console: Console, result: Result) -> None:
     context = result.context
     console.print(f"context: version {context.version}, {len(context)} entries, {full(context).tokens:,} tokens")
     console.print(f"usage: {usage_words(result.usage)} in {result.seconds:.1f} s")
-    for role, usage in sorted(result.by_role.items()):
-        console.print(f"  {role}: {usage_words(usage)}")
+    report_roles(console, result.by_role)
     if result.hits:
         console.print(f"from the journal: {result.hits:,} results that were not paid for again")
     to_know(console, result.errors | ({"edits refused": result.refused} if result.refused else {}))
@@ -168,6 +167,12 @@ def to_know(console: Console, counts: Mapping[str, int]) -> None:
     """What happened beside what was wanted; no line where nothing did."""
     if counts:
         console.print("to know: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
+
+
+def report_roles(console: Console, by_role: Mapping[str, Usage]) -> None:
+    """What each role cost, a line each."""
+    for role, usage in sorted(by_role.items()):
+        console.print(f"  {role}: {usage_words(usage)}")
 
 
 SCORE_NAMES = {

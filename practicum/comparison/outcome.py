@@ -12,15 +12,18 @@ did to the speed of a call is in all of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import select
 
 from practicum.comparison.plan import Planned
 from practicum.errors import PracticumError, StoreError
-from practicum.folder import step_data
+from practicum.folder import RUN, step_data
+from practicum.journal import Journal
 from practicum.playbook import write_whole
 from practicum.session import GO_ON
 from practicum.store import schema
@@ -66,8 +69,9 @@ class Spent(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What came of one run. `by_task` has its scores on the tasks that count; `learning` and `testing` what each cost;
-    `stopped` why it ended early (a spent budget), `failed` why there is no score."""
+    """What came of one run. `by_task` has its scores on the tasks that count; `learning` and `testing` what each cost,
+    `by_role` what each role cost in both; `stopped` why it ended early (a spent budget), `failed` why there is no
+    score."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,6 +80,7 @@ class Outcome(BaseModel):
     by_task: dict[str, float] = Field(default_factory=dict)
     learning: Spent = Spent()
     testing: Spent = Spent()
+    by_role: dict[str, Usage] = Field(default_factory=dict)
     at_once: int = 1
     wall: float = 0.0
     critical: float | None = None
@@ -125,11 +130,9 @@ def keep(outcome: Outcome, path: Path) -> None:
 def measured(run: Planned, path: Path, result: Result, by_task: dict[str, float], at_once: int) -> Outcome:
     """What came of a run that went to its end."""
     made = result.as_json()
-    learning, testing, curve = _written(path)
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
     return Outcome(
-        variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, learning=learning,
-        testing=testing, curve=curve,
+        variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, **_written(path)._asdict(),
         wall=result.seconds, critical=result.critical, context_tokens=made["context_tokens"],
         entries=len(result.context), steps=result.steps, refused=result.refused, errors=result.errors,
         stopped=result.stopped, failed=None if by_task else early,
@@ -142,24 +145,26 @@ def lost(run: Planned, path: Path, error: Exception, at_once: int) -> Outcome:
     known = str(error).partition(GO_ON)[0]
     why = known if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
-        learning, testing, curve = _written(path) if (path / FILE).is_file() else _NOTHING
+        written = _written(path) if (path / FILE).is_file() else _Written()
     except PracticumError:
         # What broke it off may be that very file.
-        learning, testing, curve = _NOTHING
-    return Outcome(
-        variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, learning=learning, testing=testing,
-        curve=curve,
-    )  # fmt: skip
+        written = _Written()
+    return Outcome(variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, **written._asdict())
 
 
-_NOTHING: tuple[Spent, Spent, list[Point]] = (Spent(), Spent(), [])
+class _Written(NamedTuple):
+    """What a run wrote down of its costs and its course, in the fields of an outcome."""
+
+    learning: Spent = Spent()
+    testing: Spent = Spent()
+    by_role: Mapping[str, Usage] = MappingProxyType({})
+    curve: Sequence[Point] = ()
 
 
-def _written(path: Path) -> tuple[Spent, Spent, list[Point]]:
-    """What learning and testing cost, and the learning curve, from what the run wrote down."""
+def _written(path: Path) -> _Written:
     table = schema.journal.c
     columns = (
-        table.place, table.role, table.calls, table.input_tokens, table.cached_tokens, table.output_tokens, table.usd,
+        table.place, table.calls, table.input_tokens, table.cached_tokens, table.output_tokens, table.usd,
         table.seconds,
     )  # fmt: skip
     parts = {True: Usage(), False: Usage()}
@@ -169,9 +174,9 @@ def _written(path: Path) -> tuple[Spent, Spent, list[Point]]:
             testing = row.place.startswith(TEST)
             work[testing] += row.seconds
             if row.calls:
-                parts[testing] += Usage(*row[2:7])
-        curve = _curve(store)
-    return _spent(parts[False], work[False]), _spent(parts[True], work[True]), curve
+                parts[testing] += Usage(*row[1:6])
+        by_role, curve = Journal(store, RUN).by_role(), _curve(store)
+    return _Written(_spent(parts[False], work[False]), _spent(parts[True], work[True]), by_role, curve)
 
 
 def _spent(usage: Usage, work: float) -> Spent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -19,10 +20,12 @@ from practicum.comparison.words import (
     money,
     percent,
     points,
+    roles,
     said,
     seconds,
     thousands,
     troubles,
+    usage,
 )
 
 Row = Mapping[str, Any]
@@ -64,7 +67,11 @@ def _sections(report: Mapping[str, Any]) -> Iterator[str]:
             yield _figure(forest(table["rows"], table["baseline"], f"Differences from {table['baseline']}"), FOREST)
     yield from _scatters(report, number)
     yield from _curves(rows)
-    yield f"<h2>What each costs</h2>{_costs(rows, number)}"
+    costs = [(title, partial(_cost, field, write)) for title, field, write in COSTS]
+    yield f"<h2>What each costs</h2>{_costs(rows, number, costs)}"
+    if asked := roles(report):
+        by_role = [(role, partial(_role, role)) for role in asked]
+        yield f"<h2>What each role costs</h2>{_costs(rows, number, by_role)}"
     if found := troubles(report):
         yield f"<h2>To know</h2>{_list(found)}"
     yield f"<h2>How to read this</h2>{_list(READING, 'soft')}"
@@ -155,11 +162,20 @@ def _grid(learners: Sequence[tuple[int, Row]], field: str, write: Callable[[floa
     return f'<div class="grid">{"".join(cells)}</div>'
 
 
-def _costs(rows: Sequence[Row], number: Mapping[str, int]) -> str:
-    heads = "".join(f"<th>{escape(title)}</th>" for title, _, _ in COSTS)
+def _cost(field: str, write: Callable[[Any], str], row: Row) -> str:
+    return write(row[field])
+
+
+def _role(role: str, row: Row) -> str:
+    return usage(row["by_role"].get(role))
+
+
+def _costs(rows: Sequence[Row], number: Mapping[str, int], columns: Sequence[tuple[str, Callable[[Row], str]]]) -> str:
+    """A table with a row for each variant, and columns of these titles."""
+    heads = "".join(f"<th>{escape(title)}</th>" for title, _ in columns)
     body = "".join(
         f"<tr><td>{_name(row['name'], number)}</td>"
-        + "".join(f"<td>{escape(write(row[field]))}</td>" for _, field, write in COSTS)
+        + "".join(f"<td>{escape(told(row))}</td>" for _, told in columns)
         + "</tr>"
         for row in rows
     )

@@ -17,6 +17,8 @@ from practicum.comparison.variants import Table, Variant
 from practicum.comparison.words import chance
 from practicum.metrics.paired import FEWEST, difference, holm, verdict
 from practicum.metrics.stats import repeated_ci95
+from practicum.result import usage_json
+from practicum.types import Usage
 
 CURVE = 60
 """Most points of a learning curve in a report."""
@@ -115,6 +117,7 @@ def _row(arm: Arm) -> dict[str, Any]:
         "learning_tokens": mean(lambda o: o.learning.tokens),
         "tokens_a_test_task": _serving(arm.whole),
         "cached_share": cached / reads if reads else 0.0,
+        "by_role": _by_role(counted),
         "usd": learned + tested if learned is not None and tested is not None else None,
         "alone_s": mean(lambda o: o.alone),
         "work_s": mean(lambda o: o.work),
@@ -135,6 +138,17 @@ def _serving(outcomes: Sequence[Outcome]) -> float | None:
     """Tokens of one task of the evaluation; None where there was none, as in a stream."""
     found = [o.testing.tokens / len(o.by_task) for o in outcomes if o.testing.calls]
     return fmean(found) if found else None
+
+
+def _by_role(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
+    """What each role cost: means over the runs, also over those that did not ask it; `usd` is None where a price is
+    unknown."""
+    roles = sorted({role for o in outcomes for role in o.by_role})
+    whole = {role: usage_json(sum((o.by_role.get(role, Usage()) for o in outcomes), Usage())) for role in roles}
+    return {
+        role: {name: None if value is None else value / len(outcomes) for name, value in usage.items()}
+        for role, usage in whole.items()
+    }
 
 
 def _errors(outcomes: Sequence[Outcome]) -> dict[str, int]:

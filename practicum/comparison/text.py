@@ -14,8 +14,10 @@ from practicum.comparison.words import (
     headline,
     percent,
     points,
+    roles,
     said,
     troubles,
+    usage,
 )
 
 
@@ -38,6 +40,12 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         ("", *(title for title, _, _ in COSTS)),
         [[row["name"], *(write(row[field]) for _, field, write in COSTS)] for row in report["variants"]],
     )
+    if asked := roles(report):
+        yield "\n## What each role costs (means over the seeds)\n"
+        yield from _table(
+            ("", *asked),
+            [[row["name"], *(usage(row["by_role"].get(role)) for role in asked)] for row in report["variants"]],
+        )
     for axis, names in report["front"].items():
         yield f"\nPareto front of score against {AXES[axis]}: {', '.join(names) or 'nothing was scored'}."
     if found := troubles(report):

@@ -110,6 +110,19 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def roles(report: Mapping[str, Any]) -> list[str]:
+    """The roles that any variant asked, by name."""
+    return sorted({role for row in report["variants"] for role in row["by_role"]})
+
+
+def usage(of: Mapping[str, Any] | None) -> str:
+    """What a role cost, in a few words."""
+    if of is None:
+        return NONE
+    paid = f", {money(of['usd'])}" if of["usd"] else ""
+    return f"{count(of['calls'])} calls, {count(of['input_tokens'] + of['output_tokens'])} tokens{paid}"
+
+
 READING = (
     "Score: the mean over the tasks, each averaged over the seeds, with its 95% interval over the tasks.",
     "Difference: from the baseline on the same tasks, with its own 95% interval. p: McNemar's exact test where every "

@@ -58,6 +58,7 @@ def method(settings: Settings) -> Method:
         accept=always,
         calls=lambda batch: (batch + 1, batch * (1 + 2 * s.rounds) + 1),
         traced=lambda batch: (1, 1),
+        attempted=lambda batch: (batch, batch * (1 + s.rounds)),
         batch=s.batch,
         epochs=s.epochs,
         roles=("reflector", "curator"),

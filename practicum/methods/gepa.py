@@ -68,6 +68,10 @@ def method(s: Settings) -> Method:
     per_iteration = s.groups + 1 if s.groups > 1 else 1
     # At least a minibatch is attempted between two reflections.
     reflections = (s.attempts // s.minibatch + 1) * per_iteration
+
+    def tried(batch: int) -> tuple[int, int]:
+        return min(s.minibatch, s.attempts), s.attempts + 2 * s.minibatch + batch
+
     return Method(
         name="gepa",
         sample=shuffled_epochs(1, s.minibatch),
@@ -78,7 +82,8 @@ def method(s: Settings) -> Method:
         accept=always,
         schedule=pareto_search(minibatch=s.minibatch, attempts=s.attempts, select=s.select),
         # All is told as one step of so many tasks: iterations follow from `attempts`, not from the tasks there are.
-        calls=lambda n: (min(s.minibatch, s.attempts), s.attempts + 2 * s.minibatch + n + reflections),
+        calls=lambda n: (tried(n)[0], tried(n)[1] + reflections),
+        attempted=tried,
         batch=s.attempts,
         roles=("reflector",),
     )

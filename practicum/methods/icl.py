@@ -16,7 +16,7 @@ from practicum.blocks.attempt import once, shown_answers
 from practicum.blocks.reflect import as_experience
 from practicum.blocks.sample import everything, stream
 from practicum.blocks.update import append
-from practicum.loop import Method
+from practicum.loop import Costs, Method, one_each
 from practicum.methods import MethodSettings
 
 
@@ -32,6 +32,7 @@ class Settings(MethodSettings):
 def method(settings: Settings) -> Method:
     """One step that keeps all examples; online, each task becomes an example once it was predicted."""
     act = answer(fitting_turns("examples", settings.window))
+    tried: Costs = one_each if settings.online else lambda batch: (0, 0)
     return Method(
         name="icl",
         sample=stream(1) if settings.online else everything(),
@@ -40,5 +41,6 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=append("examples"),
         accept=always,
-        calls=lambda batch: (batch, batch) if settings.online else (0, 0),
+        calls=tried,
+        attempted=tried,
     )

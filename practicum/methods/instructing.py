@@ -57,6 +57,7 @@ def search(
         update=proposed(system, ask, s.candidates, s.warmth, shown),
         accept=selected(s.beam),
         calls=lambda batch: (batch + 1, batch * (1 + s.candidates) + 1 + reflections * batch),
+        attempted=lambda batch: (batch, batch * (1 + s.candidates)),
         batch=s.batch,
         epochs=s.epochs,
         roles=("curator", *(["reflector"] if reflections else [])),

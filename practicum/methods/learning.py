@@ -85,6 +85,7 @@ def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int)
         update=settled(s)(update),
         accept=always,
         calls=lambda size: calls(s, size),
+        attempted=lambda size: attempted(s, size),
         batch=batch,
         epochs=epochs,
         roles=roles(s),
@@ -139,10 +140,15 @@ def roles(s: Learning) -> tuple[str, ...]:
 def calls(s: Learning, batch: int) -> tuple[int, int]:
     """Fewest and most model calls of a step: attempts, reflections, retries, one curation."""
     reflections = max(s.tries, 1) if s.reflector else 0
-    retries = s.tries if s.refine == "retry" and s.reflector else 0
     least = 0 if s.learn_from == "failures" or not s.reflector else 1
     curation = 0 if s.curator == "append" else 1
-    return batch * (1 + least), batch * (1 + reflections + retries) + curation
+    return batch * (1 + least), attempted(s, batch)[1] + batch * reflections + curation
+
+
+def attempted(s: Learning, batch: int) -> tuple[int, int]:
+    """Fewest and most attempts of a step: each task once, and again after each reflection."""
+    retries = s.tries if s.refine == "retry" and s.reflector else 0
+    return batch, batch * (1 + retries)
 
 
 SECTION = "rules"

@@ -64,10 +64,12 @@ def method(s: Settings) -> Method:
     # The package compares all at the start, after every `full` trials, and at the end.
     scans = 2 + s.trials // s.full
 
+    def tried(batch: int) -> tuple[int, int]:
+        return 0, max(s.candidates - 2, 1) * batch + s.trials * min(s.minibatch, batch) + scans * batch
+
     def calls(batch: int) -> tuple[int, int]:
-        attempts = max(s.candidates - 2, 1) * batch + s.trials * min(s.minibatch, batch) + scans * batch
         summary = 2 + min(batch // 10, 9)
-        return s.candidates // 2 + 3, attempts + summary + s.candidates
+        return s.candidates // 2 + 3, tried(batch)[1] + summary + s.candidates
 
     return Method(
         name="mipro",
@@ -79,6 +81,7 @@ def method(s: Settings) -> Method:
         accept=always,
         schedule=BayesianSearch(search),
         calls=calls,
+        attempted=tried,
         batch=ALL,
         roles=("curator",),
         scans=scans + s.trials,

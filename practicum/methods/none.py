@@ -10,7 +10,7 @@ from practicum.blocks.attempt import once
 from practicum.blocks.reflect import as_experience
 from practicum.blocks.sample import nothing, stream
 from practicum.context import Context, Delta
-from practicum.loop import Method
+from practicum.loop import Costs, Method, one_each
 from practicum.methods import MethodSettings
 from practicum.run import Run
 
@@ -24,6 +24,7 @@ class Settings(MethodSettings):
 def method(settings: Settings) -> Method:
     """No steps; online, the tasks are predicted one after the other and nothing is kept."""
     act = answer(full_view)
+    tried: Costs = one_each if settings.online else lambda batch: (0, 0)
     return Method(
         name="none",
         sample=stream(1) if settings.online else nothing(),
@@ -32,7 +33,8 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=_keep_nothing,
         accept=always,
-        calls=lambda batch: (batch, batch) if settings.online else (0, 0),
+        calls=tried,
+        attempted=tried,
     )
 
 

@@ -6,7 +6,7 @@ How many model calls a task takes is in `calls`; nothing else is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,7 +20,7 @@ from practicum.blocks.reflect import per_trace
 from practicum.blocks.replay import replayed, share
 from practicum.blocks.reuse import reused
 from practicum.blocks.state import with_state
-from practicum.loop import Attempt, Method, Reflect, Sample, Update
+from practicum.loop import Attempt, Costs, Method, Reflect, Sample, Update
 from practicum.methods import Batched, Number, learning, number_or
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
 from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
@@ -140,7 +140,9 @@ def assembled(s: Primitives, name: str, update: Update) -> Method:
         return _given(s.model_copy(update=on), name, update)
 
     every, none = build(Choice(True, True, True, True)), build(Choice(False, False, False, False))
-    return switching(replace(every, calls=lambda tasks: (none.calls(tasks)[0], every.calls(tasks)[1])), build)
+    names = ("calls", "attempted", "heard")
+    costs: dict[str, Any] = {name: _between(getattr(none, name), getattr(every, name)) for name in names}
+    return switching(replace(every, **costs), build)
 
 
 GROUP = 3
@@ -152,12 +154,14 @@ def _given(s: Primitives, name: str, update: Update) -> Method:
     asked = roles(s)
     fresh = _size(s) - share(s.replay, _size(s))
 
-    def costs(batch: int) -> tuple[int, int]:
-        low, high = calls(s, batch)
-        if not s.replay:
-            return low, high
+    def calls_(batch: int) -> tuple[int, int]:
+        low, high = whole(calls, batch)
+        return batch * (s.group + s.twin) if s.replay else low, high
+
+    def whole(of: Counted, batch: int) -> tuple[int, int]:
+        low, high = of(s, batch)
         # While nothing is replayed, steps are fewer and larger; where all of a step may be, there may be twice as many.
-        return batch * (s.group + s.twin), high + (0 if fresh else calls(s, 0)[1])
+        return low, high + (0 if fresh else of(s, 0)[1])
 
     return replace(
         made,
@@ -165,11 +169,21 @@ def _given(s: Primitives, name: str, update: Update) -> Method:
         attempt=_attempt(s),
         reflect=_reflect(s),
         update=with_state(made.update, STATE, s.state_tokens, NOTED) if s.state else made.update,
-        calls=costs,
+        calls=calls_,
+        attempted=lambda batch: whole(attempted, batch),
+        heard=lambda batch: whole(heard, batch),
         batch=max(fresh, 1),
         reuses=True,
         roles=(*asked, "state") if s.state else asked,
     )
+
+
+Counted = Callable[[Primitives, int], tuple[int, int]]
+"""Fewest and most calls, or attempts, of a step."""
+
+
+def _between(least: Costs, most: Costs) -> Costs:
+    return lambda batch: (least(batch)[0], most(batch)[1])
 
 
 def _size(s: Primitives) -> int:
@@ -209,15 +223,32 @@ def calls(s: Primitives, tasks: int) -> tuple[int, int]:
     replayed, all runs pass, and what passes is reflected on with learn_from=all alone. Without primitives that wait for
     all runs of a step, a task takes what it takes in ACE. What was run before under the same context takes no run.
     """
-    runs = min(tasks + share(s.replay, _size(s)), max(tasks, _size(s)))
+    runs = _runs(s, tasks)
     if not s.whole_step:
         return learning.calls(s, tasks)[0], learning.calls(s, runs)[1] + s.state
-    executions = s.group + s.twin
+    fewest, most = attempted(s, tasks)
     passing = tasks if s.learn_from == "all" and s.rollouts is None else 0
     failing = runs if s.rollouts is None else min(s.batch, runs)
     curation = 0 if s.curator == "append" else 1
-    most = runs * executions + _reflections(s, failing, 3 if s.heads and s.head_calls == "three" else 1)
-    return tasks * executions + _reflections(s, passing, 1), most + curation + s.state
+    most += _reflections(s, failing, 3 if s.heads and s.head_calls == "three" else 1)
+    return fewest + _reflections(s, passing, 1), most + curation + s.state
+
+
+def attempted(s: Primitives, tasks: int) -> tuple[int, int]:
+    """Fewest and most attempts of such a step."""
+    twins = (tasks, _runs(s, tasks)) if s.twin else (0, 0)
+    low, high = heard(s, tasks)
+    return low + twins[0], high + twins[1]
+
+
+def heard(s: Primitives, tasks: int) -> tuple[int, int]:
+    """The same without the annotated runs, whose outcome teaches nothing."""
+    return learning.attempted(s, tasks)[0] * s.group, learning.attempted(s, _runs(s, tasks))[1] * s.group
+
+
+def _runs(s: Primitives, tasks: int) -> int:
+    """Most tasks of a step with so many fresh ones."""
+    return min(tasks + share(s.replay, _size(s)), max(tasks, _size(s)))
 
 
 def _reflections(s: Primitives, attempts: int, each: int) -> int:

@@ -18,7 +18,7 @@ from practicum.blocks.dedupe import deduplicated
 from practicum.blocks.memory import MEMORIES, extracted, remembered
 from practicum.blocks.sample import batches
 from practicum.loop import Method
-from practicum.methods.remembering import Remembering, acting, asides, calls, traced, tries
+from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
 
 
 class Settings(Remembering):
@@ -46,6 +46,7 @@ def method(settings: Settings) -> Method:
         accept=always,
         calls=lambda batch: calls(s, batch),
         traced=traced,
+        attempted=lambda batch: attempted(s, batch),
         batch=s.batch,
         epochs=s.epochs,
         roles=("reflector", "judge"),

@@ -115,5 +115,11 @@ def calls(s: Remembering, batch: int, memory: bool = True) -> tuple[int, int]:
 
 
 def traced(batch: int) -> tuple[int, int]:
-    """The same where stored traces are read: one extraction for each whose outcome is known, or found by a judge."""
-    return 0, 2 * batch
+    """The same where stored traces are read: one extraction for each whose outcome is known."""
+    return 0, batch
+
+
+def attempted(s: Remembering, batch: int) -> tuple[int, int]:
+    """Fewest and most attempts of a step."""
+    low, high = tries(s)
+    return batch * low, batch * high

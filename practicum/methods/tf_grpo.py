@@ -63,6 +63,7 @@ def method(settings: Settings) -> Method:
         update=within_budget(accounted(Curator(CURATOR, SECTION, CURATED), "keep", SECTION), s.budget),
         accept=always,
         calls=lambda batch: (batch * s.group, batch * (s.group + 1) + 1),
+        attempted=lambda batch: (batch * s.group, batch * s.group),
         batch=s.batch,
         epochs=1 if s.online else s.epochs,
         roles=("reflector", "curator"),

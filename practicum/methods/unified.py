@@ -23,7 +23,7 @@ from practicum.blocks.sample import batches
 from practicum.blocks.update import pruned, within_budget
 from practicum.context import Context, Delta
 from practicum.loop import Method, Update
-from practicum.methods.remembering import Remembering, acting, asides, calls, traced, tries
+from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
 from practicum.run import Run
 from practicum.types import Lesson
 
@@ -78,6 +78,7 @@ def method(settings: Settings) -> Method:
         accept=always,
         calls=lambda batch: _calls(s, batch),
         traced=traced if s.memory else lambda batch: (0, 0),
+        attempted=lambda batch: attempted(s, batch),
         batch=s.batch,
         epochs=s.epochs,
         roles=("reflector", "judge"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,40 @@ def test_every_variant_runs_with_every_seed_and_gets_what_a_run_of_its_own_would
     assert by_name["ace"]["by_seed"]["1"] == pytest.approx(alone.scores["test"])
     assert len(model.calls) == sum(2 * row["calls"] for row in found.report["variants"])
     assert found.failed == ()
+
+
+def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
+    model = client()
+    report = compare(tmp_path / "c", model, "none,ace", scorer="judge").report
+    by_name = {row["name"]: row for row in report["variants"]}
+    assert list(by_name["none"]["by_role"]) == ["agent", "judge"]
+    assert list(by_name["ace"]["by_role"]) == ["agent", "curator", "judge", "reflector"]
+    made = Counter(call.role for call in model.calls)
+    for role, calls in made.items():
+        assert calls == sum(2 * row["by_role"].get(role, {"calls": 0})["calls"] for row in by_name.values())
+    for row in by_name.values():
+        told = row["by_role"].values()
+        assert row["calls"] == sum(usage["calls"] for usage in told)
+        assert row["tokens"] == sum(usage["input_tokens"] + usage["output_tokens"] for usage in told)
+    text = (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
+    heads, _, *rows = text.split("## What each role costs (means over the seeds)\n\n")[1].splitlines()[:4]
+    assert heads == "|  | agent | curator | judge | reflector |"
+    assert rows[0].startswith("| none | 12 calls, ")
+    assert rows[0].split(" | ")[2] == "–"
+    page = (tmp_path / "c" / "report.html").read_text(encoding="utf-8")
+    table = page.split("<h2>What each role costs</h2>")[1].split("</table>")[0]
+    assert "<th>reflector</th>" in table
+    assert "<td>12 calls, " in table
+
+
+def test_a_run_that_broke_off_says_what_each_role_had_cost(tmp_path: Path) -> None:
+    def broken(call: Call) -> str | Exception:
+        return ProviderError("gone") if call.role == "reflector" else world(call)
+
+    found = compare(tmp_path / "c", client(broken), "none,ace", settings={"ace.rounds": 0})
+    _, row = found.report["variants"]
+    assert len(found.failed) == 2
+    assert {role: usage["calls"] for role, usage in row["by_role"].items()} == {"agent": row["calls"]}
 
 
 def test_the_report_is_made_of_the_runs_scores(tmp_path: Path) -> None:
