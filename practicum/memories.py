@@ -80,7 +80,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
-    "tags"?} or {"text", "key"?, "data"?, "tags"?}. Raises ContextFileError naming the first line that is wrong.
+    "tags"?} or {"text", "key"?, "data"?, "tags"?}. Raises ContextFileError naming the first line that is wrong, and
+    StoreError where the run's vectors are another embedder's; nothing is added then.
     """
     if not section.strip() or "\n" in section:
         raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
@@ -96,11 +97,12 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
         return Delta(tuple(made))
 
     with Store.open(Path(run)) as store:
+        config, _, _ = read_run(store)
+        retriever = Retriever(Vectors(open_embedder(config.embedder), store))
         outcome = edited(store, edits)
         entries = tuple(_there(outcome, done.id) for done in outcome.applied)
-        config, _, _ = read_run(store)
         try:
-            await keep(store, outcome.context, Retriever(Vectors(open_embedder(config.embedder), store)))
+            await keep(store, outcome.context, retriever)
         except ProviderError as error:
             raise ProviderError(f"version {outcome.context.version} has them, but no index of them: {error}") from error
     return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})

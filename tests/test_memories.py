@@ -12,10 +12,11 @@ from runs import Words
 
 from practicum import run_sync
 from practicum.context import Add, Context, Delta
-from practicum.errors import ContextFileError, UsageError
-from practicum.folder import RUN, create_seed, load_context, update_run
+from practicum.embed import Vectors
+from practicum.errors import ContextFileError, ModelError, StoreError, UsageError
+from practicum.folder import RUN, create_seed, load_context, read_run, update_run
 from practicum.history import read_versions
-from practicum.memories import LONGEST, add, read, remove
+from practicum.memories import LONGEST, add, read, reembed, remove
 from practicum.store.store import Store
 from practicum.unlearn import forget
 
@@ -84,6 +85,30 @@ def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
     assert load_context(run).version == 1
     with Store.read(run) as store:
         assert read_versions(store, RUN)[-1].parent == 0
+
+
+async def embedded_by_words(run: Path) -> None:
+    """The run's rules, embedded by another embedder than its own."""
+    with Store.open(run) as store:
+        await Vectors(Words(), store)([entry.text for entry in load_context(run)])
+
+
+def test_nothing_is_added_where_the_run_has_another_embedders_vectors(tmp_path: Path, run: Path) -> None:
+    run_sync(embedded_by_words(run))
+    with pytest.raises(StoreError, match=r"holds vectors of embedder 'words'.*reembed --embedder wordllama"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
+    run_sync(reembed(run, "wordllama"))
+    assert run_sync(add(run, written(tmp_path / "m", WET))).same == {}
+
+
+def test_nothing_is_added_where_the_runs_embedder_cannot_be_used(tmp_path: Path, run: Path) -> None:
+    with Store.open(run) as store:
+        config, _, _ = read_run(store)
+        update_run(store, config=config.model_copy(update={"embedder": "none"}).model_dump_json())
+    with pytest.raises(ModelError, match="unknown embedder 'none'"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
 
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
@@ -196,13 +221,7 @@ def test_an_empty_memory_is_found_empty(go: Any) -> None:
 
 
 def test_other_embeddings_are_refused_until_all_are_made_anew(go: Any, run: Path) -> None:
-    from practicum.embed import Vectors
-
-    async def another() -> None:
-        with Store.open(run) as store:
-            await Vectors(Words(), store)(["If it is a screen, send it to K7."])
-
-    run_sync(another())
+    run_sync(embedded_by_words(run))
     refused = go("run", "search", "screen", "--section", "rules", code=1).line
     assert "holds vectors of embedder 'words', not of 'wordllama'" in refused
     assert "practicum memory run reembed --embedder wordllama" in refused
