@@ -142,6 +142,39 @@ def test_a_wrong_line_is_named(tmp_path: Path, run: Path, lines: list[Any], said
     assert load_context(run).version == 0
 
 
+LIVED = {"kind": "solve", "reward": 0.8, "trace": "by hand"}
+EXPERIENCE = {"text": "word7", "key": "Message 7", "data": LIVED}
+
+
+def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
+    file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "said": "s"}, "tags": ["phone"]})
+    (made,) = run_sync(add(run, file, "pool agent2")).entries
+    assert (made.section, made.text, made.key) == ("pool agent2", "word7", "Message 7")
+    assert made.data == {**LIVED, "reward": 1.0, "said": "s"}
+    assert made.sources == ("file:m", "tag:phone")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"text": "my own hint", "key": "k", "data": {"kind": "solve"}}, r"data\.reward: Field required"),
+        ({**EXPERIENCE, "data": {**LIVED, "reward": 1.2}}, r"data\.reward: Input should be less than or equal to 1"),
+        ({**EXPERIENCE, "data": {**LIVED, "kind": "think"}}, r"data\.kind: Input should be 'judge', 'decompose'"),
+        ({**EXPERIENCE, "data": {"kind": "solve", "reward": 1}}, r"data\.trace: Field required"),
+        ({"text": "word7", "data": LIVED}, "key: Field required"),
+        ({"text": "word7", "key": "k"}, "data: Field required"),
+        (WET, "text: Field required"),
+    ],
+    ids=str,
+)
+def test_what_lacks_what_an_experience_is_found_by_is_refused(
+    tmp_path: Path, run: Path, line: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ContextFileError, match=rf"m line 1: {said}.*an experience of an agent is .*\"reward\": 0\.8"):
+        run_sync(add(run, written(tmp_path / "m", line), "pool agent2"))
+    assert load_context(run).version == 0
+
+
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
