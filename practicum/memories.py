@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from practicum.agents.network import Kind
 from practicum.blocks.memory import MEMORIES, Memory, as_entry
+from practicum.blocks.network import POOL
 from practicum.context import Add, Context, Delete, Delta, Entry, Outcome
 from practicum.embed import Vectors, open_embedder
 from practicum.errors import ContextFileError, ProviderError, UsageError
@@ -43,15 +45,37 @@ class _Memory(Memory):
     tags: Tags = ()
 
 
-class _Text(BaseModel):
-    """A line that holds an entry of any other kind, such as a rule, or an episode with its answer in `data`."""
+class _Line(BaseModel):
+    """A line that holds an entry as one text."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST, strip_whitespace=True)]
     key: str = ""
-    data: dict[str, Any] = Field(default_factory=dict)
     tags: Tags = ()
+
+
+class _Text(_Line):
+    """A line that holds an entry of any other kind, such as a rule, or an episode with its answer in `data`."""
+
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Lived(BaseModel):
+    """What an experience is found by, beside its state."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Kind
+    reward: float = Field(ge=0, le=1)
+    trace: Annotated[str, StringConstraints(min_length=1)]
+
+
+class _Experience(_Line):
+    """A line that holds what an agent of a network did (`text`) where something was given (`key`)."""
+
+    key: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+    data: _Lived
 
 
 @dataclass(frozen=True)
@@ -80,7 +104,9 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
-    "tags"?} or {"text", "key"?, "data"?, "tags"?}. Raises ContextFileError naming the first line that is wrong.
+    "tags"?} or {"text", "key"?, "data"?, "tags"?}; for an agent's pool it needs what an experience has. Raises
+    ContextFileError naming the first line that is wrong, and StoreError where the run's vectors are another embedder's;
+    nothing is added then.
     """
     if not section.strip() or "\n" in section:
         raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
@@ -96,11 +122,12 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
         return Delta(tuple(made))
 
     with Store.open(Path(run)) as store:
+        config, _, _ = read_run(store)
+        retriever = Retriever(Vectors(open_embedder(config.embedder), store))
         outcome = edited(store, edits)
         entries = tuple(_there(outcome, done.id) for done in outcome.applied)
-        config, _, _ = read_run(store)
         try:
-            await keep(store, outcome.context, Retriever(Vectors(open_embedder(config.embedder), store)))
+            await keep(store, outcome.context, retriever)
         except ProviderError as error:
             raise ProviderError(f"version {outcome.context.version} has them, but no index of them: {error}") from error
     return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})
@@ -148,6 +175,10 @@ def read(file: Path, section: str = MEMORIES) -> list[Add]:
 
 EXAMPLE = '{"title": "...", "description": "...", "content": "...", "outcome": "success"}'
 
+EXPERIENCE = (
+    '{"text": "what was done", "key": "what was given", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
+)
+
 
 def _items(file: Path) -> Iterator[tuple[str, Any]]:
     """What the file holds, and where."""
@@ -174,15 +205,23 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
     if not isinstance(item, dict):
         raise ContextFileError(f"{where}: a memory is an object: {EXAMPLE}")
     try:
+        if section.startswith(POOL):
+            lived = _Experience.model_validate(item)
+            return _line(section, lived, lived.data.model_dump(), source)
         if "text" in item:
             plain = _Text.model_validate(item)
-            return Add(section, plain.text, plain.key, plain.data, sources=(source, *_tags(plain.tags)))
+            return _line(section, plain, plain.data, source)
         memory = _Memory.model_validate(item)
         return as_entry(memory, memory.outcome == "success", (source, *_tags(memory.tags)), section=section)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise ContextFileError(f"{where}: {name}: {first['msg']}") from error
+        needed = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
+        raise ContextFileError(f"{where}: {name}: {first['msg']}{needed}") from error
+
+
+def _line(section: str, line: _Line, data: dict[str, Any], source: str) -> Add:
+    return Add(section, line.text, line.key, data, sources=(source, *_tags(line.tags)))
 
 
 def _tags(tags: Tags) -> tuple[str, ...]:

@@ -12,10 +12,11 @@ from runs import Words
 
 from practicum import run_sync
 from practicum.context import Add, Context, Delta
-from practicum.errors import ContextFileError, UsageError
-from practicum.folder import RUN, create_seed, load_context, update_run
+from practicum.embed import Vectors
+from practicum.errors import ContextFileError, ModelError, StoreError, UsageError
+from practicum.folder import RUN, create_seed, load_context, read_run, update_run
 from practicum.history import read_versions
-from practicum.memories import LONGEST, add, read, remove
+from practicum.memories import LONGEST, add, read, reembed, remove
 from practicum.store.store import Store
 from practicum.unlearn import forget
 
@@ -86,6 +87,30 @@ def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
         assert read_versions(store, RUN)[-1].parent == 0
 
 
+async def embedded_by_words(run: Path) -> None:
+    """The run's rules, embedded by another embedder than its own."""
+    with Store.open(run) as store:
+        await Vectors(Words(), store)([entry.text for entry in load_context(run)])
+
+
+def test_nothing_is_added_where_the_run_has_another_embedders_vectors(tmp_path: Path, run: Path) -> None:
+    run_sync(embedded_by_words(run))
+    with pytest.raises(StoreError, match=r"holds vectors of embedder 'words'.*reembed --embedder wordllama"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
+    run_sync(reembed(run, "wordllama"))
+    assert run_sync(add(run, written(tmp_path / "m", WET))).same == {}
+
+
+def test_nothing_is_added_where_the_runs_embedder_cannot_be_used(tmp_path: Path, run: Path) -> None:
+    with Store.open(run) as store:
+        config, _, _ = read_run(store)
+        update_run(store, config=config.model_copy(update={"embedder": "none"}).model_dump_json())
+    with pytest.raises(ModelError, match="unknown embedder 'none'"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
+
+
 @pytest.mark.parametrize("state", ["running", "stopped"])
 def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: str) -> None:
     with Store.open(run) as store:
@@ -114,6 +139,39 @@ def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: st
 def test_a_wrong_line_is_named(tmp_path: Path, run: Path, lines: list[Any], said: str) -> None:
     with pytest.raises(ContextFileError, match=said):
         run_sync(add(run, written(tmp_path / "m.jsonl", *lines)))
+    assert load_context(run).version == 0
+
+
+LIVED = {"kind": "solve", "reward": 0.8, "trace": "by hand"}
+EXPERIENCE = {"text": "word7", "key": "Message 7", "data": LIVED}
+
+
+def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
+    file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "said": "s"}, "tags": ["phone"]})
+    (made,) = run_sync(add(run, file, "pool agent2")).entries
+    assert (made.section, made.text, made.key) == ("pool agent2", "word7", "Message 7")
+    assert made.data == {**LIVED, "reward": 1.0, "said": "s"}
+    assert made.sources == ("file:m", "tag:phone")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"text": "my own hint", "key": "k", "data": {"kind": "solve"}}, r"data\.reward: Field required"),
+        ({**EXPERIENCE, "data": {**LIVED, "reward": 1.2}}, r"data\.reward: Input should be less than or equal to 1"),
+        ({**EXPERIENCE, "data": {**LIVED, "kind": "think"}}, r"data\.kind: Input should be 'judge', 'decompose'"),
+        ({**EXPERIENCE, "data": {"kind": "solve", "reward": 1}}, r"data\.trace: Field required"),
+        ({"text": "word7", "data": LIVED}, "key: Field required"),
+        ({"text": "word7", "key": "k"}, "data: Field required"),
+        (WET, "text: Field required"),
+    ],
+    ids=str,
+)
+def test_what_lacks_what_an_experience_is_found_by_is_refused(
+    tmp_path: Path, run: Path, line: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ContextFileError, match=rf"m line 1: {said}.*an experience of an agent is .*\"reward\": 0\.8"):
+        run_sync(add(run, written(tmp_path / "m", line), "pool agent2"))
     assert load_context(run).version == 0
 
 
@@ -196,13 +254,7 @@ def test_an_empty_memory_is_found_empty(go: Any) -> None:
 
 
 def test_other_embeddings_are_refused_until_all_are_made_anew(go: Any, run: Path) -> None:
-    from practicum.embed import Vectors
-
-    async def another() -> None:
-        with Store.open(run) as store:
-            await Vectors(Words(), store)(["If it is a screen, send it to K7."])
-
-    run_sync(another())
+    run_sync(embedded_by_words(run))
     refused = go("run", "search", "screen", "--section", "rules", code=1).line
     assert "holds vectors of embedder 'words', not of 'wordllama'" in refused
     assert "practicum memory run reembed --embedder wordllama" in refused

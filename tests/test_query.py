@@ -418,6 +418,12 @@ def test_run_prints_the_answer_first_and_then_why(bank: Any) -> None:
     ]["of"] == 5  # fmt: skip
 
 
+def test_run_says_why_a_sequence_ended_with_its_first_attempt(bank: Any) -> None:
+    said = bank("run", "--context", "bank", "--scaling", "sequential", "Message 1: say word1").out
+    assert "chosen by judge: content after pass 0: A judge found the answer right: as asked" in said
+    assert "chosen by" not in bank("run", "--context", "bank", "--scaling", "none", "Message 1: say word1").out
+
+
 def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     said = bank("run", "--context", "bank", "--learn", "Message 7: say word7").out
     assert "learned [e3]: added in 'memories': Successful approach: Message 7" in said

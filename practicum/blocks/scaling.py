@@ -65,7 +65,8 @@ def in_parallel(act: Act, how: Scaling) -> Act:
         verdicts = [_verdict(r, said, how, run) for r in tries]
         # It read how the attempts were scored, which a prediction that counts must not know.
         deciding = contrast if how.by == "judge" and not (how.blind and run.house.labels) else None
-        best, by, why = _best(tries, verdicts, deciding)
+        ranks = [_rank(r, verdict, _scored(how, run)) for r, verdict in zip(tries, verdicts, strict=True)]
+        best, by, why = _best(tries, verdicts, ranks, deciding)
         return _told(tries, verdicts, best, by or _chooser(tries[best], how, run), why, contrast)
 
     return scaled
@@ -186,25 +187,36 @@ def _chooser(best: Rollout, how: Scaling, run: Run) -> str:
     return "score" if _scored(how, run) and best.score is not None else how.by
 
 
+Rank = tuple[bool, bool, int, float]
+"""How good an attempt is for all that the choice may see: whether there is an answer, whether there was an attempt, the
+verdict, and the value of a score in [0, 1]."""
+
+
 def _best(
-    tries: Sequence[Rollout], verdicts: Sequence[Feedback | None], contrast: Contrast | None
+    tries: Sequence[Rollout], verdicts: Sequence[Feedback | None], ranks: Sequence[Rank], contrast: Contrast | None
 ) -> tuple[int, str, str]:
-    """Which attempt stands, who chose (empty: the verdicts), and why. The verdicts come first, then the contrast, then
+    """Which attempt stands, who chose (empty: the verdicts), and why. The ranks come first, then the contrast, then
     agreement, then order."""
     outcomes = [came_to(r.trace) for r in tries]
     shares = Counter(outcomes)
-    ranks = [_rank(r, verdict) for r, verdict in zip(tries, verdicts, strict=True)]
     best = [n for n, rank in enumerate(ranks) if rank == max(ranks)]
     most = max(best, key=lambda n: (shares[outcomes[n]], -n))
     agreed = f"{shares[outcomes[most]]} of {len(tries)} came to it"
     if len(shares) == 1:
         return most, "agreement", agreed
     if len({outcomes[n] for n in best}) == 1:
-        verdict = verdicts[most]
-        return most, "", verdict.text if verdict is not None and verdict.success else "the others failed"
+        return most, "", _ahead(ranks, verdicts[most])
     if contrast is not None and contrast.best - 1 in best:
         return contrast.best - 1, "contrast", contrast.why
     return most, "agreement", agreed
+
+
+def _ahead(ranks: Sequence[Rank], verdict: Feedback | None) -> str:
+    """Why the attempt of the highest rank, which has this verdict, is before those of a lower one."""
+    first, second, *_ = sorted(set(ranks), reverse=True)
+    if first[:-1] == second[:-1]:
+        return f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
+    return verdict.text if verdict is not None and verdict.success else "the others failed"
 
 
 def _usable(rollout: Rollout) -> tuple[bool, bool]:
@@ -212,9 +224,10 @@ def _usable(rollout: Rollout) -> tuple[bool, bool]:
     return rollout.trace.error is None, not rollout.trace.lost
 
 
-def _rank(rollout: Rollout, verdict: Feedback | None) -> tuple[bool, bool, int]:
+def _rank(rollout: Rollout, verdict: Feedback | None, scored: bool) -> Rank:
     said = None if verdict is None else verdict.success
-    return (*_usable(rollout), 1 if said is None else 2 * said)
+    value = rollout.score.value if scored and rollout.score is not None else 0.0
+    return (*_usable(rollout), 1 if said is None else 2 * said, value)
 
 
 def _told(

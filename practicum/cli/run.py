@@ -155,9 +155,9 @@ def _report(console: Console, found: Answered, context: Path) -> None:
     _entries(console, found)
     if len(found.attempts) > 1:
         print_table(console, _attempts(found))
-        choice = found.rollout.choice
-        if choice:
-            console.print(f"chosen by {choice['by']}: {choice['why']}")
+    if choice := found.rollout.choice:
+        # Also of one attempt: a sequence says why it ended with it.
+        console.print(f"chosen by {choice['by']}: {choice['why']}")
     hits = f"; {found.hits} results were in the journal" if found.hits else ""
     console.print(f"usage: {usage_words(found.usage)} in {found.seconds:.1f} s{hits}")
     if found.learned is not None:

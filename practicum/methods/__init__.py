@@ -40,6 +40,11 @@ class MethodSettings(BaseModel):
     GIVE_WAY: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Settings of a run that go when another value of the named one is put over them: they belong to the old one."""
 
+    @classmethod
+    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings that have no effect beside these values. A run's own ones go when such values are put over them."""
+        return ()
+
 
 Number = Annotated[int, Field(ge=1)]
 """A whole number from 1 on, as one of the things a setting takes."""
@@ -116,9 +121,11 @@ def build(name: str, values: Mapping[str, Any]) -> Method:
 
 def over(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """A run's settings with others over them."""
-    ways = settings_of(name).GIVE_WAY
-    gone = {old for new in given for old in ways.get(new, ())}
-    return {**{setting: value for setting, value in settings.items() if setting not in gone}, **given}
+    kind = settings_of(name)
+    gone = {old for new in given for old in kind.GIVE_WAY.get(new, ())}
+    made = {**{setting: value for setting, value in settings.items() if setting not in gone}, **given}
+    idle = {*kind.idle(made)} - given.keys()
+    return {setting: value for setting, value in made.items() if setting not in idle}
 
 
 def alone(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

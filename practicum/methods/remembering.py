@@ -57,22 +57,25 @@ class Remembering(Batched):
         "preset": ("k", "memories", "passes"),
     }
 
+    @classmethod
+    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of one attempt there is no choice, and it need not differ from another."""
+        once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
+        return ("choose", "warmth") if once else ()
+
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
         """What is set by hand goes before what a preset says."""
-        if not isinstance(values, Mapping):
-            return values
-        chosen = dict(PRESETS.get(str(values.get("preset")), {}))
-        if values.get("scaling") == "none":
-            chosen.pop("k", None)
-        return {**chosen, **values}
+        return {**_preset(values), **values} if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _can_act(self) -> Self:
         given = self.model_fields_set
         if self.scaling == "none" and (unused := given & {"k", "warmth", "choose"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs scaling=parallel or sequential")
+        if unused := given & {*self.idle(self.model_dump())}:
+            raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
         if self.consolidate and self.index == "task":
             raise ValueError("consolidate=true compares memories by what they are found by: it needs index=memory")
         if self.notes and self.scaling != "sequential":
@@ -85,6 +88,14 @@ class Remembering(Batched):
         if self.scaling == "none":
             return 1
         return (self.k or 3) if self.scaling == "parallel" else 1 + (self.k or 5)
+
+
+def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the preset among these settings says."""
+    chosen = dict(PRESETS.get(str(values.get("preset")), {}))
+    if values.get("scaling") == "none":
+        chosen.pop("k", None)
+    return chosen
 
 
 def acting(s: Remembering, show: Show, *, blind: bool) -> Act:

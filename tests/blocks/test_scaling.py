@@ -40,6 +40,7 @@ class Attempts:
     judged: Callable[[str], Mapping[str, Any] | str | Exception] = lambda answer: {"right": answer == "good"}
     best: int | Exception = 1
     labels: bool = True
+    values: Mapping[str, float] = field(default_factory=lambda: {"good": 1.0})
     asked: list[Call] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warmths: list[float | None] = field(default_factory=list)
@@ -61,7 +62,8 @@ class Attempts:
         trace = Trace(given) if isinstance(given, str) else given
         self.notes.append(note)
         self.warmths.append(run.warmth)
-        score = None if task.target is None else Score(float(trace.answer == "good"), trace.answer == "good")
+        value = self.values.get(trace.answer, 0.0)
+        score = None if task.target is None else Score(value, value == 1.0)
         return Rollout(task, trace, score, feedback(task, trace, score, run.house.labels), run.place)
 
     def parallel(self, task: Task = TASK, **how: Any) -> Rollout:
@@ -105,6 +107,34 @@ def test_with_labels_the_score_chooses_and_no_judge_is_asked() -> None:
     assert chosen.choice["agreement"] == pytest.approx(1 / 3)
     assert chosen.choice["verdicts"] == [False, True, False]
     assert [number(r) for r in chosen.group] == [2, 1, 3]
+
+
+PARTS = {"one third": 0.333333, "two thirds": 0.666667}
+"""What a scorer says that counts what is right."""
+
+
+@pytest.mark.parametrize("by", ["judge", "agreement"])
+def test_of_answers_that_are_right_in_part_the_better_one_stands_whatever_the_contrast_and_most_attempts_say(
+    by: str,
+) -> None:
+    chosen = Attempts(["one third", "two thirds", "one third"], best=1, values=PARTS).parallel(by=by)
+    assert (number(chosen), chosen.choice["by"]) == (2, "score")
+    assert chosen.choice["why"] == "it scored 0.667, the next best 0.333"
+    assert chosen.choice["verdicts"] == [False] * 3
+    alike = Attempts(["a", "one third", "b", "c"], best=4, values={**dict.fromkeys("abc", 0.5), **PARTS}).parallel()
+    assert (number(alike), alike.choice["by"]) == (4, "contrast")
+    passed = Attempts(["two thirds", FAILED, "good"], values={**PARTS, "good": 1.0}).parallel()
+    assert (number(passed), passed.choice["why"]) == (3, "The answer is right.")
+    failed = Attempts(["one third", FAILED], values=PARTS).parallel()
+    assert (number(failed), failed.choice["why"]) == (1, "the others failed")
+
+
+@pytest.mark.parametrize("how", ["blind", "without labels", "evaluating"])
+def test_where_no_score_may_be_seen_its_value_decides_nothing(how: str) -> None:
+    tries = ["one third", "two thirds", "one third"]
+    made = Attempts(tries, found_right(), best=1, labels=how != "without labels", values=PARTS)
+    chosen = (made.evaluating() if how == "evaluating" else made).parallel(blind=how == "blind")
+    assert number(chosen) == 1
 
 
 def test_a_prediction_that_counts_is_chosen_by_a_judge_that_knows_no_score() -> None:

@@ -444,6 +444,8 @@ def test_the_defaults_are_those_of_the_specification() -> None:
         ({"preset": "critical", "memories": 7}, 5, 7, 5),
         ({"preset": "critical", "scaling": "none"}, None, 10, 1),
         ({"preset": "routine", "scaling": "sequential"}, 1, 3, 2),
+        ({"preset": "routine", "scaling": "sequential", "warmth": 0.9}, 1, 3, 2),
+        ({"preset": "routine", "k": 2, "warmth": 0.9}, 2, 3, 2),
     ],
     ids=str,
 )
@@ -455,6 +457,27 @@ def test_what_is_set_by_hand_goes_before_a_preset(
 
 
 @pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({"k": 1}, {"k": 1}),
+        ({"preset": "routine"}, {"preset": "routine"}),
+        ({"k": 5}, {"k": 5, "warmth": 0.9}),
+        ({"preset": "critical"}, {"preset": "critical", "warmth": 0.9}),
+        ({"scaling": "sequential", "k": 1, "warmth": 0.9}, {"scaling": "sequential", "k": 1, "warmth": 0.9}),
+    ],
+    ids=str,
+)
+def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
+    given: dict[str, Any], left: dict[str, Any]
+) -> None:
+    made = methods.over(METHOD, {"k": 3, "warmth": 0.9}, given)
+    assert made == left
+    methods.validated(METHOD, made)
+    with pytest.raises(UsageError, match="choose needs k=2 or more"):
+        methods.validated(METHOD, methods.over(METHOD, {"k": 3, "warmth": 0.9}, {"k": 1, "choose": "agreement"}))
+
+
+@pytest.mark.parametrize(
     ("settings", "line"),
     [
         ({"k": 0}, "setting k=0 of method reasoning_bank: Input should be greater than or equal to 1"),
@@ -462,6 +485,8 @@ def test_what_is_set_by_hand_goes_before_a_preset(
         ({"k": 65}, "setting k=65 of method reasoning_bank: Input should be less than or equal to 64"),
         ({"scaling": "none", "k": 3}, "k needs scaling=parallel or sequential"),
         ({"scaling": "none", "choose": "judge", "warmth": 1}, "choose, warmth needs scaling=parallel or sequential"),
+        ({"k": "1", "warmth": 0.9, "choose": "agreement"}, "choose, warmth needs k=2 or more, or scaling=sequential"),
+        ({"preset": "routine", "warmth": 0.9}, "warmth needs k=2 or more"),
         ({"notes": True}, "notes=true needs scaling=sequential"),
         ({"threshold": 0.9}, "threshold needs consolidate=true"),
         ({"consolidate": True, "index": "task"}, "consolidate=true compares memories by what they are found by"),
