@@ -45,6 +45,9 @@ def report(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     found["front"].pop("alone_s")
     found["variants"] = [{k: v for k, v in row.items() if k not in MEASURED} for row in found["variants"]]
+    for row in found["variants"]:
+        for usage in row["by_role"].values():
+            del usage["cached_tokens"]
     return found
 
 
