@@ -7,10 +7,9 @@ changed nothing, so it has no reward and makes no experience; more parts than ne
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from practicum.agents.network import PARTS
 from practicum.agents.team import SHAPES, Team, load_team, shaped
@@ -30,7 +29,7 @@ class Settings(Batched):
 
     agents: int = Field(default=4, ge=1, le=64)
     """Agents of the network."""
-    topology: str = "complete"
+    topology: str | dict[str, Any] = "complete"
     """How they are linked: complete, ring, star, chain, random, or a JSON or GraphML file with names, roles, models."""
     rounds: int = Field(default=2, ge=0)
     """Most rounds of critique on a part (paper: 2, 3 for hard sets)."""
@@ -47,10 +46,16 @@ class Settings(Batched):
     warmth: float = Field(default=0.2, ge=0)
     """Temperature of the agents."""
 
+    @field_validator("topology")
+    @classmethod
+    def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
+        """What a file holds takes the place of its name, so that a run needs nothing outside of its folder."""
+        return topology if topology in SHAPES else load_team(topology).as_json()
+
     @model_validator(mode="after")
     def _can_act(self) -> Self:
         given = self.model_fields_set
-        if self.topology not in SHAPES and "agents" in given:
+        if isinstance(self.topology, dict) and "agents" in given:
             raise ValueError("a topology from a file says how many agents there are: leave out agents")
         if self.retrieval == "none" and (unused := given & {"alpha", "similarity", "reward"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs retrieval=task or step")
@@ -84,7 +89,7 @@ def method(settings: Settings) -> Method:
 
 def team_of(s: Settings) -> Team:
     """The network these settings name."""
-    return shaped(s.agents, s.topology) if s.topology in SHAPES else load_team(Path(s.topology))
+    return shaped(s.agents, s.topology) if isinstance(s.topology, str) else load_team(s.topology)
 
 
 def _attempt(s: Settings, team: Team) -> tuple[int, int]:

@@ -332,6 +332,33 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     assert all("# Colleagues\n- coder: You write code.\n- tester: You break things." in text for text in plans)
 
 
+def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = ("You plan.", "You do.", "You check.")
+    agents = [{"name": f"a{n}", "role": role} for n, role in enumerate(roles)]
+    written(tmp_path / "team.json", agents=agents, links=[["a0", "a1"], ["a0", "a2"]])
+    monkeypatch.chdir(tmp_path)
+    how: dict[str, Any] = {"tasks": divided(2), "settings": {"topology": "team.json"}}
+    uncut = learned(tmp_path / "whole", **how)
+    left = iter(range(9))
+
+    def dying(call: Call) -> str | Exception:
+        if next(left, None) is None:
+            raise Killed
+        return team()(call)
+
+    with pytest.raises(Killed):
+        learned(tmp_path / "cut", respond=dying, **how)
+    written(tmp_path / "team.json", agents=[{"name": "other"}], links=[])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    model = client(team())
+    again = scripts.resumed(Learned(model, tmp_path / "cut" / "run"), model)
+    assert context_bytes(again.result) == context_bytes(uncut.result)
+    asked = client(team())
+    practicum.run_sync(practicum.ask("Message 9: what?", uncut.folder, parts=practicum.Parts(clients={"agent": asked})))
+    assert {role for role in roles for call in asked.calls if f"Your role: {role}" in call.text} == {*roles}
+
+
 def test_every_agent_is_told_what_the_agent_is_told_under_one_heading(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2), instructions="Be brief.")
     asked = [call for call in run.calls("agent") if shape(call) in ("Ability", "Plan", "Critique")]
@@ -393,7 +420,8 @@ def test_without_labels_the_whole_is_judged_and_no_prompt_tells_a_target(tmp_pat
         ({"retrieval": "none", "similarity": "low", "reward": "low"}, "reward, similarity needs"),
         ({"topology": "nowhere.json"}, "cannot read the team nowhere.json"),
         ({"topology": "tree"}, "tree"),
-        ({"topology": "team.json", "agents": 3}, "leave out agents"),
+        ({"topology": {"agents": [{"name": "a"}]}, "agents": 3}, "leave out agents"),
+        ({"topology": {"links": []}}, "the topology is no team: ValueError: it has no 'agents'"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
