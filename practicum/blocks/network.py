@@ -95,6 +95,11 @@ class OfKind:
         return not self.trace or entry.data.get("trace") == self.trace
 
 
+def seat(name: str) -> str:
+    """The seat of an agent's own model: no role's, whatever the agent is called."""
+    return f"agent:{name}"
+
+
 def by_network(team: Team, experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
     """One attempt by the network. The whole's answer is the agent's as in any other method; the moves that led to it
     are in the trace's `data["moves"]`, and its steps say them in words."""
@@ -152,7 +157,7 @@ class Mind:
     async def decide(self, question: Question, run: Run) -> Decision:
         """Ask the agent; what the whole task comes to is answered as in any other attempt."""
         entry = await self._found(question, run.at("experience"))
-        run = replace(run, actor=question.agent)
+        run = replace(run, actor=seat(question.agent))
         shown = "" if entry is None else entry.id
         if not question.task and question.kind in ("solve", "aggregate"):
             text = await self._answer(question, entry, run)

@@ -15,7 +15,7 @@ from practicum.agents.network import PARTS
 from practicum.agents.team import SHAPES, Team, load_team, shaped
 from practicum.blocks.accept import always
 from practicum.blocks.attempt import once
-from practicum.blocks.network import Experience, Level, Retrieval, by_network
+from practicum.blocks.network import Experience, Level, Retrieval, by_network, seat
 from practicum.blocks.rewards import pooled, rewarded
 from practicum.blocks.sample import batches
 from practicum.loop import Method
@@ -83,7 +83,7 @@ def method(settings: Settings) -> Method:
         epochs=s.epochs,
         roles=("judge",),
         tries=(low, high),
-        models={m.name: m.model for m in team.members if m.model},
+        models={seat(m.name): m.model for m in team.members if m.model},
     )
 
 

@@ -319,7 +319,7 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     watched = Learned(model, tmp_path / "run")
     work = practicum.learn(
         divided(2), out=watched.folder, method="mael", settings={"topology": str(file)},
-        parts=practicum.Parts(clients={"agent": model, "coder": coder}), watch=watched,
+        parts=practicum.Parts(clients={"agent": model, "agent:coder": coder}), watch=watched,
     )  # fmt: skip
     result = practicum.run_sync(work)
     assert {e.section for e in result.context} == {f"pool {name}" for name in ("lead", "coder", "tester")}
@@ -330,6 +330,21 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     assert all("Your role: " in text for text in others)
     plans = [call.prompt.user for call in model.calls if shape(call) == "Plan"]
     assert all("# Colleagues\n- coder: You write code.\n- tester: You break things." in text for text in plans)
+
+
+def test_an_agent_called_as_a_role_keeps_its_model_to_itself(tmp_path: Path) -> None:
+    agents = [{"name": "lead"}, {"name": "agent", "model": "scripted:a"}, {"name": "judge", "model": "scripted:b"}]
+    file = written(tmp_path / "team.json", agents=agents, links=[["lead", "agent"], ["lead", "judge"]])
+    model, agent, judge = (client(team(), name=name) for name in ("all", "a", "b"))
+    work = practicum.learn(
+        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)},
+        parts=practicum.Parts(clients={"agent": model, "agent:agent": agent, "agent:judge": judge}),
+    )  # fmt: skip
+    practicum.run_sync(work)
+    asked = [Counter(shape(call) for call in made.calls) for made in (model, agent, judge)]
+    # The first half is solved twice, the second once; all else is the lead's, and the judge's of parts.
+    assert asked[0] == {"Ability": 1, "Plan": 1, "Critique": 3, "Quality": 3, "": 1}
+    assert asked[1:] == [{"Answered": 2}, {"Answered": 1}]
 
 
 def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,7 +385,7 @@ def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     file = written(tmp_path / "team.json")
     broken = client(lambda call: ProviderError("down"), name="coders")
     model = client(team())
-    parts = practicum.Parts(clients={"agent": model, "coder": broken})
+    parts = practicum.Parts(clients={"agent": model, "agent:coder": broken})
     work = practicum.learn(
         divided(2), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, parts=parts
     )
