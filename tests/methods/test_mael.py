@@ -397,6 +397,33 @@ def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     assert result.steps == 2
 
 
+@pytest.mark.parametrize(
+    ("alone", "first"),
+    [(False, [("b", "judge", 0.1), ("b", "decompose", 0.1)]), (True, [])],
+    ids=["divided", "alone"],
+)
+def test_who_hands_a_part_back_is_rewarded_apart_from_who_solves_it(
+    tmp_path: Path, alone: bool, first: list[tuple[str, str, float]]
+) -> None:
+    """b divides the first half into parts worth 0.1, or takes it for itself, and fails; c solves it well."""
+    agents = [{"name": name, "role": f"You are {name.upper()}."} for name in "abc"]
+    file = written(tmp_path / "team.json", agents=agents, links=[["a", "b"], ["a", "c"], ["b", "c"]])
+
+    def by(agent: str, call: Call) -> bool:
+        return f"Your role: You are {agent}." in call.text
+
+    respond = team(
+        Ability=lambda call: {"reason": "", "alone": alone if by("B", call) else by("C", call)},
+        Plan=lambda call: plan(call) if by("A", call) else {"parts": [{"text": f"{w} of Message 1"} for w in "xy"]},
+        Answered=lambda call: ProviderError("down") if by("B", call) else solution(call),
+        Critique=lambda call: {"feedback": "", "adequate": True},
+        Quality=lambda call: {"reason": "", "points": 10 if "half" in call.text.partition("# The part")[2] else 1},
+    )  # fmt: skip
+    run = learned(tmp_path, divided(1), {"topology": str(file), "depth": 2}, respond)
+    found = [step for step in pools(run.result.context) if step[0] != "a" and step[1] in ("judge", "decompose")]
+    assert found == [*first, ("c", "judge", 1.0), ("c", "judge", 1.0)]
+
+
 def test_a_network_that_fails_altogether_is_an_attempt_that_was_lost(tmp_path: Path) -> None:
     def down(call: Call) -> str | Exception:
         return ProviderError("down") if number(call) == 1 else team()(call)
