@@ -115,7 +115,9 @@ def test_other_methods_have_their_steps_told(tmp_path: Path) -> None:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "script.jsonl"
-    path.write_text(json.dumps({"role": "agent", "match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"role": "agent", "match": r"(?s).*say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8"
+    )
     return path
 
 
