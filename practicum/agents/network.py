@@ -49,11 +49,12 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What an agent made of a question: as text, and as the `output` its kind asks for; `experience` is the entry it
-    was shown, `said` the form it filled in, as JSON."""
+    was shown, of that `similarity` to the state, `said` the form it filled in, as JSON."""
 
     text: str
     output: Any = None
     experience: str = ""
+    similarity: float = 0.0
     said: str = ""
 
 

@@ -19,6 +19,7 @@ from practicum import methods
 from practicum.context import Context, Entry
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
+from practicum.monitoring import monitor
 from practicum.types import Rollout, Task
 
 Said = str | Exception | dict[str, Any]
@@ -214,6 +215,22 @@ def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
         shown = experiences(run, rollout)
         assert len(shown) == len(moves(rollout))
         assert len({entry.data["trace"] for entry in shown}) == 1
+
+
+def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(3))
+    for rollout in run.rollouts:
+        assert {id for id, _ in rollout.retrieved} == {e.id for e in experiences(run, rollout)}
+    parts = practicum.Parts(clients={"agent": client(team())})
+    found = practicum.run_sync(practicum.ask("Message 9: say word9", run.folder, parts=parts))
+    told = found.as_json()["memories"]
+    assert {memory["id"] for memory in told} == {e.id for e in experiences(run, found.rollout)}
+    nearness = [memory["similarity"] for memory in told]
+    assert nearness == sorted(nearness, reverse=True)
+    assert 0 < nearness[-1] <= nearness[0] < 1
+    watched = practicum.run_sync(monitor(run.folder)).parts["retrieval"].numbers
+    # The first task had nothing to look up, and nobody can cite what is shown as an exchange of before.
+    assert (watched["lookups"], watched.get("relied_on")) == (2, None)
 
 
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
