@@ -92,8 +92,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """An answer and the moves that led to it, in the order of places; `error` where there is no answer, `lost` where
-    that was the fault of a model."""
+    """An answer and the moves that led to it, in the order of places; `rounds` of critique are the most on any part,
+    `error` stands where there is no answer, `lost` where that was the fault of a model."""
 
     text: str
     moves: tuple[Move, ...]
@@ -185,7 +185,8 @@ class Network:
             return job, solution
         job = replace(job, agent=others[0], again=(*job.again, id))
         again = await self._work(job, run.at(f"{others[0]} instead"))
-        return job, replace(again, moves=solution.moves + again.moves)
+        rounds = max(solution.rounds, again.rounds)
+        return job, replace(again, moves=solution.moves + again.moves, rounds=rounds)
 
     async def _criticised(self, of: _Shared, job: Job, solution: Solution, run: Any) -> Solution:
         """Critique and refinement until it is adequate, or the rounds are over. A critic that fails ends it."""
@@ -202,7 +203,7 @@ class Network:
                 text = (await self._move(job.asks("solve", state, round), at.at("refined"), moves)).text
             except FAILURES:
                 break
-        return Solution(text, tuple(moves), round)
+        return Solution(text, tuple(moves), max(solution.rounds, round))
 
     async def _move(self, question: Question, run: Any, moves: list[Move]) -> Decision:
         decision = await self.decide(question, run.at(question.kind))
