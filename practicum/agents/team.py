@@ -141,25 +141,39 @@ def _of_file(path: Path) -> Team:
 
 
 def _of_graphml(path: Path) -> Team:
+    from xml.etree import ElementTree
+
     import networkx as nx
 
     try:
         graph = nx.Graph(nx.read_graphml(path))
     except nx.NetworkXException as error:
         raise ValueError(str(error)) from error
-    return _made(({"name": str(name), **data} for name, data in graph.nodes(data=True)), graph.edges)
+    # The graph has one node of two with the same id, and one of each id that only a link has.
+    ids = [str(node.get("id")) for node in ElementTree.parse(path).findall(".//{*}node")]
+    return _linked([(id, graph.nodes[id]) for id in ids], graph.edges)
 
 
 def _of_json(value: Any) -> Team:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object with 'agents' and 'links'")
     if "nodes" in value:
-        nodes = [{"name": str(node["id"]), **{k: v for k, v in node.items() if k != "id"}} for node in value["nodes"]]
+        nodes = [(str(node["id"]), {k: v for k, v in node.items() if k != "id"}) for node in value["nodes"]]
         links = value.get("links", value.get("edges", []))
-        return _made(nodes, [(str(link["source"]), str(link["target"])) for link in links])
+        return _linked(nodes, [(str(link["source"]), str(link["target"])) for link in links])
     if "agents" not in value:
         raise ValueError(f"it has no 'agents' (it has: {', '.join(value) or 'nothing'})")
     return _made(value["agents"], [(str(a), str(b)) for a, b in value.get("links", [])])
+
+
+def _linked(nodes: Sequence[tuple[str, Mapping[str, Any]]], links: Iterable[Sequence[str]]) -> Team:
+    """A team of nodes with ids, by which links name them; an agent is called by its node's name, or else by its id."""
+    ids = [id for id, _ in nodes]
+    if twice := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
+        raise ValueError(f"two nodes have the id {twice[0]!r}")
+    agents = {id: {"name": id, **data} for id, data in nodes}
+    names = {id: str(agent["name"]) for id, agent in agents.items()}
+    return _made(agents.values(), [(names.get(a, a), names.get(b, b)) for a, b in links])
 
 
 def _made(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -> Team:
