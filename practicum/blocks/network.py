@@ -6,7 +6,7 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -101,12 +101,12 @@ def seat(name: str) -> str:
     return f"agent:{name}"
 
 
-def by_network(team: Team, experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
-    """One attempt by the network. The whole's answer is the agent's as in any other method; the moves that led to it
-    are in the trace's `data["moves"]`, and its steps say them in words."""
+def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
+    """One attempt by the network that is `seeded` by the run's seed. The whole's answer is the agent's as in any other
+    method; the moves that led to it are in the trace's `data["moves"]`, and its steps say them in words."""
 
     async def act(task: Task, context: Context, run: Run) -> Rollout:
-        warm = replace(run, warmth=warmth)
+        team, warm = seeded(run.house.seed), replace(run, warmth=warmth)
         chosen = await _one_trace(team, task, context, experience, run.at("experience"))
         mind = Mind(team, task, context, experience, chosen)
         solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))

@@ -16,6 +16,7 @@ from scripts import Learned, shape
 
 import practicum
 from practicum import methods
+from practicum.agents.team import shaped
 from practicum.context import Context, Entry
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
@@ -347,6 +348,15 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     assert all("Your role: " in text for text in others)
     plans = [call.prompt.user for call in model.calls if shape(call) == "Plan"]
     assert all("# Colleagues\n- coder: You write code.\n- tester: You break things." in text for text in plans)
+
+
+def test_a_random_network_has_the_links_of_the_runs_seed(tmp_path: Path) -> None:
+    for seed in range(3):
+        run = learned(tmp_path / str(seed), divided(1), {"topology": "random", "agents": 6}, seed=seed)
+        network = shaped(6, "random", seed)
+        judged, planned, *_ = moves(run.rollouts[0])
+        near = network.neighbours(network.entry)
+        assert (judged["agent"], planned["to"]) == (network.entry, [near[0], near[1 % len(near)]])
 
 
 def test_an_agent_called_as_a_role_keeps_its_model_to_itself(tmp_path: Path) -> None:
