@@ -151,7 +151,7 @@ def checked(config: Config, splits: Splits, parts: Parts, scored: bool = True) -
     if scored:
         _check_targets(config, splits, parts)
     _check_use(config, splits, parts)
-    return config
+    return config.model_copy(update={"settings": methods.kept(config.method, config.settings)})
 
 
 def _check_targets(config: Config, splits: Splits, parts: Parts) -> None:

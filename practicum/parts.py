@@ -40,7 +40,7 @@ class Parts:
     """Objects in place of names. `agent` is any callable `(input, context) -> answer`; `tools` what the agent with
     tools acts on, see `agents.world`; `scorer` any callable `(task, answer) -> float | bool | Score`, with `trace` as a
     third parameter where it wants to see the steps or the state; `clients` by role, "agent" serving every role without
-    one of its own, and by the names of a network's agents that have a model of their own."""
+    one of its own, and as "agent:NAME" for an agent of a network that has a model of its own."""
 
     agent: Callable[..., Any] | None = None
     tools: object = None

@@ -118,7 +118,8 @@ class Rollout:
     `siblings` are further attempts under the same context, `twin` one under an annotated view of it; both are there to
     learn from and in no report. Where it was chosen from several, `choice` says of how many ("of"), who chose ("by"),
     "why", which share came to the same ("agreement"), and more. `retrieved` are entries that were looked up for this
-    task, with their similarity to it. `of` is the place of an attempt that stands for this one, which was not made.
+    task, with their similarity to it, or to the step they were looked up for. `of` is the place of an attempt that
+    stands for this one, which was not made.
     """
 
     task: Task

@@ -186,6 +186,18 @@ def test_rounds_of_critique_end() -> None:
     assert [q.kind for q in solved(divided(), rounds=0)[1].asked].count("critique") == 0
 
 
+@pytest.mark.parametrize("failing", ["", "agent2"], ids=["solved", "handed back"])
+def test_rounds_of_parts_of_parts_count_too(failing: str) -> None:
+    """Only inner parts are criticised; where an agent cannot put its own together, another takes the part alone."""
+    deep = divided(
+        judge=lambda q: q.task != "" and q.agent != "agent2",
+        critique=lambda q: "mend it" if "." in q.task else None,
+        aggregate=lambda q: AgentError("broken") if q.agent == failing else "all together",
+    )
+    solution, _ = solved(deep, depth=2, rounds=3)
+    assert solution.rounds == max(m.question.round for m in solution.moves) == 3
+
+
 def test_a_deeper_network_divides_parts_again_and_goes_in_no_circles() -> None:
     _, office = solved(divided(judge=lambda q: False), shape="ring", depth=2)
     above = {q.task: q.agent for q in office.asked if q.kind == "decompose"}

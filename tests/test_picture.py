@@ -115,7 +115,9 @@ def test_other_methods_have_their_steps_told(tmp_path: Path) -> None:
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "script.jsonl"
-    path.write_text(json.dumps({"role": "agent", "match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"role": "agent", "match": r"(?s).*say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8"
+    )
     return path
 
 
@@ -143,6 +145,20 @@ def test_run_writes_the_page(tmp_path: Path, script: Path, capsys: pytest.Captur
     assert code == 0
     assert f"what happened: {page}" in out
     assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
+
+
+def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, page = tmp_path / "script.jsonl", tmp_path / "trace.html"
+    script.write_text(json.dumps({"role": "agent", "answer": {"reason": "", "alone": True}}) + "\n", encoding="utf-8")
+    how = ("--method", "mael", "--set", "topology=random", "--set", "agents=9", "--model", f"scripted:{script}")
+    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    for seed in (None, 4):
+        with_seed = () if seed is None else ("--seed", seed)
+        words = ("--context", tmp_path / "rules.md", *how, *with_seed, "--trace-out", page, "say hello")
+        code, _, err = commanded(capsys, "run", *words)
+        assert code == 0, err
+        network = shaped(9, "random", seed or 0)
+        assert f"9 agents, {len(network.edges)} links" in page.read_text(encoding="utf-8")
 
 
 def test_run_writes_the_page_of_a_playbook_file_too(

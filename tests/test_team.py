@@ -73,6 +73,41 @@ def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
     assert load_team(written(tmp_path / "links.json", nx.node_link_data(graph, edges="links"))) == team
 
 
+def test_nodes_may_have_names_beside_the_ids_that_links_use(tmp_path: Path) -> None:
+    graph = nx.Graph()
+    graph.add_node("n0", name="lead", role="You plan.")
+    graph.add_node("n1", name="coder", model="local")
+    graph.add_node("tester")
+    graph.add_edges_from([("n0", "n1"), ("tester", "n0")])
+    nx.write_graphml(graph, tmp_path / "team.graphml")
+    team = load_team(written(tmp_path / "team.json", TEAM))
+    assert load_team(tmp_path / "team.graphml") == team
+    assert load_team(written(tmp_path / "links.json", nx.node_link_data(graph, edges="links"))) == team
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        ('<node id="a"/><node id="b"/><node id="a"/><edge source="a" target="b"/>', "two nodes have the id 'a'"),
+        ('<node id="a"/><edge source="a" target="b"/>', "link to 'b', which is none of its agents"),
+        (
+            '<node id="a"><data key="n">x</data></node><node id="b"><data key="n">x</data></node>'
+            '<edge source="a" target="b"/>',
+            "two agents of the team are called 'x'",
+        ),
+    ],
+    ids=["id twice", "link to nobody", "name twice"],
+)
+def test_graphml_that_is_no_team_is_refused(tmp_path: Path, inside: str, problem: str) -> None:
+    path = tmp_path / "team.graphml"
+    key = '<key id="n" for="node" attr.name="name" attr.type="string"/>'
+    graph = f'<graph edgedefault="undirected">{inside}</graph>'
+    path.write_text(f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{key}{graph}</graphml>', encoding="utf-8")
+    with pytest.raises(UsageError, match=problem) as error:
+        load_team(path)
+    assert str(path) in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("team", "problem"),
     [
@@ -86,6 +121,7 @@ def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
         ({"agents": [{"name": "a", "role": 3}]}, "must be texts"),
         ({"agents": [{"name": " "}]}, "name not empty"),
         ({"agents": [{"role": "cook"}]}, "KeyError: 'name'"),
+        ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "two nodes have the id '1'"),
         ({"agents": ["a"]}, "is no team"),
         ({"agents": [{"name": "a"}], "links": [["a"]]}, "is no team"),
         ({"agents": 3}, "is no team"),

@@ -35,23 +35,26 @@ class Door(Protocol):
 @dataclass(frozen=True, slots=True)
 class Question:
     """What one agent is asked: a kind of step, and the state it acts on. `task` is the id of the (sub)task it belongs
-    to: "" is the whole, "2" its second part, "2.1" the first part of that."""
+    to: "" is the whole, "2" its second part, "2.1" the first part of that. `again` are the ids, down to its own, of
+    those that were handed back before: with `task` it says which try of a part this is."""
 
     kind: Kind
     agent: str
     state: str
     task: str = ""
     round: int = 0
+    again: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What an agent made of a question: as text, and as the `output` its kind asks for; `experience` is the entry it
-    was shown, `said` the form it filled in, as JSON."""
+    was shown, of that `similarity` to the state, `said` the form it filled in, as JSON."""
 
     text: str
     output: Any = None
     experience: str = ""
+    similarity: float = 0.0
     said: str = ""
 
 
@@ -73,9 +76,24 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A (sub)task in the hands of an agent; `above` are those who divided it, the rest is as in a `Question`."""
+
+    agent: str
+    task: str
+    id: str = ""
+    above: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+
+    def asks(self, kind: Kind, state: str | None = None, round: int = 0) -> Question:
+        """What the agent is asked; of the task itself where no other state is given."""
+        return Question(kind, self.agent, self.task if state is None else state, self.id, round, self.again)
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
-    """An answer and the moves that led to it, in the order of places; `error` where there is no answer, `lost` where
-    that was the fault of a model."""
+    """An answer and the moves that led to it, in the order of places; `rounds` of critique are the most on any part,
+    `error` stands where there is no answer, `lost` where that was the fault of a model."""
 
     text: str
     moves: tuple[Move, ...]
@@ -101,32 +119,31 @@ class Network:
 
     async def solve(self, task: str, run: Door) -> Solution:
         """Solve a task, entering at the agent of highest closeness centrality."""
-        return await self._work(self.team.entry, task, "", (), run)
+        return await self._work(Job(self.team.entry, task), run)
 
-    async def _work(self, agent: str, task: str, id: str, above: tuple[str, ...], run: Door) -> Solution:
+    async def _work(self, job: Job, run: Door) -> Solution:
         """Solve alone, or divide among neighbours. An agent that fails gives a solution with an error."""
-        helpers = [name for name in self.team.neighbours(agent) if name not in above]
+        helpers = [name for name in self.team.neighbours(job.agent) if name not in job.above]
         moves: list[Move] = []
         try:
-            if helpers and len(above) < self.depth:
-                able = await self._move(Question("judge", agent, task, id), run, moves)
+            if helpers and len(job.above) < self.depth:
+                able = await self._move(job.asks("judge"), run, moves)
                 if not able.output:
-                    plan = await self._move(Question("decompose", agent, task, id), run, moves)
-                    if parts := sensible(plan.output, task):
+                    plan = await self._move(job.asks("decompose"), run, moves)
+                    if parts := sensible(plan.output, job.task):
                         moves[-1] = Move(moves[-1].question, plan, self._assigned(len(parts), helpers))
-                        return await self._divided(agent, task, id, parts, helpers, above, moves, run)
-            solved = await self._move(Question("solve", agent, task, id), run, moves)
+                        return await self._divided(job, parts, helpers, moves, run)
+            solved = await self._move(job.asks("solve"), run, moves)
             return Solution(solved.text, tuple(moves))
         except FAILURES as error:
             return _failed(error, moves)
 
     async def _divided(
-        self, agent: str, task: str, id: str, parts: Sequence[Part], helpers: Sequence[str], above: tuple[str, ...],
-        moves: list[Move], run: Door,
-    ) -> Solution:  # fmt: skip
+        self, job: Job, parts: Sequence[Part], helpers: Sequence[str], moves: list[Move], run: Door
+    ) -> Solution:
         """All parts at once, each as soon as the parts it needs are there; then put together."""
         done: list[asyncio.Future[Solution]] = [asyncio.get_running_loop().create_future() for _ in parts]
-        shared = _Shared(agent, task, id, parts, helpers, (*above, agent), done)
+        shared = _Shared(job, parts, helpers, done)
         jobs = [(f"part {n}", partial(self._part, shared, n)) for n in range(len(parts))]
         solutions: list[Solution] = await run.gather(jobs)
         moves += [move for solution in solutions for move in solution.moves]
@@ -135,22 +152,21 @@ class Network:
             for n, (part, solution) in enumerate(zip(parts, solutions, strict=True), 1)
         )
         rounds = max(solution.rounds for solution in solutions)
-        question = Question("aggregate", agent, f"{task}\n\n# What came back\n{told}", id)
         try:
-            whole = await self._move(question, run, moves)
+            whole = await self._move(job.asks("aggregate", f"{job.task}\n\n# What came back\n{told}"), run, moves)
         except FAILURES as error:
             return _failed(error, moves, rounds)
         return Solution(whole.text, tuple(moves), rounds)
 
     async def _part(self, of: _Shared, number: int, run: Any) -> Solution:
-        part, id = of.parts[number], f"{of.id}.{number + 1}".lstrip(".")
+        part = of.parts[number]
         try:
             needed = [await of.done[n - 1] for n in part.needs]
             known = "\n".join(f"- {of.parts[n - 1].text}: {s.text}" for n, s in zip(part.needs, needed, strict=True))
             task = f"{part.text}\n\n# Results it needs\n{known}" if known else part.text
-            helper, solution = await self._assigned_to_one(of, number, task, id, run)
+            job, solution = await self._assigned_to_one(of, number, task, run)
             if not solution.error:
-                solution = await self._criticised(of, helper, task, id, solution, run)
+                solution = await self._criticised(of, job, solution, run)
         except BaseException as error:
             # Parts that wait for this one fail with it; where none does, nobody need ask.
             of.done[number].set_exception(error)
@@ -159,30 +175,35 @@ class Network:
         of.done[number].set_result(solution)
         return solution
 
-    async def _assigned_to_one(self, of: _Shared, number: int, task: str, id: str, run: Any) -> tuple[str, Solution]:
+    async def _assigned_to_one(self, of: _Shared, number: int, task: str, run: Any) -> tuple[Job, Solution]:
         """The part solved by its neighbour; one that fails hands it back, once, to another."""
-        order = [of.helpers[(number + n) % len(of.helpers)] for n in range(min(2, len(of.helpers)))]
-        solution = await self._work(order[0], task, id, of.above, run.at(order[0]))
-        if solution.error and len(order) > 1:
-            again = await self._work(order[1], task, id, of.above, run.at(f"{order[1]} instead"))
-            return order[1], replace(again, moves=solution.moves + again.moves)
-        return order[0], solution
+        first, *others = [of.helpers[(number + n) % len(of.helpers)] for n in range(len(of.helpers))]
+        id = f"{of.job.id}.{number + 1}".lstrip(".")
+        job = Job(first, task, id, (*of.job.above, of.job.agent), of.job.again)
+        solution = await self._work(job, run.at(first))
+        if not solution.error or not others:
+            return job, solution
+        job = replace(job, agent=others[0], again=(*job.again, id))
+        again = await self._work(job, run.at(f"{others[0]} instead"))
+        rounds = max(solution.rounds, again.rounds)
+        return job, replace(again, moves=solution.moves + again.moves, rounds=rounds)
 
-    async def _criticised(self, of: _Shared, helper: str, task: str, id: str, solution: Solution, run: Any) -> Solution:
+    async def _criticised(self, of: _Shared, job: Job, solution: Solution, run: Any) -> Solution:
         """Critique and refinement until it is adequate, or the rounds are over. A critic that fails ends it."""
         moves, text, round = list(solution.moves), solution.text, 0
+        critic = replace(job, agent=of.job.agent)
         for round in range(1, self.rounds + 1):
             at = run.at(f"round {round}")
-            state = f"{of.task}\n\n# A part of it\n{task}\n\n# Its solution\n{text}"
+            state = f"{of.job.task}\n\n# A part of it\n{job.task}\n\n# Its solution\n{text}"
             try:
-                said = await self._move(Question("critique", of.agent, state, id, round), at, moves)
+                said = await self._move(critic.asks("critique", state, round), at, moves)
                 if said.output is None:
                     break
-                state = f"{task}\n\n# Your solution so far\n{text}\n\n# What is said of it\n{said.output}"
-                text = (await self._move(Question("solve", helper, state, id, round), at.at("refined"), moves)).text
+                state = f"{job.task}\n\n# Your solution so far\n{text}\n\n# What is said of it\n{said.output}"
+                text = (await self._move(job.asks("solve", state, round), at.at("refined"), moves)).text
             except FAILURES:
                 break
-        return Solution(text, tuple(moves), round)
+        return Solution(text, tuple(moves), max(solution.rounds, round))
 
     async def _move(self, question: Question, run: Any, moves: list[Move]) -> Decision:
         decision = await self.decide(question, run.at(question.kind))
@@ -197,14 +218,11 @@ class Network:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the parts of one task have in common; `done` holds the solution of each as it comes."""
+    """What the parts of one job have in common; `done` holds the solution of each as it comes."""
 
-    agent: str
-    task: str
-    id: str
+    job: Job
     parts: Sequence[Part]
     helpers: Sequence[str]
-    above: tuple[str, ...]
     done: list[asyncio.Future[Solution]] = field(repr=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,10 @@ class Team:
         """The agent of this name."""
         return next(member for member in self.members if member.name == name)
 
+    def as_json(self) -> dict[str, Any]:
+        """What a JSON file of this team holds, always the same: see `load_team`."""
+        return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
+
 
 def shaped(size: int, shape: str, seed: int = 0) -> Team:
     """`size` agents alike, linked in a shape of `SHAPES`; random is connected, and half as dense as complete."""
@@ -115,42 +119,61 @@ def _random(size: int, seed: int) -> nx.Graph[int]:
     return graph
 
 
-def load_team(path: Path | str) -> Team:
-    """A team from GraphML, or from JSON: {"agents": [{"name", "role"?, "model"?}], "links": [[name, name]]}, or
-    node-link data as networkx writes it. Raises UsageError naming the file and what is wrong in it."""
-    path = Path(path)
+def load_team(source: Path | str | Mapping[str, Any]) -> Team:
+    """A team from a file: GraphML, or JSON, {"agents": [{"name", "role"?, "model"?}], "links": [[name, name]]} or
+    node-link data as networkx writes it; or from what such JSON holds. Raises UsageError naming the file and what is
+    wrong in it."""
+    name = "the topology" if isinstance(source, Mapping) else source
     try:
-        if path.suffix.lower() in (".graphml", ".xml"):
-            return _of_graphml(path)
-        return _of_json(json.loads(path.read_text(encoding="utf-8")))
+        return _of_json(source) if isinstance(source, Mapping) else _of_file(Path(source))
     except OSError as error:
-        raise UsageError(f"cannot read the team {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read the team {name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
-        raise UsageError(f"{path} is no team: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{name} is no team: {type(error).__name__}: {error}") from error
     except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _of_file(path: Path) -> Team:
+    if path.suffix.lower() in (".graphml", ".xml"):
+        return _of_graphml(path)
+    return _of_json(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _of_graphml(path: Path) -> Team:
+    from xml.etree import ElementTree
+
     import networkx as nx
 
     try:
         graph = nx.Graph(nx.read_graphml(path))
     except nx.NetworkXException as error:
         raise ValueError(str(error)) from error
-    return _made(({"name": str(name), **data} for name, data in graph.nodes(data=True)), graph.edges)
+    # The graph has one node of two with the same id, and one of each id that only a link has.
+    ids = [str(node.get("id")) for node in ElementTree.parse(path).findall(".//{*}node")]
+    return _linked([(id, graph.nodes[id]) for id in ids], graph.edges)
 
 
 def _of_json(value: Any) -> Team:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object with 'agents' and 'links'")
     if "nodes" in value:
-        nodes = [{"name": str(node["id"]), **{k: v for k, v in node.items() if k != "id"}} for node in value["nodes"]]
+        nodes = [(str(node["id"]), {k: v for k, v in node.items() if k != "id"}) for node in value["nodes"]]
         links = value.get("links", value.get("edges", []))
-        return _made(nodes, [(str(link["source"]), str(link["target"])) for link in links])
+        return _linked(nodes, [(str(link["source"]), str(link["target"])) for link in links])
     if "agents" not in value:
         raise ValueError(f"it has no 'agents' (it has: {', '.join(value) or 'nothing'})")
     return _made(value["agents"], [(str(a), str(b)) for a, b in value.get("links", [])])
+
+
+def _linked(nodes: Sequence[tuple[str, Mapping[str, Any]]], links: Iterable[Sequence[str]]) -> Team:
+    """A team of nodes with ids, by which links name them; an agent is called by its node's name, or else by its id."""
+    ids = [id for id, _ in nodes]
+    if twice := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
+        raise ValueError(f"two nodes have the id {twice[0]!r}")
+    agents = {id: {"name": id, **data} for id, data in nodes}
+    names = {id: str(agent["name"]) for id, agent in agents.items()}
+    return _made(agents.values(), [(names.get(a, a), names.get(b, b)) for a, b in links])
 
 
 def _made(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -> Team:

@@ -6,19 +6,20 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from practicum.agents.network import PARTS, Decision, Kind, Network, Part, Question
+from practicum.agents.network import PARTS, Decision, Kind, Move, Network, Part, Question
 from practicum.agents.team import Team
 from practicum.blocks.act import told
 from practicum.blocks.network_prompts import ASKED, TEAM, WORKED
 from practicum.context import Context, Entry
 from practicum.errors import AgentError, ProviderError
 from practicum.output import AtMost, Output, Upto
+from practicum.retrieve import Found
 from practicum.run import Act, Run
 from practicum.types import Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.views import View
@@ -95,12 +96,17 @@ class OfKind:
         return not self.trace or entry.data.get("trace") == self.trace
 
 
-def by_network(team: Team, experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
-    """One attempt by the network. The whole's answer is the agent's as in any other method; the moves that led to it
-    are in the trace's `data["moves"]`, and its steps say them in words."""
+def seat(name: str) -> str:
+    """The seat of an agent's own model: no role's, whatever the agent is called."""
+    return f"agent:{name}"
+
+
+def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
+    """One attempt by the network that is `seeded` by the run's seed. The whole's answer is the agent's as in any other
+    method; the moves that led to it are in the trace's `data["moves"]`, and its steps say them in words."""
 
     async def act(task: Task, context: Context, run: Run) -> Rollout:
-        warm = replace(run, warmth=warmth)
+        team, warm = seeded(run.house.seed), replace(run, warmth=warmth)
         chosen = await _one_trace(team, task, context, experience, run.at("experience"))
         mind = Mind(team, task, context, experience, chosen)
         solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))
@@ -111,9 +117,18 @@ def by_network(team: Team, experience: Experience, *, rounds: int, depth: int, w
             data={"moves": moves, "rounds": solved.rounds},
         )  # fmt: skip
         score = await run.score(task, trace)
-        return Rollout(task, trace, score, await told(task, trace, score, run), run.place)
+        feedback = await told(task, trace, score, run)
+        return Rollout(task, trace, score, feedback, run.place, retrieved=_shown(solved.moves))
 
     return act
+
+
+def _shown(moves: Sequence[Move]) -> tuple[tuple[str, float], ...]:
+    """What steps were shown, by its similarity to the step it was most like, the most similar first."""
+    shown = sorted((m.decision.similarity, m.decision.experience) for m in moves if m.decision.experience)
+    # Of one that was shown more than once the most similar stays, since it comes last.
+    best = {id: round(similarity, 4) for similarity, id in shown}
+    return tuple(sorted(best.items(), key=lambda one: -one[1]))
 
 
 def _said(decision: Decision) -> dict[str, Any]:
@@ -128,14 +143,14 @@ async def _one_trace(team: Team, task: Task, context: Context, how: Experience, 
     for kind in kinds:
         best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
         if best is not None:
-            return str(best.data["trace"])
+            return str(best.entry.data["trace"])
     return ""
 
 
-async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Entry | None:
+async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Found | None:
     """The entry of the highest retrieval score; the older on ties."""
     found = await run.nearest(context, state, len(context), where)
-    scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f.entry) for f in found]
+    scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
 
 
@@ -150,29 +165,34 @@ class Mind:
     trace: str
 
     async def decide(self, question: Question, run: Run) -> Decision:
-        """Ask the agent; what the whole task comes to is answered as in any other attempt."""
-        entry = await self._found(question, run.at("experience"))
-        run = replace(run, actor=question.agent)
-        shown = "" if entry is None else entry.id
+        """Ask the agent, after the experience that is nearest to the step."""
+        found = await self._found(question, run.at("experience"))
+        run = replace(run, actor=seat(question.agent))
+        if found is None:
+            return await self._decided(question, None, run)
+        made = await self._decided(question, found.entry, run)
+        return replace(made, experience=found.entry.id, similarity=found.similarity)
+
+    async def _decided(self, question: Question, entry: Entry | None, run: Run) -> Decision:
+        """What the whole task comes to is answered as in any other attempt."""
         if not question.task and question.kind in ("solve", "aggregate"):
-            text = await self._answer(question, entry, run)
-            return Decision(text, experience=shown)
+            return Decision(await self._answer(question, entry, run))
         prompt = self._prompt(question, entry, run)
         match question.kind:
             case "judge":
                 able = await run.ask("agent", prompt, Ability)
                 text = f"{'alone' if able.alone else 'not alone'}: {able.reason}"
-                return Decision(text, able.alone, shown, able.model_dump_json())
+                return Decision(text, able.alone, said=able.model_dump_json())
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
                 parts = [Part(part.text, tuple(part.needs)) for part in plan.parts]
-                return Decision(_listed(parts), parts, shown, plan.model_dump_json())
+                return Decision(_listed(parts), parts, said=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
-                return Decision(feedback or "adequate", feedback, shown, said.model_dump_json())
+                return Decision(feedback or "adequate", feedback, said=said.model_dump_json())
             case "solve" | "aggregate":
-                return Decision((await run.ask("agent", prompt, Answered)).solution, experience=shown)
+                return Decision((await run.ask("agent", prompt, Answered)).solution)
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
@@ -185,7 +205,7 @@ class Mind:
             raise (ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
 
-    async def _found(self, question: Question, run: Run) -> Entry | None:
+    async def _found(self, question: Question, run: Run) -> Found | None:
         if self.experience.retrieval == "none" or (self.experience.retrieval == "task" and not self.trace):
             return None
         where = OfKind(question.agent, question.kind, self.trace)

@@ -26,6 +26,9 @@ from practicum.types import Lesson, Prompt, Rollout, Task, Trace
 
 Move = Mapping[str, Any]
 
+Try = tuple[str, tuple[str, ...]]
+"""One agent's try at a (sub)task: its id, and the ids down to it that were handed back before."""
+
 SOLUTIONS = ("solve", "aggregate")
 """Kinds of steps that make a solution."""
 
@@ -84,13 +87,13 @@ async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[
 def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
     """What solutions of parts are to be scored by, where the task's metric can take them and learning may see it.
 
-    All solutions of a part or none: what a critique gained is a difference, so both sides must be on one scale.
+    All solutions of a try or none: what a critique gained is a difference, so both sides must be on one scale.
     """
     if run.house.scorer is None or not run.house.labels:
         return {}
     found: dict[int, Task] = {}
-    for id in dict.fromkeys(move["task"] for move in moves if move["task"]):
-        of = [(n, move) for n, move in enumerate(moves) if move["task"] == id]
+    for part in dict.fromkeys(_try(move) for move in moves if move["task"]):
+        of = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
         given = of[0][1]["state"]
         tasks = {n: as_task(run.house.scorer.name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS}
         if None not in tasks.values():
@@ -133,35 +136,43 @@ class Rewards:
             case "solve" | "aggregate":
                 return self.qualities.get(number)
             case "judge" | "decompose":
-                if not (ids := self._parts(move["task"])):
-                    return self._last(move["task"])
-                known = [quality for id in ids if (quality := self._last(id)) is not None]
+                if not (parts := self._parts(_try(move))):
+                    return self._last(_try(move))
+                known = [quality for part in parts if (quality := self._last(part)) is not None]
                 return _mean(known) if known else None
             case _:
                 return self._gained(number)
 
-    def _solutions(self, task: str) -> list[tuple[int, float]]:
-        """Solutions of one (sub)task whose quality is known, in order."""
-        found = ((n, self.qualities.get(n)) for n, m in enumerate(self.moves) if m["task"] == task)
+    def _solutions(self, of: Try) -> list[tuple[int, float]]:
+        """Solutions of one try whose quality is known, in order."""
+        found = ((n, self.qualities.get(n)) for n, m in enumerate(self.moves) if _try(m) == of)
         return [(n, quality) for n, quality in found if quality is not None]
 
-    def _last(self, task: str) -> float | None:
-        solutions = self._solutions(task)
+    def _last(self, of: Try) -> float | None:
+        solutions = self._solutions(of)
         return solutions[-1][1] if solutions else None
 
-    def _parts(self, task: str) -> list[str]:
-        """The ids of a task's own parts."""
-        inner = f"{task}." if task else ""
-        ids = dict.fromkeys(m["task"] for m in self.moves if m["task"].startswith(inner) and m["task"] != task)
-        return [id for id in ids if "." not in id.removeprefix(inner)]
+    def _parts(self, of: Try) -> list[Try]:
+        """The tries at the parts that one try was divided into; of each part, one at most came to a solution."""
+        tries = dict.fromkeys(map(_try, self.moves))
+        return [(id, again) for id, again in tries if id and (id.rpartition(".")[0], _before(id, again)) == of]
 
     def _gained(self, number: int) -> float | None:
         """How much better a solution got by a critique; of one that asked for nothing, nothing can be said."""
         move = self.moves[number]
-        solutions = self._solutions(move["task"])
+        solutions = self._solutions(_try(move))
         before = [q for n, q in solutions if n < number]
         after = [q for n, q in solutions if n > number and self.moves[n]["round"] == move["round"]]
         return max(after[0] - before[-1], 0.0) if before and after else None
+
+
+def _try(move: Move) -> Try:
+    return str(move["task"]), tuple(move["again"])
+
+
+def _before(id: str, again: Sequence[str]) -> tuple[str, ...]:
+    """What of `again` was so before this part was begun."""
+    return tuple(other for other in again if other != id)
 
 
 def _mean(values: Sequence[float]) -> float:

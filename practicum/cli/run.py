@@ -120,7 +120,7 @@ def _draw(found: Answered, context: Path, given: Mapping[str, Any], path: Path) 
     from practicum.playbook import write_whole
 
     made = over(run_config(context), given)
-    team = team_of(Settings(**made["settings"])) if made.get("method") == "mael" else None
+    team = team_of(Settings(**made["settings"]), made.get("seed", 0)) if made.get("method") == "mael" else None
     write_whole(path, picture(found, team))
 
 

@@ -107,6 +107,12 @@ def validated(name: str, values: Mapping[str, Any]) -> MethodSettings:
     return settings
 
 
+def kept(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a run keeps them: those that were given, as the method read them, in plain values."""
+    read = validated(name, values).model_dump(mode="json")
+    return {setting: read[setting] for setting in values}
+
+
 def lacking(name: str) -> str:
     """The extra this method cannot run without, where a package of it is not installed; else ""."""
     needs = settings_of(name).NEEDS

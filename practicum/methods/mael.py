@@ -7,16 +7,16 @@ changed nothing, so it has no reward and makes no experience; more parts than ne
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import ClassVar, Self
+from functools import cache, partial
+from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from practicum.agents.network import PARTS
 from practicum.agents.team import SHAPES, Team, load_team, shaped
 from practicum.blocks.accept import always
 from practicum.blocks.attempt import once
-from practicum.blocks.network import Experience, Level, Retrieval, by_network
+from practicum.blocks.network import Experience, Level, Retrieval, by_network, seat
 from practicum.blocks.rewards import pooled, rewarded
 from practicum.blocks.sample import batches
 from practicum.loop import Method
@@ -30,8 +30,8 @@ class Settings(Batched):
 
     agents: int = Field(default=4, ge=1, le=64)
     """Agents of the network."""
-    topology: str = "complete"
-    """How they are linked: complete, ring, star, chain, random, or a JSON or GraphML file with names, roles, models."""
+    topology: str | dict[str, Any] = "complete"
+    """How they are linked: complete, ring, star, chain, random (by the seed), or a JSON or GraphML file of the team."""
     rounds: int = Field(default=2, ge=0)
     """Most rounds of critique on a part (paper: 2, 3 for hard sets)."""
     depth: int = Field(default=1, ge=0)
@@ -47,10 +47,16 @@ class Settings(Batched):
     warmth: float = Field(default=0.2, ge=0)
     """Temperature of the agents."""
 
+    @field_validator("topology")
+    @classmethod
+    def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
+        """What a file holds takes the place of its name, so that a run needs nothing outside of its folder."""
+        return topology if topology in SHAPES else load_team(topology).as_json()
+
     @model_validator(mode="after")
     def _can_act(self) -> Self:
         given = self.model_fields_set
-        if self.topology not in SHAPES and "agents" in given:
+        if isinstance(self.topology, dict) and "agents" in given:
             raise ValueError("a topology from a file says how many agents there are: leave out agents")
         if self.retrieval == "none" and (unused := given & {"alpha", "similarity", "reward"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs retrieval=task or step")
@@ -60,11 +66,12 @@ class Settings(Batched):
 def method(settings: Settings) -> Method:
     """Attempt as a network, reward each step, keep it in its agent's pool."""
     s = settings
-    team = team_of(s)
+    team = cache(partial(team_of, s))
+    members = team(0).members
     experience = Experience(s.retrieval, s.alpha, s.similarity, s.reward)
     act = by_network(team, experience, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
-    low, high = _attempt(s, team)
-    judged = _solutions(s, team)
+    low, high = _attempt(s, len(members))
+    judged = _solutions(s, len(members))
     return Method(
         name="mael",
         sample=batches(s.online, s.epochs, s.batch),
@@ -78,30 +85,30 @@ def method(settings: Settings) -> Method:
         epochs=s.epochs,
         roles=("judge",),
         tries=(low, high),
-        models={m.name: m.model for m in team.members if m.model},
+        models={seat(m.name): m.model for m in members if m.model},
     )
 
 
-def team_of(s: Settings) -> Team:
-    """The network these settings name."""
-    return shaped(s.agents, s.topology) if s.topology in SHAPES else load_team(Path(s.topology))
+def team_of(s: Settings, seed: int) -> Team:
+    """The network these settings name, in a run of this seed, from which the links of a random one come."""
+    return shaped(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 
 
-def _attempt(s: Settings, team: Team) -> tuple[int, int]:
+def _attempt(s: Settings, agents: int) -> tuple[int, int]:
     """Fewest and most model calls of one attempt: alone at once; or divided as far as may be, each part handed back
     once and refined in every round."""
-    if not s.depth or len(team.members) < 2:
+    if not s.depth or agents < 2:
         return 1, 1
     most = 1
-    for _ in range(min(s.depth, len(team.members) - 1)):
-        most = 3 + PARTS * (min(2, len(team.members) - 1) * most + 2 * s.rounds)
+    for _ in range(min(s.depth, agents - 1)):
+        most = 3 + PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
     return 2, most
 
 
-def _solutions(s: Settings, team: Team) -> int:
+def _solutions(s: Settings, agents: int) -> int:
     """Most solutions in one attempt that a judge may have to reward: parts the scorer cannot tell of, and the whole
     without labels."""
     most = 0
-    for _ in range(min(s.depth, len(team.members) - 1)):
-        most = PARTS * (min(2, len(team.members) - 1) * (1 + most) + s.rounds)
+    for _ in range(min(s.depth, agents - 1)):
+        most = PARTS * (min(2, agents - 1) * (1 + most) + s.rounds)
     return most + 1

@@ -90,13 +90,14 @@ async def _report(
     tried = [(step, records.get(step, [])) for step in numbers]
     fresh, calls = attempts.made(tried), costs.read_calls(store)
     marks = attempts.Marks.of(tried)
+    remembers = issubclass(methods.settings_of(config.method), Remembering)
     found: dict[str, Part | None] = {
         "success": attempts.success(tried, marks),
         "learning": attempts.learning(tried, marks),
-        "retrieval": attempts.retrieval(fresh, config.asks),
+        "retrieval": attempts.retrieval(fresh, cites=config.asks and remembers),
         "contrast": attempts.contrast(fresh),
         "agent": attempts.actions(fresh),
-        "latency": costs.latency(calls, issubclass(methods.settings_of(config.method), Remembering), tried, steps),
+        "latency": costs.latency(calls, remembers, tried, steps),
         "tokens": costs.tokens(calls, tried, steps),
     }
     notes: list[str] = []

@@ -10,8 +10,8 @@ from practicum.blocks.network import Experience
 from practicum.blocks.rewards import Rewards
 
 
-def move(kind: str, task: str = "", round: int = 0, agent: str = "a") -> dict[str, Any]:
-    return {"kind": kind, "task": task, "round": round, "agent": agent, "state": "", "action": "", "experience": ""}
+def move(kind: str, task: str = "", round: int = 0, *again: str) -> dict[str, Any]:
+    return {"kind": kind, "task": task, "round": round, "again": again, "agent": "a"}
 
 
 ALONE = [move("judge"), move("solve")]
@@ -61,6 +61,20 @@ def test_parts_of_parts_count_for_their_own_task_only() -> None:
     rewards = Rewards(deep, {4: 0.2, 5: 0.4, 6: 1.0, 7: 0.0, 8: 0.5})
     assert rewards.of(3) == pytest.approx(0.3)
     assert rewards.of(1) == pytest.approx(0.5)
+
+
+def test_each_try_of_a_part_that_was_handed_back_is_rewarded_by_its_own() -> None:
+    """Who got part 1 first divided it and could not put it together; the other divided it too, and could."""
+    tried = [
+        move("decompose"),
+        move("judge", "1"), move("decompose", "1"), move("solve", "1.1"), move("solve", "1.2"),
+        move("judge", "1", 0, "1"), move("decompose", "1", 0, "1"), move("solve", "1.1", 0, "1"),
+        move("solve", "1.2", 0, "1", "1.2"), move("aggregate", "1", 0, "1"),
+        move("critique", "1", 1, "1"), move("solve", "1", 1, "1"), move("aggregate"),
+    ]  # fmt: skip
+    rewards = Rewards(tried, {3: 0.1, 4: 0.2, 7: 0.8, 8: 0.9, 9: 0.5, 11: 0.7, 12: 1.0})
+    found = {n: rewards.of(n) for n in (0, 1, 2, 5, 6, 10)}
+    assert found == pytest.approx({0: 0.7, 1: 0.15, 2: 0.15, 5: 0.85, 6: 0.85, 10: 0.2})
 
 
 def test_the_retrieval_score_is_the_papers() -> None:

@@ -16,9 +16,11 @@ from scripts import Learned, shape
 
 import practicum
 from practicum import methods
+from practicum.agents.team import shaped
 from practicum.context import Context, Entry
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
+from practicum.monitoring import monitor
 from practicum.types import Rollout, Task
 
 Said = str | Exception | dict[str, Any]
@@ -216,6 +218,22 @@ def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
         assert len({entry.data["trace"] for entry in shown}) == 1
 
 
+def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(3))
+    for rollout in run.rollouts:
+        assert {id for id, _ in rollout.retrieved} == {e.id for e in experiences(run, rollout)}
+    parts = practicum.Parts(clients={"agent": client(team())})
+    found = practicum.run_sync(practicum.ask("Message 9: say word9", run.folder, parts=parts))
+    told = found.as_json()["memories"]
+    assert {memory["id"] for memory in told} == {e.id for e in experiences(run, found.rollout)}
+    nearness = [memory["similarity"] for memory in told]
+    assert nearness == sorted(nearness, reverse=True)
+    assert 0 < nearness[-1] <= nearness[0] < 1
+    watched = practicum.run_sync(monitor(run.folder)).parts["retrieval"].numbers
+    # The first task had nothing to look up, and nobody can cite what is shown as an exchange of before.
+    assert (watched["lookups"], watched.get("relied_on")) == (2, None)
+
+
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(3))
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
@@ -319,7 +337,7 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     watched = Learned(model, tmp_path / "run")
     work = practicum.learn(
         divided(2), out=watched.folder, method="mael", settings={"topology": str(file)},
-        parts=practicum.Parts(clients={"agent": model, "coder": coder}), watch=watched,
+        parts=practicum.Parts(clients={"agent": model, "agent:coder": coder}), watch=watched,
     )  # fmt: skip
     result = practicum.run_sync(work)
     assert {e.section for e in result.context} == {f"pool {name}" for name in ("lead", "coder", "tester")}
@@ -330,6 +348,57 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     assert all("Your role: " in text for text in others)
     plans = [call.prompt.user for call in model.calls if shape(call) == "Plan"]
     assert all("# Colleagues\n- coder: You write code.\n- tester: You break things." in text for text in plans)
+
+
+def test_a_random_network_has_the_links_of_the_runs_seed(tmp_path: Path) -> None:
+    for seed in range(3):
+        run = learned(tmp_path / str(seed), divided(1), {"topology": "random", "agents": 6}, seed=seed)
+        network = shaped(6, "random", seed)
+        judged, planned, *_ = moves(run.rollouts[0])
+        near = network.neighbours(network.entry)
+        assert (judged["agent"], planned["to"]) == (network.entry, [near[0], near[1 % len(near)]])
+
+
+def test_an_agent_called_as_a_role_keeps_its_model_to_itself(tmp_path: Path) -> None:
+    agents = [{"name": "lead"}, {"name": "agent", "model": "scripted:a"}, {"name": "judge", "model": "scripted:b"}]
+    file = written(tmp_path / "team.json", agents=agents, links=[["lead", "agent"], ["lead", "judge"]])
+    model, agent, judge = (client(team(), name=name) for name in ("all", "a", "b"))
+    work = practicum.learn(
+        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)},
+        parts=practicum.Parts(clients={"agent": model, "agent:agent": agent, "agent:judge": judge}),
+    )  # fmt: skip
+    practicum.run_sync(work)
+    asked = [Counter(shape(call) for call in made.calls) for made in (model, agent, judge)]
+    # The first half is solved twice, the second once; all else is the lead's, and the judge's of parts.
+    assert asked[0] == {"Ability": 1, "Plan": 1, "Critique": 3, "Quality": 3, "": 1}
+    assert asked[1:] == [{"Answered": 2}, {"Answered": 1}]
+
+
+def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    roles = ("You plan.", "You do.", "You check.")
+    agents = [{"name": f"a{n}", "role": role} for n, role in enumerate(roles)]
+    written(tmp_path / "team.json", agents=agents, links=[["a0", "a1"], ["a0", "a2"]])
+    monkeypatch.chdir(tmp_path)
+    how: dict[str, Any] = {"tasks": divided(2), "settings": {"topology": "team.json"}}
+    uncut = learned(tmp_path / "whole", **how)
+    left = iter(range(9))
+
+    def dying(call: Call) -> str | Exception:
+        if next(left, None) is None:
+            raise Killed
+        return team()(call)
+
+    with pytest.raises(Killed):
+        learned(tmp_path / "cut", respond=dying, **how)
+    written(tmp_path / "team.json", agents=[{"name": "other"}], links=[])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    model = client(team())
+    again = scripts.resumed(Learned(model, tmp_path / "cut" / "run"), model)
+    assert context_bytes(again.result) == context_bytes(uncut.result)
+    asked = client(team())
+    practicum.run_sync(practicum.ask("Message 9: what?", uncut.folder, parts=practicum.Parts(clients={"agent": asked})))
+    assert {role for role in roles for call in asked.calls if f"Your role: {role}" in call.text} == {*roles}
 
 
 def test_every_agent_is_told_what_the_agent_is_told_under_one_heading(tmp_path: Path) -> None:
@@ -343,7 +412,7 @@ def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     file = written(tmp_path / "team.json")
     broken = client(lambda call: ProviderError("down"), name="coders")
     model = client(team())
-    parts = practicum.Parts(clients={"agent": model, "coder": broken})
+    parts = practicum.Parts(clients={"agent": model, "agent:coder": broken})
     work = practicum.learn(
         divided(2), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, parts=parts
     )
@@ -353,6 +422,33 @@ def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     assert "pool coder" not in {section for section, _ in solved}
     assert len(broken.calls) == 2
     assert result.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("alone", "first"),
+    [(False, [("b", "judge", 0.1), ("b", "decompose", 0.1)]), (True, [])],
+    ids=["divided", "alone"],
+)
+def test_who_hands_a_part_back_is_rewarded_apart_from_who_solves_it(
+    tmp_path: Path, alone: bool, first: list[tuple[str, str, float]]
+) -> None:
+    """b divides the first half into parts worth 0.1, or takes it for itself, and fails; c solves it well."""
+    agents = [{"name": name, "role": f"You are {name.upper()}."} for name in "abc"]
+    file = written(tmp_path / "team.json", agents=agents, links=[["a", "b"], ["a", "c"], ["b", "c"]])
+
+    def by(agent: str, call: Call) -> bool:
+        return f"Your role: You are {agent}." in call.text
+
+    respond = team(
+        Ability=lambda call: {"reason": "", "alone": alone if by("B", call) else by("C", call)},
+        Plan=lambda call: plan(call) if by("A", call) else {"parts": [{"text": f"{w} of Message 1"} for w in "xy"]},
+        Answered=lambda call: ProviderError("down") if by("B", call) else solution(call),
+        Critique=lambda call: {"feedback": "", "adequate": True},
+        Quality=lambda call: {"reason": "", "points": 10 if "half" in call.text.partition("# The part")[2] else 1},
+    )  # fmt: skip
+    run = learned(tmp_path, divided(1), {"topology": str(file), "depth": 2}, respond)
+    found = [step for step in pools(run.result.context) if step[0] != "a" and step[1] in ("judge", "decompose")]
+    assert found == [*first, ("c", "judge", 1.0), ("c", "judge", 1.0)]
 
 
 def test_a_network_that_fails_altogether_is_an_attempt_that_was_lost(tmp_path: Path) -> None:
@@ -393,7 +489,8 @@ def test_without_labels_the_whole_is_judged_and_no_prompt_tells_a_target(tmp_pat
         ({"retrieval": "none", "similarity": "low", "reward": "low"}, "reward, similarity needs"),
         ({"topology": "nowhere.json"}, "cannot read the team nowhere.json"),
         ({"topology": "tree"}, "tree"),
-        ({"topology": "team.json", "agents": 3}, "leave out agents"),
+        ({"topology": {"agents": [{"name": "a"}]}, "agents": 3}, "leave out agents"),
+        ({"topology": {"links": []}}, "the topology is no team: ValueError: it has no 'agents'"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
