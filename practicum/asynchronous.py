@@ -2,7 +2,8 @@
 
 A second schedule beside `learn`, over the same six functions. Attempts are numbered in the order they start, each from
 the newest context. Their lessons fill groups as they arrive; a full group is reduced at once, and its delta is applied
-to the context as it is by then. What comes from an older context is reconciled with the newer one first.
+to the context as it is by then. What comes from an older context is reconciled with the newer one first, and of a
+lesson that has copies only the first that is covered counts (see `copies`).
 
 Everything follows from the order in which attempts and groups end. The journal keeps that order, and a resume repeats
 it.
@@ -14,12 +15,22 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from practicum.context import Add, Context, Delta, Edit, Fate, Refused, targets
+from practicum.copies import Copies
 from practicum.errors import JournalMismatch
-from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about
+from practicum.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Update, Validation, about
 from practicum.run import Chain, Run
 from practicum.types import Lesson, Rollout, Task
+
+OVERTAKEN = "other groups were faster to change what it would change"
+
+
+class LastWord(Protocol):
+    """What becomes of lessons that nothing covers in the end: a delta that keeps them, or tells them as dropped."""
+
+    def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +56,14 @@ class Reduced:
     again: bool = False
 
 
-def without_barrier(*, slots: int, group: int, copies: int = 1, staleness: int = 0) -> Schedule:
+def without_barrier(
+    *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: Update | None = None,
+    left: LastWord | None = None,
+) -> Schedule:  # fmt: skip
     """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
-    more than `staleness` versions old is reconciled before it is applied. Raises ValueError for what cannot be."""
+    more than `staleness` versions old is reconciled before it is applied. Lessons that no copy covered go through
+    `again`, once; where None, only those that were overtaken do, through the update. What then is still not covered is
+    settled by `left`; where None, nothing is said of it. Raises ValueError for what cannot be."""
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
         raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
 
@@ -55,7 +71,7 @@ def without_barrier(*, slots: int, group: int, copies: int = 1, staleness: int =
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
         groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
-        return _Flow(method, run, validation, context, slots, staleness, groups).steps(tasks)
+        return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
 
@@ -117,6 +133,9 @@ class _Flow:
     slots: int
     staleness: int
     groups: list[Filling]
+    again: Update | None
+    left: LastWord | None
+    copies: Copies = field(default_factory=Copies)
     running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
     chains: dict[str, Chain] = field(default_factory=dict)
     arrived: Attempted = field(default_factory=lambda: Attempted([], []))
@@ -186,18 +205,16 @@ class _Flow:
         lessons = await self.method.reflect(rollouts, context, reflecting)
         return Attempted(rollouts, lessons, reflecting.unread)
 
-    async def _reduced(self, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run) -> Reduced:
-        return made(delta=await self.method.update(lessons, base, at))
-
     def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
-        """Start the reduction of a group, or of what of it (`of`) could not be applied."""
+        """Start the reduction of a group, or of those of its lessons (`of`) that are asked about again."""
         if not lessons:
             return
         self.reductions += of is None
         number = of.group if of else self.reductions
         name = f"group {number} again" if of else f"group {number}"
+        update = self.again if of and self.again else self.method.update
         made = partial(Reduced, number, lessons, self.context, again=of is not None)
-        self._start(name, self._reduced(made, lessons, self.context, self._apart(name, about(lessons))))
+        self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, about(lessons))))
 
     async def _next(self, event: int) -> Attempted | Reduced:
         """What ends next: as the journal says, else whatever does, and the journal is told."""
@@ -218,6 +235,8 @@ class _Flow:
         self.arrived.rollouts.extend(done.rollouts)
         self.arrived.lessons.extend(done.lessons)
         for lesson in done.lessons:
+            if lesson.text:
+                self.copies.held[lesson.id] = len(self.groups)
             for copy, group in enumerate(self.groups):
                 if copy and not lesson.text:
                     continue
@@ -227,12 +246,16 @@ class _Flow:
     async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
         """The delta of a group on the newest context."""
         behind = self.context.version - done.base.version
-        delta, refused, redo = self._reconciled(done) if behind > self.staleness else (done.delta, [], set[str]())
+        delta, fails = done.delta, list[Refused]()
+        if behind > self.staleness:
+            delta, fails = reconcile(delta, done.base.version, self.context)
+        delta, refused, again = self._accounted(done, delta, fails)
         seen, self.arrived = self.arrived, Attempted([], [])
         delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
+        fates = self.copies.through(done.lessons, delta, {lesson.id for lesson in again})
         outcome = self.context.apply(delta)
         self.context = outcome.context
-        self._reduce([replace(lesson, votes={}) for lesson in done.lessons if lesson.id in redo], done)
+        self._reduce(again, done)
         seconds, val = clock.stop(), None
         if self.validation is not None and self.step % self.validation.every == 0:
             val = await self.validation.score(self.method, self.context, self.run)
@@ -241,22 +264,37 @@ class _Flow:
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         return StepReport(
             self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
-            (*outcome.refused, *refused), delta.fates, seconds, val, delta.evidence,
+            (*outcome.refused, *refused), fates, seconds, val, delta.evidence,
         )  # fmt: skip
 
-    def _reconciled(self, done: Reduced) -> tuple[Delta, list[Refused], set[str]]:
-        """What of a delta holds on the newest context, the edits that are refused, and the lessons to ask about again.
+    def _accounted(
+        self, done: Reduced, delta: Delta, fails: Sequence[Refused]
+    ) -> tuple[Delta, list[Refused], list[Lesson]]:
+        """What of a delta that holds is new, with the last word on lessons that nothing covers; the edits that are
+        refused; and the lessons to ask about again, once, which no other copy covers or still may.
 
-        What another group was faster to change is redone once, against what the entry says now.
+        What another group was faster to change (`fails`) is redone then, against what the entry says now.
         """
-        delta, fails = reconcile(done.delta, done.base.version, self.context)
-        if done.again:
-            return delta, fails, set()
-        redo = {id for fail in fails for id in fail.edit.lessons}
-        redo.update(was.lesson for was, now in zip(done.delta.fates, delta.fates, strict=True) if was != now)
-        refused = [fail for fail in fails if not fail.edit.lessons]
-        self.run.house.counts["edits redone on a newer context"] += len(fails) - len(refused)
-        return replace(delta, fates=tuple(f for f in delta.fates if f.lesson not in redo)), refused, redo
+        overtaken = {id for fail in fails for id in fail.edit.lessons}
+        overtaken.update(was.lesson for was, now in zip(done.delta.fates, delta.fates, strict=True) if was != now)
+        told = {fate.lesson for fate in done.delta.fates if not fate.entry}
+        delta, repeated = self.copies.fresh(delta)
+        settled = delta.covered | told
+        last = self.copies.last(done.lessons)
+        again = [] if done.again else [
+            replace(x, votes={}) for x in last if x.id in overtaken or (self.again and x.id not in settled)
+        ]  # fmt: skip
+        asked = {lesson.id for lesson in again}
+        refused = [fail for fail in fails if asked.isdisjoint(fail.edit.lessons)]
+        counts = self.run.house.counts
+        counts["edits redone on a newer context"] += len(fails) - len(refused)
+        counts["additions that another copy had made"] += repeated
+        if self.left is not None:
+            out = [x for x in last if x.id not in settled | asked]
+            delta = replace(delta, fates=tuple(f for f in delta.fates if f.entry or f.lesson in told))
+            delta += self.left([x for x in out if x.id not in overtaken], self.run)
+            delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
+        return delta, refused, again
 
     async def _drain(self) -> None:
         """Let what is in flight finish, so that what was paid for is kept; only a cancelled run cancels it."""
@@ -268,3 +306,9 @@ class _Flow:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
             raise
+
+
+async def _reduced(
+    update: Update, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run
+) -> Reduced:
+    return made(delta=await update(lessons, base, at))

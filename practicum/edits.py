@@ -150,6 +150,25 @@ class Delta:
     def __bool__(self) -> bool:
         return bool(self.edits)
 
+    @property
+    def gone(self) -> set[str]:
+        """The entries it deletes."""
+        return {edit.id for edit in self.edits if isinstance(edit, Delete)}
+
+    @property
+    def covered(self) -> set[str]:
+        """The lessons that it puts into an entry, or that an entry says already.
+
+        Votes and deletions do not count: that an entry is wrong does not yet say what is right. Nor does an entry that
+        takes a lesson in, or says it already, where the delta deletes it.
+        """
+        gone = self.gone
+        named = {fate.lesson for fate in self.fates if fate.entry and fate.entry not in gone}
+        for edit in self.edits:
+            if isinstance(edit, Add | Update | Merge) and gone.isdisjoint(targets(edit)):
+                named.update(edit.lessons)
+        return named
+
     def __add__(self, other: Delta) -> Delta:
         return Delta(self.edits + other.edits, self.fates + other.fates, {**self.evidence, **other.evidence})
 

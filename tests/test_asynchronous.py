@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 from runs import Late, Memory, indoors, learner
 
 import practicum
-from practicum.asynchronous import reconcile, without_barrier
+from practicum.asynchronous import OVERTAKEN, reconcile, without_barrier
 from practicum.bench.server import start_process
 from practicum.blocks.accept import always
+from practicum.blocks.account import LEFT_OUT, Uncovered, last_word
+from practicum.blocks.gate import WORSE, without_effect
 from practicum.blocks.sample import shuffled_epochs
 from practicum.blocks.update import votes
 from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, seeded, targets
@@ -245,6 +247,7 @@ def staged(
     seed: int = 0, n: int = 10, *, slots: int = 4, group: int = 3, copies: int = 1, staleness: int = 0, epochs: int = 1,
     decide: Any = adding, reflect: Any = None, fails: Any = lambda task: None, journal: Memory | None = None,
     validation: Validation | None = None, accept: Any = always, each: Callable[[StepReport], None] | None = None,
+    again: Any = None, left: Any = None,
 ) -> Ran:  # fmt: skip
     stage, journal = Stage(Random(seed)), journal or Memory()
     run = indoors(lambda call: "", journal=journal)
@@ -253,7 +256,9 @@ def staged(
         name="staged", sample=shuffled_epochs(epochs, 1), act=shown, attempt=attempt, reflect=reflect or reflecting(),
         update=stage.update(decide), accept=accept, calls=lambda batch: (0, 0),
     )  # fmt: skip
-    schedule = without_barrier(slots=slots, group=group, copies=copies, staleness=staleness)
+    schedule = without_barrier(
+        slots=slots, group=group, copies=copies, staleness=staleness, again=again and stage.update(again), left=left
+    )
     ran = Ran(stage, run, journal)
 
     async def work() -> None:
@@ -304,16 +309,14 @@ def test_for_every_order_of_arrival_nothing_is_left_out(
     assert ran.stage.most == min(slots, tasks * epochs)
     assert [name for name, _, _ in ran.stage.started] == [f"attempt {i + 1}" for i in range(tasks * epochs)]
 
-    # Every lesson is in a step's report, in as many groups as there are copies, and its votes count once.
+    # Every lesson is in a step's report, in as many groups as there are copies, and its votes and words count once.
     lessons = [lesson for step in ran.steps for lesson in step.lessons]
     assert len({x.id for x in lessons}) == len(lessons) == tasks * epochs * (per + silent)
     members = Counter(id for step in ran.steps for id in step.batch.data["members"])
     assert members == {x.id: shape["copies"] if x.text else 1 for x in lessons}
     assert ran.context.get("e0") is not None
     assert next(iter(ran.context)).helpful == len(lessons)
-    assert Counter(ran.texts) == Counter({x.text: 0 for x in lessons if x.text}) + Counter(
-        x.text for x in lessons if x.text for _ in range(shape["copies"])
-    )
+    assert Counter(ran.texts) == Counter(x.text for x in lessons if x.text)
 
     # Groups are no larger than they may be, and steps follow each other.
     telling = {x.id for x in lessons if x.text}
@@ -398,6 +401,127 @@ def test_attempts_that_teach_nothing_are_reported_all_the_same() -> None:
 
 def test_no_tasks_are_no_steps() -> None:
     assert staged(0, 0).steps == []
+
+
+# ---- accounting over all copies
+
+DULL = "it is dull"
+
+
+@dataclass
+class Whim:
+    """A curator that adds a lesson in words of its own, takes it into a rule or both, calls it covered or dull, deletes
+    a rule or leaves the lesson out; what it does depends on the group that reads it."""
+
+    seed: int
+    added: int = 0
+
+    def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        rng, made = Random(f"{self.seed} {run.place}"), Delta()
+        into = ["e0", "e1", "e2"]
+        for lesson in (x for x in lessons if x.text):
+            rule = rng.choice(["e3", "e4", "e5"])
+            does = rng.choice(["add", "take", "both", "covered", "dull", "delete", "leave"])
+            if does in ("add", "both"):
+                self.added += 1
+                made += Delta((Add("rules", f"{run.place}: {lesson.text}", lessons=(lesson.id,)),))
+            match does:
+                case "take" | "both" if into:
+                    made += Delta((Update(into.pop(), f"{run.place}: {lesson.text}", lessons=(lesson.id,)),))
+                case "covered" if rule in context:
+                    made += Delta(fates=(Fate(lesson.id, rule, "it says so"),))
+                case "dull":
+                    made += Delta(fates=(Fate(lesson.id, reason=DULL),))
+                case "delete" if rule in context:
+                    made += Delta((Delete(rule),))
+        return made
+
+
+def ends(ran: Ran) -> tuple[Counter[str], Counter[str]]:
+    """Lessons that were added, and lessons told as dropped; each came to one end, or this fails."""
+    fates = [fate for step in ran.steps for fate in step.fates]
+    edits = [done.edit for step in ran.steps for done in step.applied]
+    adds = Counter(id for edit in edits if isinstance(edit, Add) for id in edit.lessons)
+    taken = {id for edit in edits if isinstance(edit, Update) for id in edit.lessons}
+    said = Counter(fate.lesson for fate in fates if fate.entry)
+    dropped = Counter(fate.lesson for fate in fates if not fate.entry)
+    assert {*adds, *said, *taken, *dropped} == {x.id for step in ran.steps for x in step.lessons if x.text}
+    # No two copies made an entry each, or an entry and the word that a rule says it.
+    assert {*(adds + said + dropped).values()} <= {1}
+    assert not taken & dropped.keys()
+    return adds, dropped
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), SHAPES, st.sampled_from(["keep", "drop"]), st.booleans())
+def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
+    seed: int, shape: dict[str, int], uncovered: Uncovered, again: bool
+) -> None:
+    """And what is counted is what happened."""
+
+    def ran_with(order: int, journal: Memory | None = None) -> tuple[Ran, int]:
+        whim = Whim(seed)
+        asked, left = whim if again else None, last_word(uncovered, "kept")
+        ran = staged(order, decide=whim, reflect=reflecting(2, 1), again=asked, left=left, journal=journal, **shape)
+        return ran, whim.added
+
+    ran, added = ran_with(seed)
+    assert ran.error is None
+    adds, _ = ends(ran)
+    counts = ran.run.house.counts
+    kept = [a.edit for step in ran.steps for a in step.applied if isinstance(a.edit, Add) and a.edit.section == "kept"]
+    lost = [f.reason for step in ran.steps for f in step.fates if not f.entry and f.reason != DULL]
+    assert not (uncovered == "keep" and lost)
+    assert {*lost, *(edit.reason for edit in kept)} <= {LEFT_OUT, OVERTAKEN}
+    assert counts["lessons kept as they were"] == len(kept)
+    assert counts["lessons dropped"] == len(lost)
+    assert counts["additions that another copy had made"] == added - (adds.total() - len(kept))
+
+    # It all follows from the order of arrival.
+    repeated, _ = ran_with(seed + 1, Memory(ran.journal.rows))
+    assert repeated.said() == ran.said()
+    assert repeated.run.house.counts == counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), SHAPES)
+def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
+    seed: int, shape: dict[str, int]
+) -> None:
+    async def gate(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        match run.rng("gate").choice(["take", "drop", "prune"]):
+            case "drop":
+                return without_effect(context, delta)
+            case "prune":
+                return delta + Delta(tuple(Delete(fate.entry) for fate in delta.fates[:1] if fate.entry in context))
+        return delta
+
+    whim, left = Whim(seed), last_word("keep", "kept")
+    ran = staged(seed, decide=whim, again=whim, left=left, reflect=reflecting(2), accept=gate, **shape)
+    assert ran.error is None
+    adds, dropped = ends(ran)
+    assert {f.reason for step in ran.steps for f in step.fates if f.lesson in dropped} <= {WORSE, DULL}
+    assert not adds.keys() & dropped.keys()
+
+
+def test_only_what_no_copy_covered_is_asked_about_again_and_once() -> None:
+    for seed in range(10):
+        covered, asked = set[str](), list[str]()
+
+        def first(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+            covered.add(lessons[0].id)  # noqa: B023
+            return adding(lessons[:1], context, run)
+
+        def rest(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+            asked.extend(x.id for x in lessons)  # noqa: B023
+            return adding(lessons, context, run)
+
+        ran = staged(seed, 8, group=4, copies=2, decide=first, again=rest, left=last_word("keep", "kept"))
+        lessons = sorted(x.id for step in ran.steps for x in step.lessons)
+        assert sorted([*covered, *asked]) == lessons
+        assert asked
+        assert len({*ran.texts}) == len(ran.texts) == 8
+        assert ran.run.house.counts["lessons kept as they were"] == 0
 
 
 # ---- conflicts

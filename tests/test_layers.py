@@ -25,7 +25,7 @@ LAYERS = (
     ("asking", "house"),
     ("run",),  # the one door to every effect
     ("judge", "quality"),
-    ("loop", "asynchronous"),  # the loop, and the same without a barrier
+    ("loop", "asynchronous", "copies"),  # the loop, and the same without a barrier
     ("blocks",),
     ("methods",),
     ("parts", "anatomy", "pools"),  # names to objects, and what methods are made of

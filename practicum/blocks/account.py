@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from practicum.asynchronous import LastWord
 from practicum.blocks.join import beside
-from practicum.context import Add, Context, Delete, Delta, Fate, Merge, Update, targets
+from practicum.context import Add, Context, Delta, Fate
 from practicum.loop import Update as UpdateSeam
 from practicum.run import Run
 from practicum.types import Lesson
@@ -32,22 +33,50 @@ def accounted(
     of the groups; the groups go at once. What then is still `uncovered` becomes an entry of `section` in its own words,
     or is dropped.
     """
+    settle = last_word(uncovered, section)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
+        delta = await _completed(delta, lessons, by or update, again, context, run)
         left = unaccounted(lessons, delta)
-        for turn, size in enumerate(again, 1):
-            if not left:
-                break
-            run.house.counts["lessons asked about again"] += len(left)
-            more = await _again(by or update, left, size, context, run.at(f"again {turn}"))
-            delta = beside([delta, *more])
-            left = unaccounted(lessons, delta)
-        run.house.counts["lessons kept as they were" if uncovered == "keep" else "lessons dropped"] += len(left)
-        delta = replace(delta, fates=_standing(delta))
-        return delta + (kept(left, section) if uncovered == "keep" else dropped(left))
+        gone = delta.gone
+        standing = tuple(fate for fate in delta.fates if fate.entry not in gone)
+        return replace(delta, fates=standing) + settle(left, run)
 
     return wrapped
+
+
+def asked_again(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
+    """An update for lessons that another one left out: they go through `by`, in groups of each size of `again` in turn,
+    as long as there are any. What is still left out then is in no edit and no fate."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return await _completed(Delta(), lessons, by, again, context, run)
+
+    return update
+
+
+def last_word(uncovered: Uncovered, section: str) -> LastWord:
+    """What becomes of lessons that are still left out in the end: entries of `section` in their own words, or nothing;
+    counted."""
+
+    def settle(lessons: Sequence[Lesson], run: Run, why: str = LEFT_OUT) -> Delta:
+        run.house.counts["lessons kept as they were" if uncovered == "keep" else "lessons dropped"] += len(lessons)
+        return kept(lessons, section, why) if uncovered == "keep" else dropped(lessons, why)
+
+    return settle
+
+
+async def _completed(
+    delta: Delta, lessons: Sequence[Lesson], by: UpdateSeam, again: Sequence[int], context: Context, run: Run
+) -> Delta:
+    """The delta, and beside it what comes of asking about the lessons it left out."""
+    for turn, size in enumerate(again, 1):
+        if not (left := unaccounted(lessons, delta)):
+            break
+        run.house.counts["lessons asked about again"] += len(left)
+        delta = beside([delta, *await _again(by, left, size, context, run.at(f"again {turn}"))])
+    return delta
 
 
 async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context: Context, run: Run) -> list[Delta]:
@@ -58,27 +87,9 @@ async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context:
 
 
 def unaccounted(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
-    """Lessons with something to say that neither an edit nor a fate names.
-
-    Votes and deletions do not count: that an entry is wrong does not yet say what is right. Nor does an entry that
-    takes a lesson in, or says it already, where the delta deletes it.
-    """
-    gone = _gone(delta)
-    named = {fate.lesson for fate in _standing(delta)}
-    for edit in delta.edits:
-        if isinstance(edit, Add | Update | Merge) and gone.isdisjoint(targets(edit)):
-            named.update(edit.lessons)
+    """Lessons with something to say that the delta neither covers nor tells as dropped."""
+    named = delta.covered | {fate.lesson for fate in delta.fates if not fate.entry}
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
-
-
-def _standing(delta: Delta) -> tuple[Fate, ...]:
-    """The fates of lessons that no deleted entry was to cover."""
-    gone = _gone(delta)
-    return tuple(fate for fate in delta.fates if fate.entry not in gone)
-
-
-def _gone(delta: Delta) -> set[str]:
-    return {edit.id for edit in delta.edits if isinstance(edit, Delete)}
 
 
 def kept(lessons: Sequence[Lesson], section: str, why: str = LEFT_OUT) -> Delta:
@@ -86,6 +97,6 @@ def kept(lessons: Sequence[Lesson], section: str, why: str = LEFT_OUT) -> Delta:
     return Delta(tuple(Add(section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons))
 
 
-def dropped(lessons: Sequence[Lesson]) -> Delta:
+def dropped(lessons: Sequence[Lesson], why: str = LEFT_OUT) -> Delta:
     """No edits, but a record that these lessons are gone."""
-    return Delta(fates=tuple(Fate(x.id, reason=LEFT_OUT) for x in lessons))
+    return Delta(fates=tuple(Fate(x.id, reason=why) for x in lessons))

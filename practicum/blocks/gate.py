@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from practicum.context import Add, Context, Delta, Edit, Fate
+from practicum.context import Add, Context, Delta, Edit, Fate, Vote
 from practicum.loop import Accept, Method
 from practicum.run import Act, Run
 from practicum.types import Rollout, Task
@@ -140,7 +140,7 @@ def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
 
 def without_effect(context: Context, delta: Delta) -> Delta:
     """What of a delta changes nothing that is shown: votes, and edits of what is hidden from the agent. The lessons of
-    all other edits are told as dropped."""
+    all other edits are told as dropped, whatever they voted."""
     kept: list[Edit] = []
     # Each edit is tried on what those before it came to. Only a name lives no longer than its delta, so that an
     # addition with one is applied together with what comes after it.
@@ -155,9 +155,10 @@ def without_effect(context: Context, delta: Delta) -> Delta:
         else:
             now = outcome.context
     refs = {edit.ref for edit in kept if isinstance(edit, Add)}
-    told = {id for edit in kept for id in edit.lessons}
+    told = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons}
     stand = [fate for fate in delta.fates if not fate.entry or fate.entry in refs or fate.entry in context]
     told |= {fate.lesson for fate in stand}
-    named = [*(id for edit in delta.edits for id in edit.lessons), *(fate.lesson for fate in delta.fates)]
+    changes = [edit for edit in delta.edits if not isinstance(edit, Vote)]
+    named = [*(id for edit in changes for id in edit.lessons), *(fate.lesson for fate in delta.fates)]
     lost = [Fate(id, reason=WORSE) for id in dict.fromkeys(named) if id not in told]
     return Delta(tuple(kept), (*stand, *lost))

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from practicum.asynchronous import without_barrier
 from practicum.blocks.accept import finished
-from practicum.blocks.account import Uncovered, accounted
+from practicum.blocks.account import Uncovered, accounted, asked_again, last_word
 from practicum.blocks.aggregate import Dealing, Shuffle, scan
 from practicum.blocks.batch_size import controlled
 from practicum.blocks.join import Join, by_code, by_model, side_by_side
@@ -115,9 +115,10 @@ def method(settings: Settings) -> Method:
 
 
 def _without_barrier(s: Settings) -> Method:
-    """Attempts one by one, each in its own time; what is done to every delta is done when it is applied."""
+    """Attempts one by one, each in its own time; what is done to every delta is done when it is applied, and lessons
+    are accounted for when their last copy came through."""
     slots, dealing = _slots(s), _dealing(s)
-    update = _accounted(s, curator(s))
+    update, counted = curator(s), s.curator == "edits"
     group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
     return replace(
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
@@ -125,7 +126,14 @@ def _without_barrier(s: Settings) -> Method:
         accept=finished(settled(s)),
         calls=lambda batch: _calls(s, batch),
         batch=max(group // copies, 1),
-        schedule=without_barrier(slots=slots, group=group, copies=copies, staleness=s.staleness),
+        schedule=without_barrier(
+            slots=slots,
+            group=group,
+            copies=copies,
+            staleness=s.staleness,
+            again=asked_again(update, _smaller(s)) if counted and s.accounting and s.again else None,
+            left=last_word(s.uncovered if s.accounting else "drop", SECTION) if counted else None,
+        ),
     )
 
 

@@ -114,7 +114,7 @@ def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() ->
     assert left.edits == (delta.edits[0], delta.edits[3])
     assert left.fates == (
         Fate("l4", "e0"), Fate("l6", reason="said nothing"),
-        Fate("l2", reason=WORSE), Fate("l3", reason=WORSE), Fate("l5", reason=WORSE),
+        *(Fate(lesson, reason=WORSE) for lesson in ("l2", "l1", "l3", "l5")),
     )  # fmt: skip
     assert context.apply(left).context.digest == context.digest
 
@@ -140,6 +140,13 @@ def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     votes = Delta(tuple(Vote("e0", helpful=1, lessons=(f"l{n}",)) for n in range(100)))
     assert without_effect(seeded([("rules", "Be kind.")]), votes).edits == votes.edits
     assert sum(tried) == 100
+
+
+def test_a_vote_that_stays_does_not_account_for_a_lesson_whose_words_are_dropped() -> None:
+    context = seeded([("rules", "one")])
+    voted, silent = Vote("e0", 1, lessons=("l1",)), Vote("e0", 1, lessons=("l2",))
+    left = without_effect(context, Delta((voted, silent, Add("rules", "two", lessons=("l1",)))))
+    assert left == Delta((voted, silent), (Fate("l1", reason=WORSE),))
 
 
 # ---- in a run
