@@ -78,7 +78,8 @@ LEAST = 64
 class House:
     """What all Runs of one run share. `labels` False keeps targets and scores from everything that learns.
 
-    `failures` are the provider's that nothing was built on yet; they are written with the next result that is.
+    `failures` are the provider's that nothing was built on yet, and what was noted since; they are written with the
+    next result that is.
     `unread` are the places where no output of a model could be read.
     `pace` is how many attempts were made, and the seconds they took together; `trouble` the last thing that went
     wrong with a model.
@@ -161,6 +162,14 @@ class House:
         """Note how long an attempt took: its one call, or all of it where the Run wrote its result down."""
         if record.role == "agent" and self.agent.journaled == (record.usage.calls == 0):
             self.pace = (self.pace[0] + 1, self.pace[1] + record.seconds)
+
+    def note(self, record: Record) -> None:
+        """Put a note on the disk soon; after a failure, which it may rest on, with the next result: a resume that tries
+        again what was lost must not find what came of its being lost."""
+        if self.failures:
+            self.failures.append(record)
+        else:
+            self.journal.post(record)
 
     async def write(self, *records: Record) -> None:
         """Put results on the disk, after the provider's failures they may rest on.

@@ -96,7 +96,7 @@ class Run:
         """
         place = f"{self.place}/{name}"
         self._open(place)
-        self.house.journal.post(Record(place, NOTED, NOTED, json.dumps(value), sources=self.about))
+        self.house.note(Record(place, NOTED, NOTED, json.dumps(value), sources=self.about))
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on a world outside of the run showed, as a JSON value.

@@ -130,7 +130,7 @@ def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
     team = tmp_path / "team.json"
     team.write_text(json.dumps({"agents": agents, "links": [["lead", "coder"]]}), encoding="utf-8")
     lead, coder = client(), client(name="coders")
-    parts = practicum.Parts(clients={"agent": lead, "coder": coder})
+    parts = practicum.Parts(clients={"agent": lead, "agent:coder": coder})
     learn(tmp_path / "run", parts=parts, val=VAL[:2], method="mael", settings={"topology": str(team)})
     measure(tmp_path / "run", parts=parts, tasks=DEV)
     asked = [call.text for call in lead.calls]

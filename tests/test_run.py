@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from helpers import client, make_tasks, world
@@ -231,3 +232,25 @@ def test_feedback_says_what_learning_may_know() -> None:
     failed = feedback(task, Trace("", error="it broke"), bad, False)
     assert (failed.success, failed.target) == (False, None)
     assert "it broke" in failed.text
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_what_is_noted_after_a_failure_is_kept_only_where_the_failure_is(tmp_path: Path, more: bool) -> None:
+    """A resume tries again what was lost at the end, so it must not find what came of its being lost."""
+
+    def dead(call: Call) -> str | Exception:
+        return ProviderError("the line is dead") if "first" in call.text else '{"word": "yes"}'
+
+    async def work(run: Run) -> object:
+        known = run.recall("came next")
+        if known is None:
+            run.note("before", "kept")
+            await run.at("a").try_ask("agent", Prompt("", "first"), Word, "lost")
+            run.note("came next", "nothing came of it")
+            if more:
+                await run.at("b").ask("agent", Prompt("", "second"), Word)
+        return known, run.recall("before"), run.house.journal.hits
+
+    assert within(tmp_path / "run", client(dead), work) == (None, None, 0)
+    known, before, _ = cast("tuple[object, ...]", within(tmp_path / "run", client(dead), work))
+    assert (known, before) == ("nothing came of it" if more else None, "kept")
