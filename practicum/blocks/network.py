@@ -84,16 +84,18 @@ class Experience:
 
 @dataclass(frozen=True)
 class OfKind:
-    """Experience of one agent with one kind of step and, if given, of one past trace."""
+    """Experience of one agent with one kind of step and, if given, of one past trace. What somebody wrote into a pool
+    by hand without a reward is none."""
 
     agent: str
     kind: Kind
     trace: str = ""
 
     def __call__(self, entry: Entry) -> bool:
-        if entry.section != POOL + self.agent or entry.data.get("kind") != self.kind:
+        known = entry.data
+        if entry.section != POOL + self.agent or known.get("kind") != self.kind or "reward" not in known:
             return False
-        return not self.trace or entry.data.get("trace") == self.trace
+        return not self.trace or known.get("trace") == self.trace
 
 
 def seat(name: str) -> str:
@@ -143,7 +145,7 @@ async def _one_trace(team: Team, task: Task, context: Context, how: Experience, 
     for kind in kinds:
         best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
         if best is not None:
-            return str(best.entry.data["trace"])
+            return str(best.entry.data.get("trace", ""))
     return ""
 
 

@@ -17,7 +17,7 @@ from scripts import Learned, shape
 import practicum
 from practicum import methods
 from practicum.agents.team import shaped
-from practicum.context import Context, Entry
+from practicum.context import Add, Context, Entry, at_zero
 from practicum.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 from practicum.monitoring import monitor
@@ -208,6 +208,14 @@ def test_by_similarity_alone_the_likest_is_shown_or_the_least_like(tmp_path: Pat
     near, far = ("b", "a") if order[-1] == "c" else ("c", "a") if order[-1] == "b" else ("", "")
     assert near, "take another seed: the odd one came last"
     assert (shown("high"), shown("low")) == (rest[near], rest[far])
+
+
+@pytest.mark.parametrize("retrieval", ["step", "task"])
+def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, retrieval: str) -> None:
+    hint = Add("pool agent1", "Do it so.", "Message 1", data={"kind": "judge"})
+    run = learned(tmp_path, divided(1), {"retrieval": retrieval}, seed_context=at_zero([hint]))
+    assert not experiences(run, run.rollouts[0])
+    assert run.result.errors == {}
 
 
 def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
