@@ -149,7 +149,7 @@ class Run:
         self.house.trouble = no_output(role, self.house.seat(role).client.name, problem, reply.cut)
         raise OutputError(self.house.trouble)
 
-    async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None) -> M:
+    async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
         """`ask` with a prompt of any length: what its model cannot read is cut out, and cut again where the model
         reads less than it was taken to. OutputError too where nothing helps, since a resume would get no further."""
         for n, short in enumerate(self.house.fitting(role, prompt)):
@@ -158,7 +158,7 @@ class Run:
             refused = at.recall(f"{role} refused")
             if refused is None:
                 try:
-                    return await at.ask(role, short, schema, temperature=temperature)
+                    return await at.ask(role, short, schema, **how)
                 except WindowError as error:
                     refused = str(error)
                     at.note(f"{role} refused", refused)

@@ -8,17 +8,20 @@ that failed by chance, or that no guidance would have saved, is counted and teac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.blocks.evidence import case, contrast, evidence
+from practicum.asking import json_schema
+from practicum.blocks.evidence import case, contrast, evidence, relied_on
 from practicum.blocks.reflect import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
 from practicum.context import Context, union
 from practicum.errors import OutputError, ProviderError
 from practicum.loop import Reflect, about
+from practicum.models.client import JSON
 from practicum.output import AtMost, Output, Upto, rule
 from practicum.run import Run
 from practicum.types import Lesson, Prompt, Rollout, Round, Turn
@@ -52,6 +55,23 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
     """All three in one answer."""
 
 
+def possible(rollout: Rollout, context: Context) -> tuple[Kind, ...]:
+    """What a failure may come from, by what the case shows. Chance shows in a rule that was there and not followed, or
+    in another run that succeeded; and then the task is not intractable. A small model says either at will."""
+    passed = contrast(rollout)[1] is not None
+    chance: tuple[Kind, ...] = ("execution_variance",) if passed or relied_on(rollout, context) else ()
+    return ("actionable_gap", *chance, *(() if passed else ("intractable",)))
+
+
+@lru_cache(maxsize=64)
+def attributing(shape: type[Output], kinds: tuple[Kind, ...]) -> JSON:
+    """The form's schema, in which a server that enforces schemas lets only these kinds be said."""
+    schema = deepcopy(json_schema(shape))
+    if said := schema["properties"].get("attribution"):
+        said["enum"] = [*kinds]
+    return schema
+
+
 @dataclass(frozen=True)
 class Heads:
     """Asks the three heads about one failure, at once (three calls), or as one structured call.
@@ -71,9 +91,9 @@ class Heads:
         failed, _ = contrast(rollout)
         if failed.feedback.success is not False:
             return await self.otherwise(rollout, context, earlier, run)
-        told = case(rollout, context, earlier, run)
+        told, kinds = case(rollout, context, earlier, run), possible(rollout, context)
         try:
-            said = await (self._together if self.one_call else self._apart)(told, run)
+            said = await (self._together if self.one_call else self._apart)(told, kinds, run)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += 1
             return None
@@ -90,21 +110,24 @@ class Heads:
             data={k: said[k] for k in ("attribution", "cause", "gap", "kind")},
         )
 
-    async def _apart(self, told: list[str], run: Run) -> dict[str, Any]:
+    async def _apart(self, told: list[str], kinds: tuple[Kind, ...], run: Run) -> dict[str, Any]:
         shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
         jobs = [
-            (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", told, shape))
+            (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", told, shape, kinds))
             for head, shape in zip(self.heads, shapes, strict=True)
         ]
         return {name: value for part in await run.gather(jobs) for name, value in part.items()}
 
-    async def _together(self, told: list[str], run: Run) -> dict[str, Any]:
-        return await self._ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, run)
+    async def _together(self, told: list[str], kinds: tuple[Kind, ...], run: Run) -> dict[str, Any]:
+        return await self._ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, kinds, run)
 
-    async def _ask(self, system: str, told: list[str], shape: type[Output], run: Run) -> dict[str, Any]:
+    async def _ask(
+        self, system: str, told: list[str], shape: type[Output], kinds: tuple[Kind, ...], run: Run
+    ) -> dict[str, Any]:
         part = set(shape.model_fields)
         turns = tuple(Turn(case, whole.model_dump_json(include=part)) for case, whole in self.examples)
-        return (await run.ask_fitted("reflector", Prompt.of(system, told, turns=turns), shape)).model_dump()
+        prompt, form = Prompt.of(system, told, turns=turns), attributing(shape, kinds)
+        return (await run.ask_fitted("reflector", prompt, shape, form=form)).model_dump()
 
 
 AT_ONCE = 24

@@ -267,9 +267,10 @@ attempt at the same task that succeeded, what they did differently is what matte
 from another run, they tell which rules it consulted, doubted or missed."""
 
 ATTRIBUTION = """\
-Say what the failure comes from. actionable_gap: a rule that is missing, unclear or wrong led to it, and a better one \
-would prevent it. execution_variance: the rules say what to do, and the agent did not do it this time; another try may \
-well succeed. intractable: no rule could help, because the task cannot be done with what the agent has.
+Say what the failure comes from. actionable_gap: with the right rule the agent would have got it right; that rule is \
+missing, unclear or wrong. execution_variance: the rules say what to do, and the agent did not do it this time; \
+another try may well succeed. intractable: even the best rule would not have helped, since the task asks for what the \
+agent cannot know or do at all.
 First name what in the attempt decides it."""
 
 ROOT_CAUSE = """\

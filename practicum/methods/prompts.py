@@ -117,9 +117,9 @@ Feedback: The answer is wrong. The right answer is: Blue""",
         ),
     ),
     (
-        EXAMPLES[1].user,
+        f"{EXAMPLES[1].user}\n\n# The agent's notes, from another run of the same task\nconsulted: no rule",
         Diagnosis(
-            evidence="it relied on no rule, and none says what to do with a discount",
+            evidence="no rule says what to do with a discount; one that does would have given the answer",
             attribution="actionable_gap",
             cause="it took the discount for the answer",
             tags=[],

@@ -52,6 +52,28 @@ def test_three_heads_look_at_the_same_case_at_once(tmp_path: Path) -> None:
     assert lesson.votes == {"e0": "harmful"}
 
 
+GAP, CHANCE, HOPELESS = "actionable_gap", "execution_variance", "intractable"
+
+
+@pytest.mark.parametrize("head_calls", ["three", "one"])
+@pytest.mark.parametrize(
+    ("agent", "settings", "kinds"),
+    [
+        (wrong, {}, [GAP, HOPELESS]),
+        (citing, {}, [GAP, CHANCE, HOPELESS]),
+        (lambda call: right(call) if call.options.temperature else "wrong", {"group": 2}, [GAP, CHANCE]),
+    ],
+    ids=["no rule", "a rule", "a run that succeeded"],
+)
+def test_only_what_the_case_shows_can_be_said(
+    tmp_path: Path, agent: Any, settings: dict[str, Any], kinds: list[str], head_calls: str
+) -> None:
+    how = {**HEADS, **settings, "head_calls": head_calls}
+    run = learned(tmp_path, scripted(agent, diagnosed(GAP)), 1, how, seed_context=RULE)
+    asked = [call.schema["properties"] for call in run.calls("reflector") if call.schema is not None]
+    assert [form["attribution"]["enum"] for form in asked if "attribution" in form] == [kinds]
+
+
 def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> None:
     three = learned(tmp_path / "three", scripted(citing, diagnosed("actionable_gap")), 2, HEADS, seed_context=RULE)
     one = learned(
