@@ -296,19 +296,24 @@ class Killed(Exception):
     """Not a failure of a model: it ends the run where it stands."""
 
 
+def dying(calls: int) -> Callable[[Call], str | Exception]:
+    """The team, until so many calls were answered."""
+    left, answer = iter(range(calls)), team()
+
+    def respond(call: Call) -> str | Exception:
+        if next(left, None) is None:
+            raise Killed
+        return answer(call)
+
+    return respond
+
+
 @pytest.mark.parametrize("calls", range(1, 24, 2))
 def test_a_run_cut_off_anywhere_in_a_recursion_leads_where_it_would_have_led(tmp_path: Path, calls: int) -> None:
     how: dict[str, Any] = {"tasks": divided(2), "test": make_tasks(2, 20)}
     uncut = learned(tmp_path / "whole", **how)
-    left = iter(range(calls))
-
-    def dying(call: Call) -> str | Exception:
-        if next(left, None) is None:
-            raise Killed
-        return team()(call)
-
     with pytest.raises(Killed):
-        learned(tmp_path / "cut", respond=dying, **how)
+        learned(tmp_path / "cut", respond=dying(calls), **how)
     model = client(team())
     cut = Learned(model, tmp_path / "cut" / "run")
     again = scripts.resumed(cut, model)
@@ -389,15 +394,8 @@ def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     how: dict[str, Any] = {"tasks": divided(2), "settings": {"topology": "team.json"}}
     uncut = learned(tmp_path / "whole", **how)
-    left = iter(range(9))
-
-    def dying(call: Call) -> str | Exception:
-        if next(left, None) is None:
-            raise Killed
-        return team()(call)
-
     with pytest.raises(Killed):
-        learned(tmp_path / "cut", respond=dying, **how)
+        learned(tmp_path / "cut", respond=dying(9), **how)
     written(tmp_path / "team.json", agents=[{"name": "other"}], links=[])
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
