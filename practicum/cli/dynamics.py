@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from practicum.cli.running import Stopper
     from practicum.dynamics import Dynamics
-    from practicum.house import House
     from practicum.metrics.dynamics import Window
     from practicum.types import Task
 
@@ -86,12 +85,9 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
             bar.update(drawn, completed=done, total=total)
 
         async def work(stop: Stopper) -> Dynamics:
-            def begun(house: House) -> None:
-                stop.stoppable = house.budget
-
             parts = telling(console)
             return await score(
-                run, tasks, every=every, concurrency=concurrency, parts=parts, watch=watch, on_house=begun
+                run, tasks, every=every, concurrency=concurrency, parts=parts, watch=watch, on_house=stop.house
             )
 
         try:

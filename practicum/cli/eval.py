@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from practicum.cli.running import Stopper
     from practicum.evaluation import Evaluation
-    from practicum.house import House
 
 Opt = typer.Option
 
@@ -88,10 +87,7 @@ def evaluate(
     console = console_for(json_)
 
     async def work(stop: Stopper) -> Evaluation:
-        def begun(house: House) -> None:
-            stop.stoppable = house.budget
-
-        return await score(listed, learned, repeat=repeat, parts=telling(console), on_house=begun, **config)
+        return await score(listed, learned, repeat=repeat, parts=telling(console), on_house=stop.house, **config)
 
     found = run_work(work, console)
     if json_:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from practicum.cli.running import Stopper
-    from practicum.house import House
     from practicum.query import Answered, Learned
     from practicum.types import Rollout
 
@@ -90,11 +89,8 @@ def run(
         parts = telling(console)
 
         async def work(stop: Stopper) -> Answered:
-            def begun(house: House) -> None:
-                stop.stoppable = house.budget
-
             try:
-                return await ask(text, context, learn=learn, target=target, parts=parts, on_house=begun, **given)
+                return await ask(text, context, learn=learn, target=target, parts=parts, on_house=stop.house, **given)
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 

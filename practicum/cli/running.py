@@ -16,6 +16,7 @@ from practicum.errors import PracticumError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from practicum.house import House
     from practicum.parts import Parts
     from practicum.result import Result
     from practicum.session import Session
@@ -89,7 +90,11 @@ class Stopper:
 
     def session(self, session: Session) -> None:
         """The session to stop."""
-        self.stoppable = session.house.budget
+        self.house(session.house)
+
+    def house(self, house: House) -> None:
+        """The house to stop."""
+        self.stoppable = house.budget
 
     def interrupt(self) -> None:
         from practicum.session import INTERRUPTED
