@@ -17,6 +17,7 @@ from pydantic import Field
 
 from practicum.asking import json_schema
 from practicum.blocks.evidence import case, contrast, evidence, relied_on
+from practicum.blocks.meaning import answers_in
 from practicum.blocks.reflect import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
 from practicum.context import Context, union
 from practicum.errors import OutputError, ProviderError
@@ -55,12 +56,22 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
     """All three in one answer."""
 
 
-def possible(rollout: Rollout, context: Context) -> tuple[Kind, ...]:
+def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[Kind, ...]:
     """What a failure may come from, by what the case shows. Chance shows in a rule that was there and not followed, or
     in another run that succeeded; and then the task is not intractable. A small model says either at will."""
-    passed = contrast(rollout)[1] is not None
-    chance: tuple[Kind, ...] = ("execution_variance",) if passed or relied_on(rollout, context) else ()
+    failed, passed = contrast(rollout)
+    slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(rollout, context))
+    chance: tuple[Kind, ...] = ("execution_variance",) if slipped else ()
     return ("actionable_gap", *chance, *(() if passed else ("intractable",)))
+
+
+def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
+    """Whether a failed attempt may have strayed from this rule. Where answers are choices and the rule names some, it
+    has to name the target or, where learning may not see that, another than was answered."""
+    named, target = answers_in(rule, choices), failed.feedback.target
+    if target is not None:
+        return not named or bool(named & answers_in(target, choices))
+    return not named or bool(named - answers_in(failed.trace.answer, choices))
 
 
 @lru_cache(maxsize=64)
@@ -91,7 +102,7 @@ class Heads:
         failed, _ = contrast(rollout)
         if failed.feedback.success is not False:
             return await self.otherwise(rollout, context, earlier, run)
-        told, kinds = case(rollout, context, earlier, run), possible(rollout, context)
+        told, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.house.choices)
         try:
             said = await (self._together if self.one_call else self._apart)(told, kinds, run)
         except (OutputError, ProviderError):

@@ -11,11 +11,12 @@ import pytest
 from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
+from practicum.blocks.heads import possible
 from practicum.blocks.replay import buffer, outcomes_of
 from practicum.context import seeded
 from practicum.errors import ProviderError
 from practicum.models.scripted import Call
-from practicum.types import Recorded, Score, Trace
+from practicum.types import Feedback, Recorded, Rollout, Score, Task, Trace
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 HEADS: dict[str, Any] = {"heads": True, "rounds": 0}
@@ -72,6 +73,30 @@ def test_only_what_the_case_shows_can_be_said(
     run = learned(tmp_path, scripted(agent, diagnosed(GAP)), 1, how, seed_context=RULE)
     asked = [call.schema["properties"] for call in run.calls("reflector") if call.schema is not None]
     assert [form["attribution"]["enum"] for form in asked if "attribution" in form] == [kinds]
+
+
+@pytest.mark.parametrize(
+    ("rule", "target", "chance"),
+    [
+        ("If a card is lost, answer Drift.", "Drift", True),
+        ("If a card is lost, answer Cobalt.", "Drift", False),
+        ("If a card is lost, answer Cobalt, not Drift.", "Drift", True),
+        ("Read it twice.", "Drift", True),
+        ("If a card is lost, answer Cobalt.", None, True),
+        ("If a card is lost, answer Basalt.", None, False),
+        ("Read it twice.", None, True),
+    ],
+)  # fmt: skip
+def test_of_choices_a_rule_was_missed_only_where_it_names_the_right_one(
+    rule: str, target: str | None, chance: bool
+) -> None:
+    """The agent answered Basalt. Without a label, a rule for the answer that was given was followed."""
+    attempt = Rollout(
+        Task("t", "My card is gone."), Trace("Basalt", used=("e0",)), None, Feedback(False, "wrong", target), "p"
+    )
+    kinds = possible(attempt, seeded([("rules", rule)]), ("Basalt", "Cobalt", "Drift"))
+    assert kinds == ((GAP, CHANCE, HOPELESS) if chance else (GAP, HOPELESS))
+    assert possible(attempt, seeded([("rules", rule)])) == (GAP, CHANCE, HOPELESS)
 
 
 def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> None:
