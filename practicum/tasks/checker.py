@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import types
 from typing import Any
 
 Names = dict[str, Any]
@@ -77,14 +78,17 @@ class Rewrite(ast.NodeTransformer):
 def check(job: dict[str, Any]) -> None:
     """Run the answer, then its tests, and tell."""
     checks = Checks(job["mark"], job["most"])
-    names: Names = {"__name__": "answer", "__checks__": checks}
+    # A module that can be found by its name, as dataclasses and pickle do.
+    module = sys.modules["answer"] = types.ModuleType("answer")
+    names: Names = module.__dict__
+    names["__checks__"] = checks
     load(names, job["prompt"], job["code"], job["entry_point"])
     if job["entry_point"] is not None and job["entry_point"] not in names:
         return checks.say(fault=f"the answer defines no {job['entry_point']}")
     tests = Rewrite(checks).visit(ast.parse(job["tests"], "tests.py"))
     checks.say(total=len(checks.sources))
     names.pop("check", None)
-    exec(compile(tests, "tests.py", "exec"), names)
+    exec(_compiled(tests, "tests.py"), names)
     if "check" in names and job["entry_point"] is not None:
         names["check"](names[job["entry_point"]])
     failed = checks.failed
@@ -97,12 +101,12 @@ def load(names: Names, prompt: str, code: str, entry_point: str | None) -> None:
     whole = next((text for text in _readings(code) if _parses(text)), code)
     goes_on = next((text for text in (prompt + code, prompt + _indented(code)) if prompt and _parses(text)), None)
     if goes_on is not None and not _parses(whole):
-        exec(compile(goes_on, "answer.py", "exec"), names)
+        exec(_compiled(goes_on, "answer.py"), names)
         return
     if prompt and _parses(prompt):
-        exec(compile(prompt, "prompt.py", "exec"), names)
+        exec(_compiled(prompt, "prompt.py"), names)
         names.pop(entry_point or "", None)
-    exec(compile(whole, "answer.py", "exec"), names)
+    exec(_compiled(whole, "answer.py"), names)
 
 
 def _readings(code: str) -> list[str]:
@@ -116,10 +120,16 @@ def _readings(code: str) -> list[str]:
 def _parses(code: str) -> bool:
     """Whether it is a whole module; a body without its head, which begins or ends in the air, is none."""
     try:
-        compile(code, "answer.py", "exec")
+        _compiled(code, "answer.py")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
+
+
+def _compiled(source: str | ast.Module, name: str) -> types.CodeType:
+    """Code of its own: what this module imports from `__future__` is nothing to it."""
+    code: types.CodeType = compile(source, name, "exec", dont_inherit=True)
+    return code
 
 
 def _indented(code: str) -> str:

@@ -276,7 +276,7 @@ def become(job: Job) -> None:
     sys.modules["__main__"] = module
     with open(entry, encoding="utf-8") as file:
         source = file.read()
-    exec(compile(source, entry, "exec"), module.__dict__)
+    exec(compile(source, entry, "exec", dont_inherit=True), module.__dict__)
 
 
 def _show(kind: type[BaseException], error: BaseException, frames: types.TracebackType | None) -> None:

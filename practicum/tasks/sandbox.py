@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 
 from practicum.errors import UsageError
 from practicum.processes import kill_group
-from practicum.tasks.taken import on_disk, removed_but_open, threads
+from practicum.tasks.taken import on_disk, removed_but_held, threads
 
 JAIL = Path(__file__).with_name("jail.py")
 
@@ -287,7 +287,8 @@ class _Watched:
         if threads(self.process.pid) > limits.threads:
             return f"stopped with more than {limits.threads} threads"
         size, files = on_disk(self.folder, limits.files)
-        if files > limits.files or size + removed_but_open(self.process.pid) > limits.folder_mb * 2**20:
+        size += removed_but_held(self.process.pid, self.folder)
+        if files > limits.files or size > limits.folder_mb * 2**20:
             return f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files"
         return None
 

@@ -36,15 +36,28 @@ def on_disk(folder: Path, most: int) -> tuple[float, int]:
     return size, count
 
 
-def removed_but_open(pid: int) -> int:
-    """Bytes on the disk of files that a process has removed and still holds open; 0 where that cannot be told."""
-    sizes: dict[tuple[int, int], int] = {}
+def removed_but_held(pid: int, folder: Path) -> int:
+    """Bytes on the disk of files that a process has removed and still holds, open or mapped, as far as can be told."""
+    sizes: dict[int, int] = {}
     try:
         with os.scandir(f"/proc/{pid}/fd") as handles:
             for handle in handles:
                 file = handle.stat()
                 if stat.S_ISREG(file.st_mode) and not file.st_nlink:
-                    sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
+                    sizes[file.st_ino] = file.st_blocks * 512
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            where, _, _, _, inode, *name = line.split(maxsplit=5)
+            if name and name[0].startswith(f"{folder}/") and name[0].endswith(" (deleted)"):
+                sizes[int(inode)] = max(sizes.get(int(inode), 0), _mapped(pid, where))
     except OSError:
         return sum(sizes.values())
     return sum(sizes.values())
+
+
+def _mapped(pid: int, where: str) -> int:
+    """Bytes on the disk of a mapped file; for those who may not ask, of what is mapped of it."""
+    try:
+        return os.stat(f"/proc/{pid}/map_files/{where}").st_blocks * 512
+    except OSError:
+        start, end = where.split("-")
+        return int(end, 16) - int(start, 16)

@@ -81,6 +81,9 @@ def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
         PROMPT + "    return sum(numbers)\n",
         "total = sum",
         "def total(numbers):\n    print('looking at', numbers)\n    return sum(numbers)",
+        "from dataclasses import dataclass\n\n@dataclass\nclass Sum:\n    of: list\n    rest: 'Sum | None' = None\n\n"
+        "def total(numbers):\n    return sum(Sum(numbers).of)",
+        "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
     ],
 )
 def test_a_right_answer_in_any_of_its_forms(answer: str) -> None:

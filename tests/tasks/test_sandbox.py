@@ -52,6 +52,11 @@ def test_a_program_of_several_files_reads_prints_and_ends() -> None:
 WORD = "def word(text):\n    return text.upper()\n"
 
 
+def test_a_program_is_compiled_as_it_stands() -> None:
+    """What our own code imports from `__future__` is nothing to it."""
+    assert run("def f(x: int): ...\nprint(f.__annotations__)").out == "{'x': <class 'int'>}\n"
+
+
 def test_what_programs_usually_do_works() -> None:
     ran = run(
         "import asyncio, os, shutil, sqlite3, tempfile, threading, zoneinfo\n"
@@ -213,6 +218,20 @@ for i in range(9):
 time.sleep(60)
 """
     assert run(removed, limits=limits).reason == full
+    mapped = """
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+for i in range(9):
+    with open("f", "wb", 0) as file:
+        file.write(b"x" * 1_000_000)
+    handle = os.open("f", os.O_RDONLY)
+    libc.mmap(None, ctypes.c_size_t(1_000_000), 1, 1, handle, ctypes.c_long(0))
+    os.close(handle)
+    os.remove("f")
+time.sleep(60)
+"""
+    assert run(mapped, limits=limits).reason == full
 
 
 def test_room_on_the_disk_is_not_had_without_writing() -> None:
