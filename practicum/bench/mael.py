@@ -22,6 +22,7 @@ from practicum.errors import UsageError
 from practicum.evaluation import Evaluation, evaluate
 from practicum.folder import load_context
 from practicum.journal import digest
+from practicum.metrics.paired import Difference, difference
 from practicum.models.budget import Budget, Limits, Need
 from practicum.parts import Parts
 from practicum.playbook import write_whole
@@ -60,7 +61,8 @@ class Plan:
 class Row:
     """What came of one way on all test tasks. `tokens` and `calls` are a task's on average, `rounds` of critique too,
     of attempts that came to an answer; `pool` counts tasks, `experiences` what they left. `measures` are means of what
-    the scorer measured, over the answers it measured: of `software` the size of a project's code (table 3)."""
+    the scorer measured, over the answers it measured: of `software` the size of a project's code (table 3). An attempt
+    whose judge was away has no score, and none of 0."""
 
     name: str
     retrieval: str
@@ -74,7 +76,7 @@ class Row:
     calls: float
     rounds: float
     errors: int
-    scores: tuple[float, ...]
+    scores: tuple[float | None, ...]
     measures: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -82,6 +84,12 @@ class Row:
         """Calls and tokens of all its tasks; the tokens not told apart."""
         n = len(self.scores)
         return Usage(calls=round(self.calls * n), input_tokens=round(self.tokens * n))
+
+    def over(self, other: Row) -> Difference | None:
+        """What it gains over another row, on the tasks that both have a score of; None without any."""
+        pairs = zip(self.scores, other.scores, strict=True)
+        both = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+        return difference([[ours] for ours, _ in both], [[theirs] for _, theirs in both]) if both else None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -243,7 +251,7 @@ def _summed(way: Way, experiences: int, found: Evaluation) -> Row:
         reward=made.get("reward", "high"), experiences=experiences, score=found.score, ci95=found.ci95,
         tokens=found.usage.tokens / n, calls=found.usage.calls / n,
         rounds=fmean(r.trace.data["rounds"] for r in came) if came else 0.0, errors=found.errors,
-        scores=tuple(r.score.value if r.score else 0.0 for r in found.rollouts), measures=found.measures,
+        scores=tuple(r.score.value if r.score else None for r in found.rollouts), measures=found.measures,
     )  # fmt: skip
 
 

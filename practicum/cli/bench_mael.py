@@ -122,7 +122,6 @@ def _said(row: Row) -> str:
 def _table(rows: Sequence[Row]) -> Table:
     from practicum.bench.mael import NONE
     from practicum.cli.tables import table
-    from practicum.metrics.paired import difference
 
     numbers = ("score", "change", "95%", "tokens", "more", "rounds", "calls", "experiences")
     made = table("way", *numbers, "sure", numbers=numbers)
@@ -130,8 +129,8 @@ def _table(rows: Sequence[Row]) -> Table:
     for row in rows:
         cells = [f"{row.score:.1%}", "", "", f"{row.tokens:,.0f}", "", f"{row.rounds:.2f}", f"{row.calls:.1f}"]
         sure = ""
-        if none is not None and row is not none:
-            found = difference([[s] for s in row.scores], [[s] for s in none.scores])
+        found = row.over(none) if none is not None and row is not none else None
+        if none is not None and found is not None:
             low, high = found.ci95
             cells[1], cells[2] = f"{100 * found.effect:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"
             cells[4] = f"{row.tokens / none.tokens - 1:+.0%}" if none.tokens else ""

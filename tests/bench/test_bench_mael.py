@@ -19,7 +19,7 @@ import practicum
 from practicum.bench.mael import ALONE, NONE, Measured, Plan, Purse, Row, first, mael, ways
 from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
 from practicum.cli.app import main
-from practicum.errors import UsageError
+from practicum.errors import ProviderError, UsageError
 from practicum.folder import load_context
 from practicum.models.budget import Limits
 from practicum.models.scripted import Call, ScriptedClient
@@ -146,6 +146,26 @@ def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
     found = practicum.run_sync(work)
     assert ([row.name for row in found.rows], found.stopped) == ([ALONE], "enough")
     assert len(model.calls) == purse.calls
+
+
+def test_an_attempt_whose_judge_was_away_is_compared_with_nothing(tmp_path: Path) -> None:
+    """It has no score, and none of 0: of the four others all are right in either row."""
+    away = iter([ProviderError("nobody there")])
+
+    def judged(call: Call) -> str | Exception:
+        if call.role != "judge":
+            return respond(call)
+        fails = TASKS[12].input in call.text and next(away, None)
+        return fails or json.dumps({"reason": "it is", "right": True})
+
+    how: dict[str, Any] = {**SMALL, "testing": TASKS[12:17], "config": {"scorer": "judge"}}
+    alone, none, *_ = measured(tmp_path / "b", client(judged), **how)
+    assert (alone.scores, alone.score) == ((None, 1.0, 1.0, 1.0, 1.0), 1.0)
+    assert (none.scores, none.score) == ((1.0,) * 5, 1.0)
+    change = alone.over(none)
+    assert change is not None
+    assert (change.effect, change.better, change.worse) == (0.0, 0, 0)
+    assert replace(alone, scores=(None,) * 5).over(none) is None
 
 
 PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one.py\ndef f(n):\n    return n\n```\n"
