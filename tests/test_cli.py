@@ -454,6 +454,15 @@ def test_a_function_as_agent_and_as_scorer(run: Any, here: Path) -> None:
     assert value["scores"] == {"test": 0.25}
 
 
+def test_what_functions_print_is_kept_apart_from_the_json(run: Any, here: Path) -> None:
+    (here / "mine.py").write_text("def agent(text, context):\n    print('at work')\n    return text.split()[-1]\n")
+    typed = ("test.jsonl", "--agent", "mine:agent", "--scorer", "exact")
+    told = run("eval", *typed, "--json")
+    assert told.json["n"] == 4
+    assert told.err.count("at work") == 4
+    assert run("eval", *typed).out.count("at work") == 4
+
+
 def test_the_command_is_installed_as_a_program_that_prints_json_alone(here: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "practicum.cli.app", "eval", "test.jsonl", "--model", "scripted:model", "--json"],

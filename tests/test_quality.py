@@ -98,12 +98,13 @@ def test_a_program_that_asks_for_more_input_than_there_is_has_run() -> None:
 def test_what_is_left_open_is_found() -> None:
     source = (
         "from abc import abstractmethod\nclass Empty(Exception):\n    pass\n"
+        "from typing import Protocol\nclass Form(Protocol):\n    def f(self): ...\n"
         "class A:\n    @abstractmethod\n    def f(self): ...\n    def g(self):\n        '''Later.'''\n"
         "def h():\n    raise NotImplementedError\n"
         "try:\n    h()\nexcept Exception:\n    pass\n"
         "text = 'TODO'\n"
     )
-    assert looked(main=source).open == ("main.py line 7: g does nothing", "main.py line 9: h does nothing")
+    assert looked(main=source).open == ("main.py line 10: g does nothing", "main.py line 12: h does nothing")
 
 
 @needs_fences

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from practicum.errors import PracticumError
@@ -50,7 +51,7 @@ def telling(console: Console) -> Parts:
 
 
 def print_json(value: Any) -> None:
-    """One JSON object, last on standard output."""
+    """One JSON object, alone on standard output."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
@@ -114,7 +115,7 @@ class Stopper:
 
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console) -> T:
-    """Run async work that Ctrl-C can stop."""
+    """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
 
     async def main() -> T:
         stopper = Stopper(console)
@@ -123,6 +124,7 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console) -> T:
         return await work(stopper)
 
     try:
-        return asyncio.run(main())
+        with redirect_stdout(sys.stderr if console.stderr else sys.stdout):
+            return asyncio.run(main())
     except asyncio.CancelledError as error:
         raise Interrupted("interrupted") from error

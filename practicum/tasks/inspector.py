@@ -43,14 +43,20 @@ def inspected(name: str, source: str) -> dict[str, Any]:
 
 
 def open_ends(tree: ast.AST) -> list[tuple[int, str]]:
-    """Bodies with nothing in them but pass, `...`, a docstring, or NotImplementedError. Abstract ones may be so."""
+    """Bodies with nothing in them but pass, `...`, a docstring, or NotImplementedError. Abstract ones and those of a
+    protocol may be so."""
     found = []
+    forms = {part for node in ast.walk(tree) if _protocol(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
-        if isinstance(node, FUNCTIONS) and not _abstract(node) and all(map(_empty, node.body)):
+        if isinstance(node, FUNCTIONS) and node not in forms and not _abstract(node) and all(map(_empty, node.body)):
             found.append((node.lineno, f"{node.name} does nothing"))
         elif isinstance(node, ast.If | ast.For | ast.While) and all(map(_empty, node.body)):
             found.append((node.lineno, "a branch that does nothing"))
     return found
+
+
+def _protocol(node: ast.AST) -> bool:
+    return isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
 
 
 def _abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
