@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,12 @@ from practicum.types import Lesson
 from practicum.views import full
 
 When = Literal["proactive", "lazy", "never"]
+
+Told = Callable[[int, int], bool]
+"""Whether a row, and an earlier one that it is similar to, are no duplicates for all that."""
+
+LOOKS = 64
+"""Similar rows that a row is told apart from before it is taken for new."""
 
 BLOCK = 2048
 """New vectors compared at a time."""
@@ -66,15 +73,14 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
         old = [e for e in entries if e.id not in names]
         new = [e for e in entries if e.id in names]
         vectors = await run.embed([e.embedded for e in (*old, *new)])
+        told = Apart((*old, *new), run.house.choices)
+        rows = duplicates(vectors[: len(old)], vectors[len(old) :], threshold, told)
+        run.house.counts["similar but not the same"] += sum(rows[i - len(old)] is None for i in told.apart)
         stays: dict[str, Entry] = {}
-        for entry, row in zip(new, duplicates(vectors[: len(old)], vectors[len(old) :], threshold), strict=True):
+        for entry, row in zip(new, rows, strict=True):
             if row is None:
                 continue
-            like = old[row] if row < len(old) else new[row - len(old)]
-            outcomes = like.data.get("outcome"), entry.data.get("outcome")
-            if outcomes[0] != outcomes[1] or tells_apart(like.text, entry.text, run.house.choices):
-                run.house.counts["similar but not the same"] += 1
-                continue
+            like = told.entries[row]
             keeper = stays.get(like.id, like)
             merges.append(Merge((tried.name(keeper), tried.name(entry)), reason=f"similarity ≥ {threshold:g}"))
             # An old entry that was rewritten may be older than the one it now repeats: that one goes into it.
@@ -83,24 +89,46 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
     return merges
 
 
-def duplicates(old: np.ndarray, new: np.ndarray, threshold: float) -> list[int | None]:
+@dataclass
+class Apart:
+    """Tells entries apart that are similar and not the same, by their rows; `apart` are the later ones of each two."""
+
+    entries: Sequence[Entry]
+    choices: Sequence[str]
+    apart: set[int] = field(default_factory=set)
+
+    def __call__(self, row: int, like: int) -> bool:
+        one, other = self.entries[like], self.entries[row]
+        outcomes = one.data.get("outcome"), other.data.get("outcome")
+        found = outcomes[0] != outcomes[1] or tells_apart(one.text, other.text, self.choices)
+        if found:
+            self.apart.add(row)
+        return found
+
+
+def duplicates(
+    old: np.ndarray, new: np.ndarray, threshold: float, apart: Told = lambda row, like: False
+) -> list[int | None]:
     """For each new vector the row it duplicates, or None: greedy, oldest first.
 
     `old` has shape (n, d), `new` (m, d), rows of unit length; rows of `new` count on from n. A new vector is compared
     with all old ones and with the new ones before it that were kept; the most similar one is named, the oldest on ties.
+    Of two similar rows, the later first, `apart` says whether they are no duplicates for all that.
     """
     result: list[int | None] = []
     kept: list[int] = []
     for start in range(0, len(new), BLOCK):
         part = new[start : start + BLOCK]
-        best, where = _closest(old, part, threshold)
-        top, at = _closest(new[kept], part, threshold)
+        mine = range(len(old) + start, len(old) + start + len(part))
+        theirs = [len(old) + row for row in kept]
+        best, where = _same(old, part, threshold, _numbered(apart, mine, range(len(old))))
+        top, at = _same(new[kept], part, threshold, _numbered(apart, mine, theirs))
         # Old rows come first, so they win ties.
         later = top > best
-        best[later], where[later] = top[later], np.asarray(kept)[at[later]] + len(old)
-        for i, row in enumerate(_greedy(part @ part.T, best, threshold)):
+        best[later], where[later] = top[later], np.asarray(theirs)[at[later]]
+        for i, row in enumerate(_greedy(part @ part.T, best, threshold, _numbered(apart, mine, mine))):
             if row is not None:
-                result.append(len(old) + start + row)
+                result.append(mine[row])
             elif best[i] >= threshold:
                 result.append(int(where[i]))
             else:
@@ -109,15 +137,41 @@ def duplicates(old: np.ndarray, new: np.ndarray, threshold: float) -> list[int |
     return result
 
 
-def _greedy(among: np.ndarray, best: np.ndarray, threshold: float) -> list[int | None]:
+def _numbered(apart: Told, mine: Sequence[int], theirs: Sequence[int]) -> Told:
+    """The same for rows that are counted otherwise."""
+    return lambda row, like: apart(mine[row], theirs[like])
+
+
+def _greedy(among: np.ndarray, best: np.ndarray, threshold: float, apart: Told) -> list[int | None]:
     """For each row the earlier kept row that it is most like, where that is at least the threshold and above `best`."""
     stays = best < threshold
     found: list[int | None] = [None] * len(among)
     for i in np.flatnonzero((np.tril(among, -1) >= threshold).any(axis=1)):
-        similarity = np.where(stays[:i], among[i, :i], -np.inf)
-        j = int(similarity.argmax())
-        if similarity[j] >= threshold and similarity[j] > best[i]:
-            found[i], stays[i] = j, False
+        similarity = np.where(stays[:i] & (among[i, :i] > best[i]), among[i, :i], -np.inf)
+        found[i] = next((j for j in _ranked(similarity, threshold) if not apart(int(i), j)), None)
+        stays[i] = stays[i] and found[i] is None
+    return found
+
+
+def _same(old: np.ndarray, new: np.ndarray, threshold: float, apart: Told) -> tuple[np.ndarray, np.ndarray]:
+    """As `_closest`, of rows that are not told apart."""
+    best, where = _closest(old, new, threshold)
+    others = np.array([i for i in np.flatnonzero(best >= threshold) if apart(int(i), int(where[i]))], dtype=np.int64)
+    best[others] = -np.inf
+    step = max(PAIRS // max(len(old), 1), 1)
+    for start in range(0, len(others), step):
+        some = others[start : start + step]
+        for i, similarity in zip(some, new[some] @ old.T, strict=True):
+            like = next((j for j in _ranked(similarity, threshold) if not apart(int(i), j)), None)
+            if like is not None:
+                best[i], where[i] = similarity[like], like
+    return best, where
+
+
+def _ranked(similarity: np.ndarray, threshold: float) -> list[int]:
+    """The most similar rows, at most `LOOKS` of them, from the threshold on; the oldest first on ties."""
+    near = np.flatnonzero(similarity >= threshold)
+    found: list[int] = near[np.argsort(-similarity[near], kind="stable")[:LOOKS]].tolist()
     return found
 
 

@@ -226,13 +226,15 @@ async def _near(adds: Sequence[Add], first: list[int], threshold: float, run: Ru
             sections[add.section].append(n)
     for rows in sections.values():
         vectors = await run.embed([adds[n].key or adds[n].text for n in rows])
-        for n, row in zip(
-            rows, duplicates(np.zeros((0, vectors.shape[1]), np.float32), vectors, threshold), strict=True
-        ):
-            if row is None or adds[n].data != adds[rows[row]].data:
-                continue
-            if not tells_apart(adds[n].text, adds[rows[row]].text, run.house.choices):
-                first[n] = rows[row]
+        mine = [adds[n] for n in rows]
+
+        def apart(row: int, like: int, mine: Sequence[Add] = mine) -> bool:
+            one, other = mine[like], mine[row]
+            return one.data != other.data or tells_apart(one.text, other.text, run.house.choices)
+
+        alike = duplicates(np.zeros((0, vectors.shape[1]), np.float32), vectors, threshold, apart)
+        for n, row in zip(rows, alike, strict=True):
+            first[n] = n if row is None else rows[row]
     for n, at in enumerate(first):
         first[n] = first[at]
 

@@ -116,6 +116,9 @@ def test_near_duplicates_are_one_but_not_where_a_hard_word_differs(one: str, oth
     worded = f"{one} Indeed"
     assert new_texts(by_us([rule(one, "l1")], [rule(worded, "l2")], threshold=0.5, choices=choices)) == [one]
     assert new_texts(by_us([rule(one, "l1")], [rule(worded, "l2")], threshold=None)) == [one, worded]
+    # One that is told apart hides no copy of the other.
+    three = [rule(other, "l1")], [rule(one, "l2")], [rule(worded, "l3")]
+    assert new_texts(by_us(*three, threshold=0.5, choices=choices)) == [other, one]
 
 
 def test_similar_texts_with_other_data_stay_apart() -> None:
