@@ -18,7 +18,8 @@ def reused(act: Answer) -> Answer:
     """`act`, but for a task that it attempted before under a context of the same digest: that rollout, at this place.
 
     The members of a group are kept apart. A try with a note, and an attempt that was lost, failed with an error or
-    that nobody judged, is made again. What is kept follows from the attempts so far, so a resume finds it again.
+    should have been judged and was not, is made again. What is kept follows from the attempts so far, so a resume
+    finds it again.
     """
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
@@ -29,7 +30,8 @@ def reused(act: Answer) -> Answer:
             run.house.counts["attempts reused"] += 1
             return replace(old, place=run.place, of=old.place)
         rollout = await act(task, context, run)
-        if rollout.trace.error is None and rollout.feedback.success is not None:
+        # Nobody is asked about what teaches nothing.
+        if rollout.trace.error is None and (rollout.feedback.success is not None or not run.teaches):
             if digest not in known:
                 known.clear()
             known.setdefault(digest, {})[key] = rollout

@@ -40,9 +40,13 @@ def silent(call: Call) -> dict[str, Any]:
     return {"decisions": [{"lesson": 99, "op": "ADD"}]}
 
 
+def found_wrong(call: Call) -> dict[str, Any]:
+    return {"right": False}
+
+
 def twice(tmp_path: Path, agent: Any, settings: dict[str, Any], reflector: Any = by_chance, **how: Any) -> Learned:
     """Four tasks in two epochs."""
-    model = scripted(agent, reflector, **{key: how.pop(key) for key in ("curator",) if key in how})
+    model = scripted(agent, reflector, **{key: how.pop(key) for key in ("curator", "judge") if key in how})
     return learned(tmp_path, model, 4, {"epochs": 2, "batch": 4, **settings}, **how)
 
 
@@ -86,11 +90,14 @@ def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
     assert looked(60) == 2 * looked(30)
 
 
-def test_members_of_a_group_and_the_twin_stand_each_for_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how", [{}, {"labels": False, "judged": True, "judge": found_wrong}], ids=["labels", "a judge"]
+)
+def test_members_of_a_group_and_the_twin_stand_each_for_itself(tmp_path: Path, how: dict[str, Any]) -> None:
     def by_seed(call: Call) -> str:
         return f"wrong {(call.options.seed or 0) % 1000}" if warm(call) else "wrong"
 
-    run = twice(tmp_path, by_seed, {"heads": True, "group": 3, "twin": True})
+    run = twice(tmp_path, by_seed, {"heads": True, "group": 3, "twin": True}, **how)
     assert len(run.calls("agent")) == 4 * 4
     assert sum(map(annotated, run.calls("agent"))) == 4
     assert run.result.errors[REUSED] == 4 * 4

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,8 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
         rollout("a", "second"),
         rollout("c", "", error="it broke"),
         rollout("d", "", lost=True),
+        # One that stood for another, which was not made.
+        replace(rollout("b", "it", Score(1.0, True)), place="step 2/b", of="step 1/b, it"),
     ]
     store_run(tmp_path / "runs" / "one", made, broken="{}")
     traces = load_traces(tmp_path)
@@ -376,8 +379,16 @@ def chat(*messages: Mapping[str, Any], **more: Any) -> dict[str, Any]:
                     ],
                 },
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "bin"}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "content": [{"name": "id", "type": ["integer", "null"]}]}],
+                },
             ],
-            [("action", 'ls({"path":"/"})'), ("observation", "bin")],
+            [
+                ("action", 'ls({"path":"/"})'),
+                ("observation", "bin"),
+                ("observation", '[{"name":"id","type":["integer","null"]}]'),
+            ],
             "I look.",
         ),
         (

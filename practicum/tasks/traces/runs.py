@@ -2,7 +2,7 @@
 
 Targets, scores and the tasks' own meta are kept. A task that was tried again (in another epoch or group) is another
 trace of the same task, whose `meta.own_id` names it. Attempts that were lost to the provider have nothing to teach:
-they are told, not read.
+they are told, not read. Where an attempt stood for another that was not made, there is one trace.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def read(folder: Path, notes: Notes) -> Iterator[Found]:
             rollout = _ROLLOUT.validate_json(row.data)
         except ValidationError as error:
             notes.add("an attempt that cannot be read", detail=f"{row.place}: {error.errors()[0]['msg']}")
+            continue
+        if rollout.of:
             continue
         if rollout.trace.lost:
             notes.add("an attempt that was lost to the provider or could not be read")

@@ -126,9 +126,11 @@ def as_json(value: Any) -> str:
 
 
 def _is_part(item: Any) -> bool:
-    return isinstance(item, str) or (
-        isinstance(item, Mapping) and (item.get("type") in _TEXTS | _NO_TEXT or list(item) == ["text"])
-    )
+    if not isinstance(item, Mapping):
+        return isinstance(item, str)
+    # The type may be anything: a column of a schema has one, too.
+    kind = item.get("type")
+    return (isinstance(kind, str) and kind in _TEXTS | _NO_TEXT) or list(item) == ["text"]
 
 
 def _of_items(content: Any, kind: str, odd: Odd) -> Iterator[Word]:
