@@ -70,10 +70,21 @@ def without_barrier(
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
+        groups = [Filling(group, room) for room in _rooms(group, copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
+
+
+def most_groups(lessons: int, group: int, copies: int) -> int:
+    """Most groups that so many lessons make: those that they fill, and of each copy the one that is left in part."""
+    # The first group of a copy is as if it had begun with what it has no room for.
+    return sum(-(-(lessons + group - room) // group) for room in _rooms(group, copies))
+
+
+def _rooms(group: int, copies: int) -> list[int]:
+    """Lessons in the first group of each copy."""
+    return [group - copy * group // copies for copy in range(copies)]
 
 
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:

@@ -28,7 +28,19 @@ class Estimate:
     @property
     def steps(self) -> int:
         """Steps the run will take, as far as that is known."""
-        return self.method.epochs * -(-len(self.splits.train) // self.method.batch)
+        tasks = len(self.splits.train)
+        return self.method.epochs * (self.method.steps(tasks) if self.method.steps else -(-tasks // self._batch))
+
+    @property
+    def _first(self) -> int:
+        """Tasks of the first step."""
+        tasks = len(self.splits.train)
+        return min(self.method.first(tasks) if self.method.first else self.method.batch, tasks)
+
+    @property
+    def _batch(self) -> int:
+        """Tasks of a step, at least: a sampler that works out its sizes may begin with less than the usual."""
+        return self.method.batch if self.method.steps else max(min(self.method.batch, self._first), 1)
 
     def calls(self) -> tuple[int, int]:
         """Fewest and most model calls the run can take, without repairs of bad output."""
@@ -44,10 +56,10 @@ class Estimate:
         return low, high
 
     def _learning(self, which: int) -> int:
-        whole, rest = divmod(len(self.splits.train), self.method.batch)
+        whole, rest = divmod(len(self.splits.train), self._batch)
         # Where nothing is learned, later epochs may have nothing to run.
         epochs = 1 if self.method.reuses and not which else self.method.epochs
-        return epochs * (whole * self._step(self.method.batch)[which] + (self._step(rest)[which] if rest else 0))
+        return epochs * (whole * self._step(self._batch)[which] + (self._step(rest)[which] if rest else 0))
 
     def _step(self, size: int) -> tuple[int, int]:
         """Fewest and most model calls of a step over so many tasks."""
@@ -103,8 +115,7 @@ class Estimate:
 
     def refuse_small_budget(self) -> None:
         """Raise UsageError where a new run's budget does not reach for one step and the final evaluation."""
-        batch = min(self.method.batch, len(self.splits.train))
-        step = self._one_call() * (self._step(batch)[0] if batch else 0)
+        step = self._one_call() * (self._step(self._first)[0] if self._first else 0)
         final = self.final()
         over = Budget(self.config.limits).fits(step + final)
         if over is not None:

@@ -191,10 +191,10 @@ class Method:
 
     For the estimate: `calls`, `traced` (the same where stored traces are read; None: one attempt fewer a task),
     `attempted` (attempts of a step, which a judge may have to score), `heard` (those of them that learning hears of,
-    which a judge may have to rule on; None: all), `batch`, `epochs`, `tries` (attempts one `act` makes, fewest and
-    most) and `asides` (which other roles `act` itself asks, as a judge that chooses among attempts, and how often at
-    most). What is asked about attempts by the scorer, or as feedback, is in none of the calls, but for a method with
-    a judge among its `roles`: its calls have the verdicts on attempts that it makes.
+    which a judge may have to rule on; None: all), `batch`, `first`, `steps`, `epochs`, `tries` (attempts one `act`
+    makes, fewest and most) and `asides` (which other roles `act` itself asks, as a judge that chooses among attempts,
+    and how often at most). What is asked about attempts by the scorer, or as feedback, is in none of the calls, but for
+    a method with a judge among its `roles`: its calls have the verdicts on attempts that it makes.
     """
 
     name: str
@@ -206,6 +206,10 @@ class Method:
     accept: Accept
     calls: Costs
     batch: int = 1
+    first: Callable[[int], int] | None = None
+    """Tasks of the first step, of so many in all, where the sampler works out its sizes; None: a batch."""
+    steps: Callable[[int], int] | None = None
+    """Most steps over so many tasks, where they are not cut into batches; None: one a batch."""
     epochs: int = 1
     reuses: bool = False
     """Whether a task is not run again under a context that shows the same."""

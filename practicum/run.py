@@ -184,9 +184,9 @@ class Run:
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt. A failure is data: the trace carries it."""
         trace = await self._attempt(task, view)
-        self.house.counts["unknown ids"] += trace.unknown
-        if trace.error is not None:
-            self.house.counts["lost attempts" if trace.lost else "failed attempts"] += 1
+        whose = " of annotated runs" if view.annotated else ""
+        self.house.counts[f"unknown ids{whose}"] += trace.unknown
+        self.house.counts[f"{'lost' if trace.lost else 'failed'} attempts{whose}"] += trace.error is not None
         if self.house.on_attempt is not None:
             self.house.on_attempt()
         return trace

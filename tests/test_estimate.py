@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, number_of, world
-from scripts import Learned, added, insight, learned, memory, scripted
+from scripts import Learned, added, insight, learned, memory, scripted, wrong
 
 from practicum.errors import UsageError
 from practicum.models.scripted import Call
@@ -134,3 +134,54 @@ def test_a_bank_that_reads_traces_asks_the_judge_it_is_told_of_and_no_other(tmp_
     made = read(tmp_path / "judged", recorded(4), method, **HEARD)
     assert made.expected == (4, 8)
     assert (len(made.calls("judge")), len(made.model.calls)) == (4, 8)
+
+
+# ---- steps whose size is worked out on the way
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "needed"),
+    [
+        ("rcl", {}, 8 * 4),
+        ("rcl", {"rollouts": 5}, 5 * 4),
+        ("combee", {"batch": "auto"}, 3 * 2),
+        ("combee", {"batch": "auto", "max_batch": 2}, 2 * 2),
+        ("combee", {"asynchronous": True, "batch": 6}, 3 * 2),
+    ],
+    ids=str,
+)
+def test_a_budget_has_to_reach_for_the_first_step_as_it_will_be(
+    tmp_path: Path, method: str, settings: dict[str, Any], needed: int
+) -> None:
+    with pytest.raises(UsageError, match=rf"does not reach for one step .* which need {needed} calls"):
+        learned(tmp_path / "short", scripted(), 12, settings, method, max_calls=needed - 1)
+    made = learned(tmp_path / "enough", scripted(), 12, settings, method, max_calls=needed)
+    assert len(made.model.calls) == needed
+
+
+@pytest.mark.parametrize("val", [[], make_tasks(2, 50)], ids=["", "val"])
+@pytest.mark.parametrize("n", [1, 4, 7, 12])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"asynchronous": True, "batch": 6},
+        {"asynchronous": True, "batch": 6, "rounds": 0, "fan_in": 3},
+        {"asynchronous": True, "batch": 12, "copies": 3, "epochs": 2},
+        {"asynchronous": True, "batch": 6, "accounting": False},
+        {"asynchronous": True, "batch": 6, "curator": "append"},
+        {"batch": "auto"},
+    ],
+    ids=str,
+)
+def test_combee_takes_no_more_calls_than_were_told_where_all_fails_and_all_is_left_out(
+    tmp_path: Path, settings: dict[str, Any], n: int, val: list[Task]
+) -> None:
+    model = scripted(wrong, curator=lambda call: {"decisions": [{"lesson": 99, "op": "ADD"}]})
+    made = learned(tmp_path, model, n, settings, "combee", val=val)
+    assert made.expected[0] <= len(made.model.calls) <= made.expected[1]
+
+
+def test_the_calls_of_a_curator_that_rewrites_hold_none_about_lessons_left_out(tmp_path: Path) -> None:
+    made = learned(tmp_path, client(world), 12, {"batch": 12, "rounds": 0, "curator": "rewrite"}, "combee")
+    groups = 3
+    assert made.expected == (24, 24 + 2 * groups)

@@ -163,6 +163,11 @@ def replayed(
     return sample
 
 
+def first_size(batch: int, rollouts: int | Literal["auto"] | None) -> int:
+    """Tasks that the first step attempts: nothing failed before it."""
+    return _size(batch, rollouts, _Memory(graduate=1, evict=1))[0]
+
+
 def share(ratio: float, size: int) -> int:
     """Tasks of a rollout batch that are to be replayed: halves go up, where Python's `round` takes them to the even
     number and a batch of one would never replay anything."""

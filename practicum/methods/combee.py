@@ -14,13 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.asynchronous import without_barrier
+from practicum.asynchronous import most_groups, without_barrier
 from practicum.blocks.accept import finished
 from practicum.blocks.account import Uncovered, accounted, asked_again, last_word
 from practicum.blocks.aggregate import Dealing, Shuffle, scan
-from practicum.blocks.batch_size import controlled
+from practicum.blocks.batch_size import candidates, controlled
 from practicum.blocks.join import Join, by_code, by_model, side_by_side
-from practicum.loop import Method, Update
+from practicum.loop import ALL, Method, Update
 from practicum.methods import Number, number_or
 from practicum.methods.learning import SECTION, Learning, calls, curator, playbook, settled
 
@@ -111,28 +111,41 @@ def method(settings: Settings) -> Method:
     made = replace(
         playbook(s, "combee", _scanned(s), batch=size, epochs=s.epochs), calls=lambda batch: _calls(s, batch)
     )
-    return made if s.batch != "auto" else replace(made, sample=controlled(s.epochs, s.slope, s.max_batch, FIRST))
+    if s.batch != "auto":
+        return made
+    return replace(
+        made,
+        sample=controlled(s.epochs, s.slope, s.max_batch, FIRST),
+        first=lambda tasks: candidates(tasks, FIRST, s.max_batch)[0],
+    )
 
 
 def _without_barrier(s: Settings) -> Method:
     """Attempts one by one, each in its own time; what is done to every delta is done when it is applied, and lessons
     are accounted for when their last copy came through."""
     slots, dealing = _slots(s), _dealing(s)
-    update, counted = curator(s), s.curator == "edits"
+    update, smaller = curator(s), _smaller(s)
     group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
+
+    def groups(tasks: int) -> int:
+        return most_groups(_lessons(s, tasks), group, copies)
+
     return replace(
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
         update=update,
         accept=finished(settled(s)),
-        calls=lambda batch: _calls(s, batch),
-        batch=max(group // copies, 1),
+        # Groups go on over all tasks, and each may be followed by those of its lessons that are asked about again.
+        calls=lambda tasks: _calls_in_flow(s, tasks, groups(tasks), group),
+        batch=ALL,
+        first=lambda tasks: max(group // copies, 1),
+        steps=lambda tasks: 2 * groups(tasks),
         schedule=without_barrier(
             slots=slots,
             group=group,
             copies=copies,
             staleness=s.staleness,
-            again=asked_again(update, _smaller(s)) if counted and s.accounting and s.again else None,
-            left=last_word(s.uncovered if s.accounting else "drop", SECTION) if counted else None,
+            again=asked_again(update, smaller) if smaller else None,
+            left=last_word(_uncovered(s), SECTION) if s.curator == "edits" else None,
         ),
     )
 
@@ -166,13 +179,17 @@ def _join(s: Settings, update: Update) -> Join:
 def _accounted(s: Settings, update: Update) -> Update:
     if s.curator != "edits":
         return update
-    if not s.accounting or s.exact:
-        return accounted(update, "drop", SECTION)
-    return accounted(update, s.uncovered, SECTION, curator(s), _smaller(s))
+    return accounted(update, _uncovered(s), SECTION, curator(s), _smaller(s))
+
+
+def _uncovered(s: Settings) -> Uncovered:
+    return s.uncovered if s.accounting and not s.exact else "drop"
 
 
 def _smaller(s: Settings) -> list[int]:
-    """Sizes of the groups in which lessons go through again."""
+    """Sizes of the groups in which lessons go through again; none where they do not."""
+    if s.curator != "edits" or not s.accounting or s.exact:
+        return []
     return [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
 
 
@@ -182,10 +199,32 @@ def _calls(s: Settings, batch: int) -> tuple[int, int]:
     low, high = calls(s, batch)
     if s.curator == "append":
         return low, high
-    lessons = batch * max(s.rounds, 1)
+    lessons = _lessons(s, batch)
     groups = _dealing(s).count(lessons)
-    again = sum(-(-lessons // size) for size in _smaller(s)) if s.accounting and not s.exact else 0
+    again = sum(-(-lessons // size) for size in _smaller(s))
     return low, high - 1 + groups + again + (groups if groups > 1 else 0)
+
+
+def _calls_in_flow(s: Settings, tasks: int, groups: int, group: int) -> tuple[int, int]:
+    """The same without a barrier, over all tasks: a call a group, and those of its lessons again, once, whose last copy
+    it held. Where what is left out is not asked about, what was overtaken is, in one call."""
+    low, high = calls(s, tasks)
+    if s.curator == "append":
+        return low, high
+    lessons = _lessons(s, tasks)
+    again = sum(_parts(lessons, groups, group, size) for size in _smaller(s) or [group])
+    return low, high - 1 + groups + again
+
+
+def _parts(lessons: int, groups: int, group: int, size: int) -> int:
+    """Most parts of `size` lessons where so many are spread over `groups`, at most `group` in each."""
+    # One lesson alone in each is a part; with `size` more there is another.
+    return min(lessons, groups * -(-group // size), groups + (lessons - groups) // size)
+
+
+def _lessons(s: Settings, tasks: int) -> int:
+    """Most lessons of so many tasks."""
+    return tasks * max(s.rounds, 1)
 
 
 FIRST = 10

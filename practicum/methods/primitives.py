@@ -17,7 +17,7 @@ from practicum.blocks.adaptive import Choice, switching
 from practicum.blocks.grouped import annotated_twin, chosen, grouped
 from practicum.blocks.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect import per_trace
-from practicum.blocks.replay import replayed, share
+from practicum.blocks.replay import first_size, replayed, share
 from practicum.blocks.reuse import reused
 from practicum.blocks.state import with_state
 from practicum.loop import Attempt, Costs, Method, Reflect, Sample, Update
@@ -173,6 +173,7 @@ def _given(s: Primitives, name: str, update: Update) -> Method:
         attempted=lambda batch: whole(attempted, batch),
         heard=lambda batch: whole(heard, batch),
         batch=max(fresh, 1),
+        first=lambda tasks: first_size(s.batch, s.rollouts),
         reuses=True,
         roles=(*asked, "state") if s.state else asked,
     )

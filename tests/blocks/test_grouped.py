@@ -352,6 +352,17 @@ def test_a_lost_twin_leaves_the_attempt_as_it_is(tmp_path: Path) -> None:
     alone = learned(tmp_path / "alone", scripted(wrong), 1, {"rounds": 0})
     assert run.prompts("reflector") == alone.prompts("reflector")
     assert run.texts == alone.texts
+    assert run.result.errors == {"lost attempts of annotated runs": 1}
+
+
+def test_what_goes_wrong_in_the_twin_is_counted_apart(tmp_path: Path) -> None:
+    def agent(text: str, context: str, annotated: bool) -> dict[str, Any]:
+        if annotated and "Message 1" in text:
+            raise ValueError("no")
+        return {"answer": "wrong", "used": ["e8"] if annotated else []}
+
+    run = learned(tmp_path, scripted(), 2, {"twin": True, "batch": 2}, parts={"agent": agent}, seed_context=XML)
+    assert run.result.errors == {"failed attempts of annotated runs": 1, "unknown ids of annotated runs": 1}
 
 
 def test_a_function_is_shown_the_annotated_context_and_may_tell_its_doubts(tmp_path: Path) -> None:
