@@ -243,13 +243,18 @@ def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> No
 
 
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3))
+    """Also where the step made none itself: its critique found the solution adequate, or its judge was away."""
+    away = team(Quality=lambda call: quality(call) if number(call) == 1 else ProviderError("away"))
+    run = learned(tmp_path, divided(3), {"epochs": 2}, away, seed=1)
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
-    # A critique that changed nothing makes no experience, and so no vote.
-    silent = Counter(
-        m["experience"] for r in run.rollouts for m in moves(r) if m["kind"] == "critique" and m["action"] == "adequate"
-    )
-    assert {e.id: e.uses for e in run.result.context if e.uses} == {**(shown - silent)}
+    assert {e.id: e.uses for e in run.result.context if e.uses} == shown
+    assert "critique" in {e.data["kind"] for e in run.result.context if e.uses}
+    # What was shown is no experience: of a task with its judge away there is the whole, and of the other all seven.
+    assert len(run.result.context) == 2 * 7 + 4 * 1
+    assert [len(report.applied) for report in run.reports] == [
+        len(experiences(run, report.rollouts[0])) + (7 if report.rollouts[0].task.id == "t1" else 1)
+        for report in run.reports
+    ]
 
 
 # ---- windows
