@@ -6,7 +6,7 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
@@ -66,6 +66,12 @@ class Answered(Output):
     """The solution of a part."""
 
     solution: Annotated[str, Upto(2000)] = Field(description="the solution, complete")
+
+
+FORMS: Mapping[Kind, type[Output]] = {
+    "judge": Ability, "decompose": Plan, "solve": Answered, "critique": Critique, "aggregate": Answered,
+}  # fmt: skip
+"""What each kind of step in between fills in."""
 
 
 @dataclass(frozen=True, slots=True)
