@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Integer, func, literal_column, select
 
-from practicum.errors import AgentError, JournalMismatch, ProviderError
+from practicum.errors import AgentError, JournalMismatch, ProviderError, WindowError
 from practicum.store import schema
 from practicum.store.store import Store
 from practicum.types import Usage
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,27 @@ def failure(answer: str) -> AgentError | ProviderError:
     """A failed effect that the journal kept."""
     lost, text = json.loads(answer)
     return ProviderError(text) if lost else AgentError(text)
+
+
+class Notes(Protocol):
+    """The part of a Run that keeps notes for a resume."""
+
+    def recall(self, name: str) -> Any: ...
+
+    def note(self, name: str, value: Any) -> None: ...
+
+
+async def unless_refused(at: Notes, name: str, do: Callable[[], Awaitable[T]]) -> T:
+    """What `do` comes to, for who goes on without it where that raises WindowError. What was refused once is not asked
+    again: a resume must not get an answer that nothing was built on."""
+    refused = at.recall(f"{name} refused")
+    if refused is None:
+        try:
+            return await do()
+        except WindowError as error:
+            refused = str(error)
+            at.note(f"{name} refused", refused)
+    raise WindowError(refused)
 
 
 NOTED = "noted"

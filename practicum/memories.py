@@ -8,13 +8,15 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from practicum.agents.network import Kind
+from practicum.asking import problem_with
 from practicum.blocks.memory import MEMORIES, Memory, as_entry
-from practicum.blocks.network import POOL
+from practicum.blocks.network import FORMS, POOL, Answered
 from practicum.context import Add, Context, Delete, Delta, Entry, Outcome
 from practicum.embed import Vectors, open_embedder
 from practicum.errors import ContextFileError, ProviderError, UsageError
@@ -62,13 +64,33 @@ class _Text(_Line):
 
 
 class _Lived(BaseModel):
-    """What an experience is found by, beside its state."""
+    """What an experience is found by, beside its state; and the form that was filled in, as an object or its JSON,
+    where the text is not the whole of it."""
 
     model_config = ConfigDict(extra="allow")
 
     kind: Kind
     reward: float = Field(ge=0, le=1)
     trace: Annotated[str, StringConstraints(min_length=1)]
+    said: Any = None
+
+    @model_validator(mode="after")
+    def _in_form(self) -> Self:
+        """An agent is shown what was said as what it is to say."""
+        form = FORMS[self.kind]
+        if self.said is None and form is Answered:
+            return self
+        raw = self.said if isinstance(self.said, str) else json.dumps(self.said)
+        try:
+            self.said = form.model_validate_json(raw).model_dump_json()
+        except ValidationError as error:
+            wrong = "it is not there" if self.said is None else problem_with(error, cut=False)
+            fields = " and ".join(form.model_fields)
+            raise PydanticCustomError(
+                "form", "a step of {kind} needs said, an object with {fields}: {wrong}",
+                {"kind": self.kind, "fields": fields, "wrong": wrong},
+            ) from None  # fmt: skip
+        return self
 
 
 class _Experience(_Line):
@@ -207,7 +229,7 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
     try:
         if section.startswith(POOL):
             lived = _Experience.model_validate(item)
-            return _line(section, lived, lived.data.model_dump(), source)
+            return _line(section, lived, lived.data.model_dump(exclude_defaults=True), source)
         if "text" in item:
             plain = _Text.model_validate(item)
             return _line(section, plain, plain.data, source)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from practicum.asking import again, asked, json_part, json_schema, must_fit, no_
 from practicum.context import Context
 from practicum.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.house import Agent, House, Scorer, Seat, need_of
-from practicum.journal import NOTED, Record, digest, failure, failure_text
+from practicum.journal import NOTED, Record, digest, failure, failure_text, unless_refused
 from practicum.models.client import JSON, Client, Options, Reply
 from practicum.retrieve import SHOWN, Found, Where
 from practicum.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
@@ -154,14 +155,10 @@ class Run:
         reads less than it was taken to. OutputError too where nothing helps, since a resume would get no further."""
         for n, short in enumerate(self.house.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
-            # What was refused once is not asked again: a resume must not get an answer that nothing was built on.
-            refused = at.recall(f"{role} refused")
-            if refused is None:
-                try:
-                    return await at.ask(role, short, schema, **how)
-                except WindowError as error:
-                    refused = str(error)
-                    at.note(f"{role} refused", refused)
+            try:
+                return await unless_refused(at, role, partial(at.ask, role, short, schema, **how))
+            except WindowError as error:
+                refused = str(error)
         self.house.unread.append(self.place)
         self.house.trouble = refused
         raise OutputError(refused)

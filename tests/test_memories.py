@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -147,11 +148,57 @@ EXPERIENCE = {"text": "word7", "key": "Message 7", "data": LIVED}
 
 
 def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
-    file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "said": "s"}, "tags": ["phone"]})
+    file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "by": "me"}, "tags": ["phone"]})
     (made,) = run_sync(add(run, file, "pool agent2")).entries
     assert (made.section, made.text, made.key) == ("pool agent2", "word7", "Message 7")
-    assert made.data == {**LIVED, "reward": 1.0, "said": "s"}
+    assert made.data == {**LIVED, "reward": 1.0, "by": "me"}
     assert made.sources == ("file:m", "tag:phone")
+
+
+SAID: dict[str, dict[str, Any]] = {
+    "judge": {"reason": "two parts", "alone": False},
+    "decompose": {"parts": [{"text": "one", "needs": []}, {"text": "two", "needs": [1]}]},
+    "critique": {"feedback": "say more", "adequate": False},
+    "solve": {"solution": "word7"},
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+@pytest.mark.parametrize("written_as", [dict, json.dumps], ids=["object", "text"])
+def test_what_was_said_is_kept_as_the_form_that_a_model_fills_in(
+    tmp_path: Path, run: Path, kind: str, written_as: Callable[[dict[str, Any]], Any]
+) -> None:
+    line = {**EXPERIENCE, "data": {**LIVED, "kind": kind, "said": written_as({**SAID[kind], "aside": "left out"})}}
+    (made,) = run_sync(add(run, written(tmp_path / "m", line), "pool agent2")).entries
+    assert isinstance(made.data["said"], str)
+    assert json.loads(made.data["said"]) == SAID[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "line"),
+    [
+        ("judge", None, "a step of judge needs said, an object with reason and alone: it is not there"),
+        ("judge", {"reason": "two parts"}, "a step of judge needs said, .*: alone: Field required"),
+        ("judge", SAID["solve"], "a step of judge needs said, .*: reason: Field required"),
+        (
+            "decompose",
+            {"parts": "one, two"},
+            "a step of decompose needs said, .* with parts: parts: Input should",
+        ),
+        ("critique", "say more", "a step of critique needs said, an object with feedback and adequate: Invalid JSON"),
+        ("critique", "", "a step of critique needs said, .*: Invalid JSON"),
+        ("solve", "s", "a step of solve needs said, an object with solution: Invalid JSON"),
+    ],
+    ids=str,
+)
+def test_what_was_said_in_another_form_is_refused_in_one_line(
+    tmp_path: Path, run: Path, kind: str, said: Any, line: str
+) -> None:
+    data = {**LIVED, "kind": kind} if said is None else {**LIVED, "kind": kind, "said": said}
+    with pytest.raises(ContextFileError, match=f"m line 1: data: {line}") as refused:
+        run_sync(add(run, written(tmp_path / "m", {**EXPERIENCE, "data": data}), "pool agent2"))
+    assert "\n" not in str(refused.value)
+    assert load_context(run).version == 0
 
 
 @pytest.mark.parametrize(

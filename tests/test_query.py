@@ -171,6 +171,54 @@ def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> N
     assert over(config, {"model": None, "roles": {"agent": "e"}})["roles"] == {"agent": "e", "judge": "c"}
 
 
+TEAM = {"agents": [{"name": "a"}, {"name": "b"}], "links": [["a", "b"]]}
+MERGING = {"consolidate": True, "threshold": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "given", "left"),
+    [
+        ("mael", {"alpha": 0.7, "reward": "low", "rounds": 3}, {"retrieval": "none"}, {"rounds": 3}),
+        ("mael", {"alpha": 0.7, "reward": "low"}, {"retrieval": "task"}, {"alpha": 0.7, "reward": "low"}),
+        ("mael", {"agents": 3, "rounds": 3}, {"topology": TEAM}, {"rounds": 3}),
+        ("mael", {"agents": 3}, {"topology": "ring"}, {"agents": 3}),
+        ("mael", {"topology": TEAM, "rounds": 3}, {"agents": "3"}, {"rounds": 3}),
+        ("mael", {"topology": TEAM}, {"rounds": "3"}, {"topology": TEAM}),
+        ("mael", {"topology": "ring"}, {"agents": "3"}, {"topology": "ring"}),
+        ("reasoning_bank", MERGING, {"consolidate": "false"}, {}),
+        ("reasoning_bank", MERGING, {"consolidate": "true"}, {"threshold": 0.9}),
+        ("reasoning_bank", MERGING, {"items": 2}, MERGING),
+        ("unified", {"items": 2, "memories": 3, "threshold": 0.9}, {"memory": "false"}, {"threshold": 0.9}),
+        ("unified", {"preset": "critical", "memories": 3}, {"memory": False}, {"preset": "critical", "memories": 3}),
+        ("unified", {"items": 2, "memories": 3}, {"memory": "true"}, {"items": 2, "memories": 3}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_of_a_run_give_way_where_others_leave_them_without_effect(
+    method: str, settings: dict[str, Any], given: dict[str, Any], left: dict[str, Any]
+) -> None:
+    made = methods.over(method, settings, given)
+    assert made == {**left, **given}
+    methods.validated(method, made)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "given", "said"),
+    [
+        ("mael", {"alpha": 0.7}, {"retrieval": "none", "alpha": "0.3"}, "alpha needs retrieval=task or step"),
+        ("mael", {"agents": 3}, {"topology": TEAM, "agents": "2"}, "leave out agents"),
+        ("reasoning_bank", {}, {"consolidate": "false", "threshold": "0.9"}, "threshold needs consolidate=true"),
+        ("unified", {"items": 2}, {"memory": "false", "items": "3"}, "items needs memory=true"),
+    ],
+    ids=str,
+)
+def test_what_contradicts_itself_is_refused_over_a_run_too(
+    method: str, settings: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        methods.validated(method, methods.over(method, settings, given))
+
+
 def test_a_playbook_file_can_be_asked_but_learns_nothing(tmp_path: Path) -> None:
     file = tmp_path / "book.md"
     file.write_text("## rules\n\n- If in doubt, say word4.\n")

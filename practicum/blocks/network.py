@@ -6,8 +6,9 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
@@ -17,7 +18,8 @@ from practicum.agents.team import Team
 from practicum.blocks.act import told
 from practicum.blocks.network_prompts import ASKED, TEAM, WORKED
 from practicum.context import Context, Entry
-from practicum.errors import AgentError, ProviderError
+from practicum.errors import AgentError, ProviderError, WindowError
+from practicum.journal import unless_refused
 from practicum.output import AtMost, Output, Upto
 from practicum.retrieve import Found
 from practicum.run import Act, Run
@@ -64,6 +66,12 @@ class Answered(Output):
     """The solution of a part."""
 
     solution: Annotated[str, Upto(2000)] = Field(description="the solution, complete")
+
+
+FORMS: Mapping[Kind, type[Output]] = {
+    "judge": Ability, "decompose": Plan, "solve": Answered, "critique": Critique, "aggregate": Answered,
+}  # fmt: skip
+"""What each kind of step in between fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +175,28 @@ class Mind:
     trace: str
 
     async def decide(self, question: Question, run: Run) -> Decision:
-        """Ask the agent, after the experience that is nearest to the step."""
+        """Ask the agent, after the experience that is nearest to the step, if its model can read both."""
         found = await self._found(question, run.at("experience"))
         run = replace(run, actor=seat(question.agent))
         if found is None:
-            return await self._decided(question, None, run)
-        made = await self._decided(question, found.entry, run)
+            return await self._unaided(question, run)
+        try:
+            made = await unless_refused(run, "experience", partial(self._decided, question, found.entry, run))
+        except WindowError:
+            run.house.counts["experiences too long to show"] += 1
+            return await self._unaided(question, run.at("without experience"))
         return replace(made, experience=found.entry.id, similarity=found.similarity)
+
+    async def _unaided(self, question: Question, run: Run) -> Decision:
+        """Ask without experience. What is too long because of what agents wrote is a step that failed; that the task
+        itself is too long is for its user to know."""
+        if not question.task and question.kind != "aggregate":
+            return await self._decided(question, None, run)
+        try:
+            return await unless_refused(run, "step", partial(self._decided, question, None, run))
+        except WindowError as error:
+            run.house.counts["steps too long to ask"] += 1
+            raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
 
     async def _decided(self, question: Question, entry: Entry | None, run: Run) -> Decision:
         """What the whole task comes to is answered as in any other attempt."""

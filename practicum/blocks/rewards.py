@@ -42,7 +42,8 @@ class Quality(Output):
 
 def rewarded() -> Reflect:
     """Each step of each attempt with its reward, in [0, 1]; solutions are looked at all at once. A step whose
-    reward is not known, because its judge was away or nothing was changed that could be better, is no experience."""
+    reward is not known, because its judge was away or nothing was changed that could be better, is no experience: its
+    lesson has no text, and says only what the step was shown, if anything."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         jobs = [
@@ -62,7 +63,7 @@ async def _experiences(rollout: Rollout, run: Run) -> list[Lesson]:
     return [
         _lesson(f"{run.place}/{n}", move, reward, rollout)
         for n, move in enumerate(moves)
-        if (reward := rewards.of(n)) is not None
+        if (reward := rewards.of(n)) is not None or move["experience"]
     ]
 
 
@@ -179,7 +180,9 @@ def _mean(values: Sequence[float]) -> float:
     return min(max(fmean(values), 0.0), 1.0)
 
 
-def _lesson(id: str, move: Move, reward: float, rollout: Rollout) -> Lesson:
+def _lesson(id: str, move: Move, reward: float | None, rollout: Rollout) -> Lesson:
+    if reward is None:
+        return Lesson(id, "", sources=rollout.sources, data={"experience": move["experience"]})
     data = {
         "agent": move["agent"], "kind": move["kind"], "state": move["state"],
         "reward": round(reward, 4), "trace": rollout.place, "experience": move["experience"], "said": move["said"],
@@ -191,10 +194,9 @@ def pooled() -> UpdateSeam:
     """Each experience goes to the pool of the agent that made it; an experience that was shown counts as used."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        made = [lesson for lesson in lessons if "reward" in lesson.data]
-        shown = (lesson for lesson in made if lesson.data["experience"] in context)
+        shown = (lesson for lesson in lessons if lesson.data.get("experience") in context)
         used = (Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown)
-        return Delta((*used, *(_edit(lesson) for lesson in made)))
+        return Delta((*used, *(_edit(lesson) for lesson in lessons if "reward" in lesson.data)))
 
     return update
 

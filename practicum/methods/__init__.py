@@ -7,7 +7,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 from pydantic_core import PydanticCustomError
 
 from practicum.errors import UsageError
@@ -48,6 +56,17 @@ class MethodSettings(BaseModel):
 
 Number = Annotated[int, Field(ge=1)]
 """A whole number from 1 on, as one of the things a setting takes."""
+
+
+_SWITCH = TypeAdapter(bool)
+
+
+def is_off(value: Any) -> bool:
+    """Whether a setting that is true or false, or the text of one, is false."""
+    try:
+        return not _SWITCH.validate_python(value)
+    except ValidationError:
+        return False
 
 
 def number_or(words: str) -> WrapValidator:

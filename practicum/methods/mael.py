@@ -7,6 +7,7 @@ changed nothing, so it has no reward and makes no experience; more parts than ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any, ClassVar, Self
 
@@ -21,6 +22,9 @@ from practicum.blocks.rewards import pooled, rewarded
 from practicum.blocks.sample import batches
 from practicum.loop import Method
 from practicum.methods import Batched
+
+CHOOSING = ("alpha", "similarity", "reward")
+"""Settings of how experience is chosen."""
 
 
 class Settings(Batched):
@@ -47,6 +51,14 @@ class Settings(Batched):
     warmth: float = Field(default=0.2, ge=0)
     """Temperature of the agents."""
 
+    @classmethod
+    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Where nothing is retrieved nothing is chosen. A team from a file and a number of agents have no room beside
+        each other: the one that was put over the other stays."""
+        chosen = CHOOSING if values.get("retrieval") == "none" else ()
+        both = "agents" in values and values.get("topology", "complete") not in SHAPES
+        return (*chosen, "agents", "topology") if both else chosen
+
     @field_validator("topology")
     @classmethod
     def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
@@ -58,7 +70,7 @@ class Settings(Batched):
         given = self.model_fields_set
         if isinstance(self.topology, dict) and "agents" in given:
             raise ValueError("a topology from a file says how many agents there are: leave out agents")
-        if self.retrieval == "none" and (unused := given & {"alpha", "similarity", "reward"}):
+        if self.retrieval == "none" and (unused := given & {*CHOOSING}):
             raise ValueError(f"{', '.join(sorted(unused))} needs retrieval=task or step")
         return self
 

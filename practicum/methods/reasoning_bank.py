@@ -7,7 +7,8 @@ by a score; an attempt that nobody can judge is counted and not learned from.
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pydantic import model_validator
 
@@ -18,11 +19,17 @@ from practicum.blocks.dedupe import deduplicated
 from practicum.blocks.memory import MEMORIES, extracted, remembered
 from practicum.blocks.sample import batches
 from practicum.loop import Method
+from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
 
 
 class Settings(Remembering):
     """Settings of ReasoningBank."""
+
+    @classmethod
+    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Where nothing is compared there is no threshold."""
+        return (*super().idle(values), *(("threshold",) if is_off(values.get("consolidate", False)) else ()))
 
     @model_validator(mode="after")
     def _can_compare(self) -> Self:

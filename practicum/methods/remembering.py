@@ -74,7 +74,7 @@ class Remembering(Batched):
         given = self.model_fields_set
         if self.scaling == "none" and (unused := given & {"k", "warmth", "choose"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs scaling=parallel or sequential")
-        if unused := given & {*self.idle(self.model_dump())}:
+        if unused := given & {*Remembering.idle(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
         if self.consolidate and self.index == "task":
             raise ValueError("consolidate=true compares memories by what they are found by: it needs index=memory")

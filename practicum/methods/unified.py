@@ -23,12 +23,17 @@ from practicum.blocks.sample import batches
 from practicum.blocks.update import pruned, within_budget
 from practicum.context import Context, Delta
 from practicum.loop import Method, Update
+from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
 from practicum.run import Run
 from practicum.types import Lesson
 
 PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 """Passes of reflection by preset."""
+
+
+BANK = ("items", "extract", "extraction", "index", "consolidate")
+"""Settings of the bank of memories."""
 
 
 class Settings(Remembering):
@@ -45,6 +50,12 @@ class Settings(Remembering):
     harmful: int = Field(default=3, ge=0)
     """A rule whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
 
+    @classmethod
+    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Without a bank nothing is written to it, nor read; how many memories are shown may be a preset's to say."""
+        unused = BANK if values.get("preset") else (*BANK, "memories")
+        return (*super().idle(values), *(unused if is_off(values.get("memory", True)) else ()))
+
     @model_validator(mode="before")
     @classmethod
     def _passes_of_preset(cls, values: Any) -> Any:
@@ -53,9 +64,8 @@ class Settings(Remembering):
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
-        about = {"items", "extract", "extraction", "index", "consolidate"}
-        about |= {"memories"} if self.preset is None else set()
-        if not self.memory and (unused := self.model_fields_set & about):
+        # What idles for another reason was refused before.
+        if unused := self.model_fields_set & {*self.idle(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs memory=true")
         return self
 

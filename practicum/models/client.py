@@ -76,8 +76,8 @@ class Client(Protocol):
 
 
 ROOM = (
-    "shorten the task, lower the context's budget (--set budget=N), or take a larger window: --window N where the "
-    "model reads as much, else another model"
+    "shorten the task, lower the context's budget where the method has one (--set budget=N), or take a larger window: "
+    "--window N where the model reads as much, else another model"
 )
 """What to do where a prompt is larger than the window of its model."""
 

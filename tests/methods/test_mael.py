@@ -18,7 +18,7 @@ import practicum
 from practicum import methods
 from practicum.agents.team import shaped
 from practicum.context import Add, Context, Entry, at_zero
-from practicum.errors import ProviderError, UsageError
+from practicum.errors import ProviderError, UsageError, WindowError
 from practicum.models.scripted import Call
 from practicum.monitoring import monitor
 from practicum.types import Rollout, Task
@@ -243,13 +243,87 @@ def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> No
 
 
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3))
+    """Also where the step made none itself: its critique found the solution adequate, or its judge was away."""
+    away = team(Quality=lambda call: quality(call) if number(call) == 1 else ProviderError("away"))
+    run = learned(tmp_path, divided(3), {"epochs": 2}, away, seed=1)
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
-    # A critique that changed nothing makes no experience, and so no vote.
-    silent = Counter(
-        m["experience"] for r in run.rollouts for m in moves(r) if m["kind"] == "critique" and m["action"] == "adequate"
-    )
-    assert {e.id: e.uses for e in run.result.context if e.uses} == {**(shown - silent)}
+    assert {e.id: e.uses for e in run.result.context if e.uses} == shown
+    assert "critique" in {e.data["kind"] for e in run.result.context if e.uses}
+    # What was shown is no experience: of a task with its judge away there is the whole, and of the other all seven.
+    assert len(run.result.context) == 2 * 7 + 4 * 1
+    assert [len(report.applied) for report in run.reports] == [
+        len(experiences(run, report.rollouts[0])) + (7 if report.rollouts[0].task.id == "t1" else 1)
+        for report in run.reports
+    ]
+
+
+# ---- windows
+
+LONG = " ".join(f"word{n}" for n in range(300))
+ONE = 1000
+"""Tokens that hold a long task with the worked examples, and no experience of another long task beside it."""
+
+
+def lengthy(n: int) -> list[Task]:
+    return [Task(f"t{i}", f"Message {2 * i + 1}: {LONG}", "42") for i in range(n)]
+
+
+def alone(call: Call) -> str | Exception:
+    return team(Ability=lambda call: {"reason": "so", "alone": True})(call)
+
+
+def refusing(call: Call) -> str | Exception:
+    """The same, whose window nobody knows."""
+    return WindowError("larger than the window") if SHOWN in call.text else alone(call)
+
+
+@pytest.mark.parametrize(("respond", "window"), [(alone, ONE), (refusing, None)], ids=["known", "unknown"])
+def test_an_experience_that_does_not_fit_is_left_out_and_counted(
+    tmp_path: Path, respond: Callable[[Call], str | Exception], window: int | None
+) -> None:
+    run = scripts.learned(tmp_path, client(respond, window=window), lengthy(3), {}, "mael")
+    assert run.result.steps == 3
+    assert not any(experiences(run, rollout) for rollout in run.rollouts)
+    assert run.result.errors["experiences too long to show"] == 2 * 2
+    # Short ones are still shown.
+    short = scripts.learned(tmp_path / "short", client(alone, window=ONE), make_tasks(3), {}, "mael")
+    assert "experiences too long to show" not in short.result.errors
+    assert experiences(short, short.rollouts[-1])
+
+
+def test_what_was_left_out_stays_so_where_a_resume_has_a_larger_window(tmp_path: Path) -> None:
+    whole = scripts.learned(tmp_path / "whole", client(alone, window=ONE), lengthy(3), {}, "mael")
+    with pytest.raises(Killed):
+        scripts.learned(tmp_path / "cut", client(dying(5, alone), window=ONE), lengthy(3), {}, "mael")
+    model = client(alone)
+    again = scripts.resumed(Learned(model, tmp_path / "cut" / "run"), model)
+    assert again.rollouts == whole.rollouts
+    assert context_bytes(again.result) == context_bytes(whole.result)
+    assert len(model.calls) == len(whole.model.calls) - 5
+
+
+@pytest.mark.parametrize("kind", ["Critique", ""])
+def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Path, kind: str) -> None:
+    """Solutions of parts are long: too long for whoever looks at one, or for who puts them together."""
+    size = {"Critique": 1500, "": 600}[kind]
+    respond = team(
+        Ability=lambda call: {"reason": "", "alone": number(call) == 3},
+        Plan=lambda call: {"parts": [{"text": f"{part} of Message {number(call)}"} for part in ("one", "two")]},
+        Answered=lambda call: {"solution": "word " * size}, Critique=lambda call: {"feedback": "", "adequate": True},
+    )  # fmt: skip
+    run = scripts.learned(tmp_path, client(respond, window=1500), divided(2), {"retrieval": "none"}, "mael")
+    [grown, fine] = sorted(run.rollouts, key=lambda r: r.task.id)
+    assert (grown.trace.lost, fine.trace.error) == (False, None)
+    assert grown.trace.error is not None
+    assert re.match(r"what agent1 was to aggregate grew too long: .*larger than the window", grown.trace.error)
+    assert ("critique" in {m["kind"] for m in moves(grown)}) == (kind != "Critique")
+    assert run.result.errors["steps too long to ask"] == (3 if kind == "Critique" else 1)
+
+
+def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path) -> None:
+    for settings in ({}, {"depth": 0}):
+        with pytest.raises(WindowError, match=r"larger than the window .*: shorten the task, .* where the method has"):
+            scripts.learned(tmp_path / str(settings), client(alone, window=400), lengthy(1), settings, "mael")
 
 
 # ---- calls
@@ -296,9 +370,9 @@ class Killed(Exception):
     """Not a failure of a model: it ends the run where it stands."""
 
 
-def dying(calls: int) -> Callable[[Call], str | Exception]:
-    """The team, until so many calls were answered."""
-    left, answer = iter(range(calls)), team()
+def dying(calls: int, alive: Callable[[Call], str | Exception] | None = None) -> Callable[[Call], str | Exception]:
+    """A model, the team if no other is given, until so many calls were answered."""
+    left, answer = iter(range(calls)), alive or team()
 
     def respond(call: Call) -> str | Exception:
         if next(left, None) is None:
