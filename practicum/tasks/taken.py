@@ -38,17 +38,19 @@ def on_disk(folder: Path, most: int) -> tuple[float, int]:
 
 def removed_but_held(pid: int, folder: Path) -> int:
     """Bytes on the disk of files that a process has removed and still holds, open or mapped, as far as can be told."""
-    sizes: dict[int, int] = {}
+    sizes: dict[tuple[int, int], int] = {}
     try:
+        device = folder.stat().st_dev
         with os.scandir(f"/proc/{pid}/fd") as handles:
             for handle in handles:
                 file = handle.stat()
                 if stat.S_ISREG(file.st_mode) and not file.st_nlink:
-                    sizes[file.st_ino] = file.st_blocks * 512
+                    sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             where, _, _, _, inode, *name = line.split(maxsplit=5)
             if name and name[0].startswith(f"{folder}/") and name[0].endswith(" (deleted)"):
-                sizes[int(inode)] = max(sizes.get(int(inode), 0), _mapped(pid, where))
+                key = device, int(inode)
+                sizes[key] = max(sizes.get(key, 0), _mapped(pid, where))
     except OSError:
         return sum(sizes.values())
     return sum(sizes.values())
