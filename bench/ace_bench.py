@@ -25,13 +25,13 @@ from typing import Any
 
 import practicum
 from practicum.bench import world
-from practicum.bench.server import ServerProcess, start_process
 from practicum.bench.world import INSTRUCTIONS, LABELS, respond, tasks, words
-from practicum.context import seeded
+from practicum.core.context import seeded
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.parts import Parts
-from practicum.result import Nobody
-from practicum.session import learn
+from practicum.session.components import Parts
+from practicum.session.learn import learn
+from practicum.session.result import Nobody
+from practicum.testing.server import ServerProcess, start_process
 
 RATIO, CACHED = 1.03, 0.85
 

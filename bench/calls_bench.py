@@ -28,8 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from practicum.bench.server import start_process
-from practicum.garbage import collect_rarely
+from practicum.core.gc import collect_rarely
+from practicum.testing.server import start_process
 
 TARGETS = {64: 2.2, 1000: 2.5}
 """CPU milliseconds a call, by calls at once."""
@@ -77,7 +77,7 @@ def answer_shape() -> Any:
     """A small schema, much like the agent's own."""
     from pydantic import Field
 
-    from practicum.output import EntryId, Output
+    from practicum.core.bounded import EntryId, Output
 
     class Answer(Output):
         used: list[EntryId] = Field(max_length=3, description="ids of the entries that apply, best first")
@@ -90,13 +90,13 @@ def answer_shape() -> Any:
 
 async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, gauge: Gauge) -> One:
     from practicum.agents.chat import ChatAgent
-    from practicum.embed import Vectors, WordLlama
-    from practicum.journal import Journal
+    from practicum.core.types import Prompt
+    from practicum.engine.run import House, Run, Seat
     from practicum.models.client import Options
-    from practicum.models.names import Models, Opening
-    from practicum.run import House, Run, Seat
-    from practicum.store.store import Store
-    from practicum.types import Prompt
+    from practicum.models.registry import Models, Opening
+    from practicum.retrieval.vectors import Vectors, WordLlama
+    from practicum.store.database import Store
+    from practicum.store.journal import Journal
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calls_bench-")))
     store = stack.enter_context(Store.create(folder / "run"))

@@ -19,15 +19,15 @@ import time
 from pathlib import Path
 
 import practicum
+from practicum.analysis.compare.harness import Unwatched
+from practicum.analysis.compare.outcome import Outcome
 from practicum.bench import world
-from practicum.bench.server import start_process
 from practicum.bench.target import Target
 from practicum.bench.world import INSTRUCTIONS, LABELS
-from practicum.comparison.harness import Unwatched
-from practicum.comparison.outcome import Outcome
-from practicum.furnish import Shared
-from practicum.models.names import Models, Opening
-from practicum.session import learn
+from practicum.models.registry import Models, Opening
+from practicum.session.learn import learn
+from practicum.session.opening import Shared
+from practicum.testing.server import start_process
 
 MOST = 0.02
 """Share of the wall time that the harness may take."""

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from practicum.blocks.dedupe import duplicates
-from practicum.context import Add, Context, Delete, Delta, Edit, Merge, Page, Update, Vote
-from practicum.views import full
+from practicum.blocks.update.dedupe import duplicates
+from practicum.core.context import Add, Context, Delete, Delta, Edit, Merge, Page, Update, Vote
+from practicum.core.views import full
 
 ENTRIES = 100_000
 EDITS = 1_000

@@ -14,36 +14,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from practicum.comparison.harness import Comparison, compare
-    from practicum.context import Add, Context, Delete, Delta, Entry, Merge, Update, Vote
-    from practicum.errors import PracticumError
-    from practicum.evaluation import Evaluation, evaluate
+    from practicum.analysis.compare.harness import Comparison, compare
+    from practicum.core.context import Add, Context, Delete, Delta, Entry, Merge, Update, Vote
+    from practicum.core.errors import PracticumError
+    from practicum.core.playbook import export, load
+    from practicum.core.types import Score, Task, Trace
     from practicum.models.scripted import ScriptedClient
-    from practicum.parts import Parts
-    from practicum.playbook import export, load
-    from practicum.query import Answered, ask
-    from practicum.result import Result
-    from practicum.session import learn, load_context, resume
+    from practicum.session.ask import Answered, ask
+    from practicum.session.components import Parts
+    from practicum.session.evaluate import Evaluation, evaluate
+    from practicum.session.learn import learn, load_context, resume
+    from practicum.session.result import Result
     from practicum.tasks.load import load_tasks
-    from practicum.types import Score, Task, Trace
 
 __version__ = "0.1.0"
 
 T = TypeVar("T")
 
 _HOMES = {
-    "comparison.harness": ("Comparison", "compare"),
-    "context": ("Add", "Context", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
-    "errors": ("PracticumError",),
-    "evaluation": ("Evaluation", "evaluate"),
+    "analysis.compare.harness": ("Comparison", "compare"),
+    "core.context": ("Add", "Context", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
+    "core.errors": ("PracticumError",),
+    "core.playbook": ("export", "load"),
+    "core.types": ("Score", "Task", "Trace"),
     "models.scripted": ("ScriptedClient",),
-    "parts": ("Parts",),
-    "playbook": ("export", "load"),
-    "query": ("Answered", "ask"),
-    "result": ("Result",),
-    "session": ("learn", "load_context", "resume"),
+    "session.ask": ("Answered", "ask"),
+    "session.components": ("Parts",),
+    "session.evaluate": ("Evaluation", "evaluate"),
+    "session.learn": ("learn", "load_context", "resume"),
+    "session.result": ("Result",),
     "tasks.load": ("load_tasks",),
-    "types": ("Score", "Task", "Trace"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

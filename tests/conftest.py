@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from helpers import AT_ONCE, Launcher, launched
 
-from practicum.bench.server import ServerProcess, start_process
+from practicum.testing.server import ServerProcess, start_process
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -8,10 +8,10 @@ import pytest
 from helpers import context_bytes
 
 import practicum
+from practicum.core.types import Task
 from practicum.tasks.load import load_tasks
-from practicum.types import Task
 
-DATA = Path(practicum.__file__).parent / "data"
+DATA = Path(practicum.__file__).parent / "cli" / "data"
 TEAMS = ("Birch", "Hazel", "Maple")
 
 

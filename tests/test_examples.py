@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from helpers import Launcher
 
-from practicum.bench.server import ServerProcess, start_process
+from practicum.testing.server import ServerProcess, start_process
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -69,7 +69,7 @@ def test_an_adapted_agent_learns(
             pytest.skip(f"{package} is not installed")
     monkeypatch.setenv("AGENT", f"{server.url}#mine")
     server.reset()
-    done = run(server, tmp_path, str(EXAMPLES / "adapters" / f"{name}.py"), f"{server.url}#sim")
+    done = run(server, tmp_path, str(EXAMPLES / "frameworks" / f"{name}.py"), f"{server.url}#sim")
     assert "%" in done.stdout
     assert server.stats()["calls"] >= 16
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from practicum.types import Score, Task, Trace
+from practicum.core.types import Score, Task, Trace
 
 TABLES = {
     "customers": ("id", "name", "phone", "level"),

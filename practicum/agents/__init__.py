@@ -1,1 +1,1 @@
-"""Agents that can be trained: a chat model, any program, any callable."""
+"""Agents that can be trained: a chat model, any program, any callable, a network."""

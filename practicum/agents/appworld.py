@@ -11,20 +11,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Self
-from urllib.parse import quote, urlsplit
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from practicum.agents.base import AgentRun
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
-from practicum.errors import ProviderError, UsageError
-from practicum.types import Task, Trace
-from practicum.views import View
-
-if TYPE_CHECKING:
-    from aiohttp import ClientSession
-
-    from practicum.run import Run
+from practicum.core.types import Task, Trace
+from practicum.core.views import View
+from practicum.tasks.appworld.client import reached
 
 OPENING = 120.0
 """Seconds that the server has beside those the code may run: the first world it opens makes it load all apps, which
@@ -35,9 +31,6 @@ SHOWN = 10_000
 
 CODE = 8000
 """Most characters of code in one turn."""
-
-CONNECT = 10.0
-"""Seconds to reach a server."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ class AppWorldAgent:
         """What the journal knows this agent by: which of the servers it acts on makes no difference."""
         return f"appworld {self.max_turns} {self.instructions}"
 
-    async def __call__(self, task: Task, view: View, run: Run) -> Trace:
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         async with _lent(self.addresses, run) as address:
             agent = ToolsAgent(
                 partial(_World, address, self.tool_timeout),
@@ -74,81 +67,15 @@ class AppWorldAgent:
             return await agent(task, view, run)
 
 
-def addresses_in(text: str) -> tuple[str, ...]:
-    """Addresses with commas between. Raises UsageError for none, for what is no address, and for one given twice."""
-    found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
-    for address in found:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{address!r} is no address of an AppWorld server: write http://127.0.0.1:8000")
-    if not found:
-        raise UsageError("--agent appworld: names no server: write appworld:http://127.0.0.1:8000, more with commas")
-    if len(set(found)) < len(found):
-        raise UsageError(f"--agent appworld:{text} names a server twice, and one holds one world at a time")
-    return found
-
-
 @asynccontextmanager
-async def _lent(addresses: Sequence[str], run: Run) -> AsyncIterator[str]:
+async def _lent(addresses: Sequence[str], run: AgentRun) -> AsyncIterator[str]:
     """One of the servers, for one attempt alone; runs side by side in this process share them."""
-    slot = run.house.slot
+    slot = run.slot
     # Whoever has one of as many places as there are servers finds a server that is free.
     async with slot(f"appworld {' '.join(addresses)}", len(addresses)):
         address = next((one for one in addresses if not slot(one, 1).locked()), addresses[0])
         async with slot(address, 1):
             yield address
-
-
-@asynccontextmanager
-async def reached(address: str) -> AsyncIterator[Server]:
-    """A server to be asked. How long an answer may take is the caller's to bound."""
-    from aiohttp import ClientSession, ClientTimeout
-
-    async with ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT)) as session:
-        yield Server(address, session)
-
-
-@dataclass(frozen=True)
-class Server:
-    """What AppWorld's `serve environment` answers, see its /docs."""
-
-    address: str
-    session: ClientSession
-
-    async def shown(self, id: str) -> dict[str, Any]:
-        """A task: its instruction, supervisor and date. Raises ProviderError where the server cannot show it."""
-        return dict(await self._asked("GET", f"tasks/{quote(id, safe='')}", id))
-
-    async def told(self, method: str, id: str, **more: Any) -> Any:
-        """What a method of the world of this task gives. Raises ProviderError where it fails."""
-        return await self._asked("POST", method, id, {"task_id": id, **more})
-
-    async def _asked(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
-        """The output; UsageError where no such server answers, ProviderError where it fails at this task."""
-        from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
-
-        try:
-            async with self.session.request(verb, f"{self.address}/{path}", json=body) as response:
-                status, text = f"{response.status} {response.reason}", await response.text(errors="replace")
-                if response.status == 200:
-                    return (await response.json())["output"]
-        except (ClientConnectorError, ServerTimeoutError) as error:
-            port = urlsplit(self.address).port or 80
-            raise UsageError(
-                f"no AppWorld server answers at {self.address}: start it in AppWorld's own environment with "
-                f"appworld serve environment --port {port}"
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self.address}/{path} answers, but not as AppWorld's environment server does") from error
-        except ClientError as error:
-            raise ProviderError(f"the AppWorld server at {self.address} broke off in {path}: {error}") from error
-        if response.status in (404, 405):
-            raise UsageError(f"{self.address} is no AppWorld environment server: {path} answers {status}")
-        said = "" if text.strip() == response.reason else f" ({' '.join(text.split())[:200]})"
-        raise ProviderError(
-            f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{said}; "
-            "is it a task of its data? Its own log says more"
-        )
 
 
 class _World:

@@ -8,24 +8,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.agents.remarks import ANNOTATING, NOTING, remarks
-from practicum.output import AtMost, EntryId, Output, Upto
-from practicum.types import Prompt, Task, Trace, Turn
-from practicum.views import View
-
-M = TypeVar("M", bound=BaseModel)
-
-
-class Asks(Protocol):
-    """The part of a Run an agent needs."""
-
-    async def ask(self, role: str, prompt: Prompt, schema: type[M]) -> M: ...
-
-    async def ask_text(self, role: str, prompt: Prompt) -> str: ...
+from practicum.agents.annotations import ANNOTATING, NOTING, remarks
+from practicum.agents.base import AgentRun
+from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.types import Prompt, Task, Trace, Turn
+from practicum.core.views import View
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ class ChatAgent:
         """What the journal knows this agent by."""
         return "chat"
 
-    async def __call__(self, task: Task, view: View, run: Asks) -> Trace:
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         shape = _shape(self.choices, self.reasoning, view.citable, view.annotated, view.noting)
         turns = view.turns
         if shape is not None:

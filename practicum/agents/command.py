@@ -10,11 +10,12 @@ import shutil
 from asyncio.subprocess import PIPE, Process
 from dataclasses import dataclass, field
 
-from practicum.agents.outside import Placed, read_answer, request
-from practicum.errors import AgentError, UsageError
-from practicum.processes import kill_group
-from practicum.types import Task, Trace
-from practicum.views import View
+from practicum.agents.base import AgentRun
+from practicum.agents.external import read_answer, request
+from practicum.core.errors import AgentError, UsageError
+from practicum.core.types import Task, Trace
+from practicum.core.views import View
+from practicum.tasks.sandbox.processes import kill_group
 
 GONE = 2.0
 """Seconds to wait for the pipes of one that was killed. Who has left its group may hold them longer."""
@@ -48,7 +49,7 @@ class CommandAgent:
                 f"cannot start the agent {self.words[0]!r}: there is no such program (or it may not be run)"
             )
 
-    async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         line = json.dumps(request(task, view, self.instructions, run.place), ensure_ascii=False) + "\n"
         text = (await self._run(line.encode())).decode(errors="replace").strip()
         try:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from practicum.agents.outside import Placed, context_text, read_answer
-from practicum.errors import AgentError, PracticumError
-from practicum.types import Task, Trace
-from practicum.views import View
+from practicum.agents.base import AgentRun
+from practicum.agents.external import context_text, read_answer
+from practicum.core.errors import AgentError, PracticumError
+from practicum.core.types import Task, Trace
+from practicum.core.views import View
 
 
 def _wanted(fn: Callable[..., Any], told: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ class FunctionAgent:
         """Where the run has no instructions, the function's own default stands."""
         return {"instructions": self.instructions} if self.instructions else {}
 
-    async def __call__(self, task: Task, view: View, run: Placed) -> Trace:
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         told = {"place": run.place, "annotated": view.annotated, "noting": view.noting}
         extra = _wanted(self.fn, told | self._instructed)
         context = context_text(view)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from practicum.agents.team import Team
-from practicum.errors import AgentError, OutputError, ProviderError
+from practicum.core.errors import AgentError, OutputError, ProviderError
 
 Kind = Literal["judge", "decompose", "solve", "critique", "aggregate"]
 

@@ -8,20 +8,19 @@ prompt is the one before with one exchange more, and a prefix cache reads only t
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
-from practicum.agents.chat import Asks
-from practicum.agents.remarks import ANNOTATING, NOTING, remarks
-from practicum.agents.world import FINISH, SHOWN, Seen, World, opened
-from practicum.errors import WindowError
-from practicum.output import AtMost, EntryId, Output, Upto
-from practicum.types import Prompt, Step, Task, Trace, Turn
-from practicum.views import View
+from practicum.agents.annotations import ANNOTATING, NOTING, remarks
+from practicum.agents.base import AgentRun
+from practicum.agents.environment import FINISH, SHOWN, Seen, World, opened
+from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.errors import WindowError
+from practicum.core.types import Prompt, Step, Task, Trace, Turn
+from practicum.core.views import View
 
 MAX_TURNS = 12
 TOOL_TIMEOUT = 20.0
@@ -30,14 +29,6 @@ LONGEST = 1000
 MOST = 20
 """Characters of a text and items of a list among a tool's arguments, where its own schema sets no bound: a small model
 held to a schema fills what has none."""
-
-
-class Acts(Asks, Protocol):
-    """The part of a Run this agent needs."""
-
-    def at(self, name: str) -> Self: ...
-
-    async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class ToolsAgent:
         """What the journal knows this agent by."""
         return f"tools:{self.name} {self.max_turns} {self.instructions}"
 
-    async def __call__(self, task: Task, view: View, run: Acts) -> Trace:
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         async with opened(self.source, self.name, task, self.tool_timeout, self.shown) as world:
             return await _Attempt(self, task, view, world).go(run)
 
@@ -83,7 +74,7 @@ class _Attempt:
     used: tuple[str, ...] = ()
     errors: int = 0
 
-    async def go(self, run: Acts) -> Trace:
+    async def go(self, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in self.world.tools.items()}
         form = _form(json.dumps(schemas), self.agent.choices, self.view.annotated, self.view.noting)
         prompt = self._first()
@@ -116,7 +107,7 @@ class _Attempt:
             user=f"{self.task.input}\n\n{view.note}" if view.note else self.task.input,
         )
 
-    async def _act(self, at: Acts, name: str, arguments: Any) -> str:
+    async def _act(self, at: AgentRun, name: str, arguments: Any) -> str:
         self.steps.append(Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}"))
 
         async def do() -> tuple[str, bool]:

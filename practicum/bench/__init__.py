@@ -1,1 +1,1 @@
-
+"""Benchmarks of practicum itself: `practicum bench`."""

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from practicum.bench.server import Options
 from practicum.store import schema
-from practicum.store.store import Store
+from practicum.store.database import Store
+from practicum.testing.server import Options
 
 _ATTEMPT = re.compile(r"((.*?/attempt)/(?:(?:plain|annotated|run \d+)/)*[^/]+)/")
 """The place of one attempt, under which all its calls are, and that of all attempts of its iteration."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from random import Random
 
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 TEMPLATES = (
     "If the parcel is for the {key} depot, write bay {value} on it.",

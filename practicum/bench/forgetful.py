@@ -12,8 +12,8 @@ import json
 import re
 from random import Random
 
-from practicum.bench.server import Body, main
 from practicum.models.scripted import Call
+from practicum.testing.server import Body, main
 
 MODULE = "practicum.bench.forgetful"
 """What `start_process` starts."""

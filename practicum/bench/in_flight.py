@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from practicum.bench import world
-from practicum.bench.server import start_process
 from practicum.bench.target import Target
-from practicum.errors import PracticumError
-from practicum.garbage import collect_rarely
-from practicum.session import Session
+from practicum.core.errors import PracticumError
+from practicum.core.gc import collect_rarely
+from practicum.session.learn import Session
+from practicum.testing.server import start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU of a call, and the peak memory of the process."""

@@ -16,18 +16,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from practicum.blocks.network import POOL
-from practicum.context import Context, Delete, Delta
-from practicum.errors import UsageError
-from practicum.evaluation import Evaluation, evaluate
-from practicum.folder import load_context
-from practicum.journal import digest
-from practicum.metrics.paired import Difference, difference
+from practicum.blocks.act.network import POOL
+from practicum.core.context import Context, Delete, Delta
+from practicum.core.differences import Difference, difference
+from practicum.core.errors import UsageError
+from practicum.core.playbook import write_whole
+from practicum.core.types import Task, Usage
 from practicum.models.budget import Budget, Limits, Need
-from practicum.parts import Parts
-from practicum.playbook import write_whole
-from practicum.session import begun, learn, resume
-from practicum.types import Task, Usage
+from practicum.session.components import Parts
+from practicum.session.evaluate import Evaluation, evaluate
+from practicum.session.learn import begun, learn, resume
+from practicum.session.records import load_context
+from practicum.store.journal import digest
 
 SIZES = (0, 10, 20, 30)
 """Tasks whose experience is in the pools (figures 2 to 4)."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from practicum.analysis.png import BLUE, DOTS, GREY, RED, write_png
 from practicum.bench.mael import NONE, Row
-from practicum.metrics.plots import BLUE, DOTS, GREY, RED, write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

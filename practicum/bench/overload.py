@@ -20,23 +20,23 @@ from sqlalchemy import select
 from practicum import methods
 from practicum.bench import forgetful
 from practicum.bench.facts import Fact, facts, kept
-from practicum.bench.server import start_process
 from practicum.bench.target import Target
-from practicum.blocks.attempt import shown_answers
-from practicum.blocks.curate import Decisions
-from practicum.config import Config, Splits, checked, configured
-from practicum.context import Context
-from practicum.errors import UsageError
-from practicum.folder import RUN, begin, create, read_run, seconds_spent, step_data, update_run
-from practicum.furnish import furnished
+from practicum.blocks.attempt.attempt import shown_answers
+from practicum.blocks.update.curate import Decisions
+from practicum.core.context import Context
+from practicum.core.errors import UsageError
+from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
+from practicum.engine.run import Run
 from practicum.models.client import Client, Options
-from practicum.models.names import Models, Opening
-from practicum.parts import Parts
-from practicum.run import Run
-from practicum.session import Session
+from practicum.models.registry import Models, Opening
+from practicum.session.components import Parts
+from practicum.session.config import Config, Splits, checked, configured
+from practicum.session.learn import Session
+from practicum.session.opening import furnished
+from practicum.session.records import RUN, begin, create, read_run, seconds_spent, step_data, update_run
 from practicum.store import schema
-from practicum.store.store import FILE, Store
-from practicum.types import Lesson, Prompt, Rollout, Task, Usage
+from practicum.store.database import FILE, Store
+from practicum.testing.server import start_process
 
 SIMULATED = "simulated"
 """The model that is simulated (see `forgetful`), on a server in a process of its own."""

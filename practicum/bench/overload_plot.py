@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from practicum.analysis.png import write_png
 from practicum.bench.overload import Row
-from practicum.metrics.plots import write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,15 +29,15 @@ from typing import Any
 import numpy as np
 
 import practicum
-from practicum.bench.fill import fill
 from practicum.bench.target import Target
-from practicum.context import Context
-from practicum.loop import StepReport
+from practicum.core.context import Context
+from practicum.core.types import Task
+from practicum.core.views import full
+from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.result import Nobody
-from practicum.session import Session
-from practicum.types import Task
-from practicum.views import full
+from practicum.session.learn import Session
+from practicum.session.result import Nobody
+from practicum.testing.fill import fill
 
 KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
 ANSWERS = {kind: f"{kind[::-1]}lyn" for kind in KINDS}

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from practicum.analysis.png import BLUE, DOTS, GREY, RED, write_png
 from practicum.bench.robustness import Row
-from practicum.metrics.plots import BLUE, DOTS, GREY, RED, write_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,10 +24,10 @@ from typing import Any
 from practicum.bench import in_flight, world
 from practicum.bench.critical import critical_path
 from practicum.bench.in_flight import InFlight
-from practicum.bench.server import Options, ServerProcess, start_process
 from practicum.bench.target import Target
 from practicum.bench.timed import timed
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
+from practicum.testing.server import Options, ServerProcess, start_process
 
 Tell = Callable[[str], None]
 

@@ -23,15 +23,15 @@ import numpy as np
 
 from practicum.bench.in_flight import peak_mb
 from practicum.bench.target import Target
-from practicum.config import Config, Splits
-from practicum.context import Add, Context, Delta, at_zero
-from practicum.embed import Vectors
-from practicum.errors import UsageError
-from practicum.folder import RUN, begin
-from practicum.retrieve import Retriever
-from practicum.snapshot import read_context
-from practicum.store.store import Store
-from practicum.upkeep import keep
+from practicum.core.context import Add, Context, Delta, at_zero
+from practicum.core.errors import UsageError
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.session.config import Config, Splits
+from practicum.session.records import RUN, begin
+from practicum.session.upkeep import keep
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
 
 EXACT_MS, INDEX_MS, RECALL, ADD_S, PEAK_MB = 150.0, 20.0, 0.95, 2.0, 2500.0
 """Targets, for 1,000,000 memories."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from practicum.bench import world
 from practicum.methods import described
-from practicum.result import Result
-from practicum.session import learn
+from practicum.session.learn import learn
+from practicum.session.result import Result
 
 
 def timed(

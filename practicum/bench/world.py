@@ -17,9 +17,9 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from practicum.bench.fill import fill
-from practicum.bench.server import Body, main
-from practicum.types import Task
+from practicum.core.types import Task
+from practicum.testing.fill import fill
+from practicum.testing.server import Body, main
 
 MODULE = "practicum.bench.world"
 """What `start_process` starts."""

@@ -1,1 +1,1 @@
-"""The parts methods are made of, one file a seam. Each is a small function that gives a seam, or wraps one."""
+"""What methods are made of: one folder for each seam."""

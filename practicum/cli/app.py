@@ -23,8 +23,8 @@ from practicum.cli import (
     run,
     tasks,
 )
-from practicum.errors import PracticumError
-from practicum.garbage import collect_rarely
+from practicum.core.errors import PracticumError
+from practicum.core.gc import collect_rarely
 
 app = typer.Typer(
     help="Agents that learn from experience by changing what is in their context, never their weights.",

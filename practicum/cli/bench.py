@@ -11,7 +11,7 @@ import typer
 
 from practicum.cli import bench_robustness
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,10 +40,10 @@ def speed(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
-    from practicum.bench.server import Options
     from practicum.bench.speed import PARTS, Plan
     from practicum.bench.speed import speed as measure
     from practicum.cli.running import console_for, print_json
+    from practicum.testing.server import Options
 
     parts, law = _listed(only, "--only") or PARTS, Options(output_tokens=output_tokens)
     plan = Plan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
@@ -82,9 +82,9 @@ def overload(
     from practicum.bench.overload_plot import overload_plot
     from practicum.cli.inputs import bench_window
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.folder import new_folder
-    from practicum.playbook import write_whole
-    from practicum.session import INTERRUPTED
+    from practicum.core.playbook import write_whole
+    from practicum.session.learn import INTERRUPTED
+    from practicum.session.records import new_folder
 
     config = {
         "concurrency": concurrency,
@@ -129,7 +129,7 @@ def store(
     """Retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
     from practicum.bench.store import store as measure
     from practicum.cli.running import console_for, print_json
-    from practicum.index import installed
+    from practicum.retrieval.index import installed
 
     if not installed():
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")

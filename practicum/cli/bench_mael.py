@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,10 +49,10 @@ def mael(
     from practicum.bench.mael import mael as measure
     from practicum.cli.inputs import bench_window, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.folder import new_folder
+    from practicum.core.playbook import write_whole
     from practicum.models.budget import Limits
-    from practicum.playbook import write_whole
-    from practicum.session import INTERRUPTED
+    from practicum.session.learn import INTERRUPTED
+    from practicum.session.records import new_folder
 
     numbers, listed = _sizes(sizes), read_tasks(tasks, fields)
     learning, rest = listed[: numbers[-1]], listed[numbers[-1] :]

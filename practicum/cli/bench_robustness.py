@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from practicum.bench.robustness import Row
@@ -30,8 +30,8 @@ def robustness(
     from practicum.bench.robustness import robustness as measure
     from practicum.bench.robustness_plot import robustness_plot
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import new_folder
-    from practicum.playbook import write_whole
+    from practicum.core.playbook import write_whole
+    from practicum.session.records import new_folder
 
     settings = [*map(Setting, _steps(every)), *(Setting(noise=share) for share in _shares(noise))]
     console = console_for(json_)

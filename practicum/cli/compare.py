@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.comparison.harness import Comparison
-    from practicum.comparison.outcome import Outcome
-    from practicum.comparison.plan import Plan
-    from practicum.comparison.variants import Study
+    from practicum.analysis.compare.harness import Comparison
+    from practicum.analysis.compare.outcome import Outcome
+    from practicum.analysis.compare.plan import Plan
+    from practicum.analysis.compare.variants import Study
 
 Opt = typer.Option
 
@@ -61,10 +61,10 @@ def compare(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Run methods side by side and report what may be claimed. The same command goes on, and pays nothing twice."""
+    from practicum.analysis.compare.harness import Halt
+    from practicum.analysis.compare.harness import compare as start
     from practicum.cli.inputs import choices_of, pairs, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work, telling
-    from practicum.comparison.harness import Halt
-    from practicum.comparison.harness import compare as start
 
     study = _study(methods, ablate, sweep, baseline)
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
@@ -111,7 +111,7 @@ def compare(
 
 def _study(methods: str, ablate: str, sweep: str, baseline: str | None) -> Study:
     """What was asked to be compared."""
-    from practicum.comparison.variants import of_ablation, of_methods, of_sweep
+    from practicum.analysis.compare.variants import of_ablation, of_methods, of_sweep
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if ablate:
@@ -153,9 +153,9 @@ class _Lines:
 
 def _report(console: Console, found: Comparison) -> None:
     """What a person wants to know at the end."""
+    from practicum.analysis.compare.numbers import between, percent, points, said
     from practicum.cli.tables import print_table
     from practicum.cli.tables import table as drawn_table
-    from practicum.comparison.words import between, percent, points, said
 
     by_name = {row["name"]: row for row in found.report["variants"]}
     for table in found.report["tables"]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.edits import entry_json
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from practicum.blocks.replay import Row
-    from practicum.context import Applied, Entry
-    from practicum.history import Event
-    from practicum.metrics.delay import DelayFit
+    from practicum.blocks.sample.delay import DelayFit
+    from practicum.blocks.sample.replay import Row
+    from practicum.core.context import Applied, Entry
+    from practicum.store.versions import Event
 
 Opt = typer.Option
 
@@ -51,10 +52,10 @@ def show(
     if version is not None and entry is not None:
         raise UsageError("an entry is shown with its whole history: leave out --version")
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import RUN, read_run, run_summary
-    from practicum.history import entry_json, read_versions, rebuild
-    from practicum.store.store import Store
-    from practicum.views import full, line
+    from practicum.core.views import full, line
+    from practicum.session.records import RUN, read_run, run_summary
+    from practicum.store.database import Store
+    from practicum.store.versions import read_versions, rebuild
 
     with Store.read(run) as store:
         versions = read_versions(store, RUN)
@@ -88,7 +89,7 @@ def _standing(entry: Entry) -> str:
 def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> int:
     """One entry with its whole history and what it came from."""
     from practicum.cli.running import console_for, print_json
-    from practicum.history import entry_json, events_of, rebuild
+    from practicum.store.versions import events_of, rebuild
 
     events = events_of(versions, id)
     if not events:
@@ -111,11 +112,11 @@ def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> i
 
 
 def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
+    from practicum.analysis.png import delay_plot
+    from practicum.blocks.sample.delay import DelayFit
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import step_data
-    from practicum.metrics.delay import DelayFit
-    from practicum.metrics.plots import delay_plot
-    from practicum.store.store import Store
+    from practicum.session.records import step_data
+    from practicum.store.database import Store
 
     if plot != "delay":
         raise UsageError(f"unknown plot {plot!r}: known is delay")
@@ -180,10 +181,10 @@ def _show_replay(run: Path, json_: bool) -> int:
 
 def _replay_buffer(run: Path) -> list[Row]:
     """The buffer after the last step: what is in it first, each part in the order of entry."""
-    from practicum.blocks.replay import buffer, outcomes
-    from practicum.folder import read_run, step_records
+    from practicum.blocks.sample.replay import buffer, outcomes
     from practicum.methods import settings_of
-    from practicum.store.store import Store
+    from practicum.session.records import read_run, step_records
+    from practicum.store.database import Store
 
     with Store.read(run) as store:
         config, _, _ = read_run(store)
@@ -227,10 +228,10 @@ def diff(
 ) -> int:
     """What changed between two versions of a run."""
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import RUN
-    from practicum.history import changes, entry_json, read_versions, rebuild
-    from practicum.store.store import Store
-    from practicum.views import line
+    from practicum.core.views import line
+    from practicum.session.records import RUN
+    from practicum.store.database import Store
+    from practicum.store.versions import changes, read_versions, rebuild
 
     with Store.read(run) as store:
         versions = read_versions(store, RUN)
@@ -263,9 +264,9 @@ def export(
     """Write a context as markdown, JSON, or AGENTS.md."""
     import sys
 
-    from practicum import playbook
     from practicum.cli.running import print_json
-    from practicum.folder import load_context
+    from practicum.core import playbook
+    from practicum.session.records import load_context
 
     if format not in ("markdown", "json", "agents-md"):
         raise UsageError(f"unknown format {format!r}: known are markdown, json, agents-md")
@@ -285,9 +286,9 @@ def import_(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Make a run of a hand-written playbook, to evaluate, or to learn on from with --seed-playbook."""
-    from practicum import playbook
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import create_seed
+    from practicum.core import playbook
+    from practicum.session.records import create_seed
 
     context = playbook.load(file)
     create_seed(out, context)
@@ -308,12 +309,12 @@ def forget(
 ) -> int:
     """Take what was learned from some tasks, sources, tags or entries out of a run for good, and prove it."""
     from practicum.cli.running import console_for, print_json
-    from practicum.errors import StoreError
-    from practicum.folder import RUN
-    from practicum.history import entry_json
-    from practicum.store.store import Store
-    from practicum.unlearn import forget as unlearn
-    from practicum.views import line
+    from practicum.core.edits import entry_json
+    from practicum.core.errors import StoreError
+    from practicum.core.views import line
+    from practicum.session.forget import forget as unlearn
+    from practicum.session.records import RUN
+    from practicum.store.database import Store
 
     if not (task or source or tag or entry):
         raise UsageError("forget what? Give --task, --source, --tag or --entry")
@@ -344,10 +345,10 @@ def rollback(
 ) -> int:
     """Make an earlier version the last one again. Nothing is lost: it becomes a new version."""
     from practicum.cli.running import console_for, print_json
-    from practicum.folder import RUN, update_run
-    from practicum.history import Version, read_versions, rebuild, version_row
+    from practicum.session.records import RUN, update_run
     from practicum.store import schema
-    from practicum.store.store import Store
+    from practicum.store.database import Store
+    from practicum.store.versions import Version, read_versions, rebuild, version_row
 
     with Store.open(run) as store:
         versions = read_versions(store, RUN)

@@ -19,8 +19,8 @@ def demo(
     """Learn to route support messages to teams whose names say nothing, with a 135M model on this machine."""
     from practicum.cli.live import Live, usage_words
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.parts import Parts
-    from practicum.session import learn
+    from practicum.session.components import Parts
+    from practicum.session.learn import learn
     from practicum.tasks.load import choices_from, load_tasks
 
     data = Path(__file__).parent.parent / "data"

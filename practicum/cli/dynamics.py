@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from practicum.analysis.dynamics.checkpoints import Dynamics
+    from practicum.analysis.dynamics.curves import Window
     from practicum.cli.running import Stopper
-    from practicum.dynamics import Dynamics
-    from practicum.metrics.dynamics import Window
-    from practicum.types import Task
+    from practicum.core.types import Task
 
 Opt = typer.Option
 
@@ -37,9 +37,9 @@ def dynamics(
     What training or an earlier call scored is not paid for again. What is paid for here counts as part of the run,
     also in its limits should it go on.
     """
+    from practicum.analysis.dynamics.plot import check_plot, dynamics_plot
     from practicum.cli.inputs import read_tasks
     from practicum.cli.running import console_for, print_json
-    from practicum.metrics.dynamics_plot import check_plot, dynamics_plot
 
     chosen = _window(window)
     if plot is not None:
@@ -60,8 +60,8 @@ def dynamics(
 
 
 def _window(text: str) -> Window:
-    from practicum.dynamics import window_name
-    from practicum.metrics.dynamics import WINDOWS
+    from practicum.analysis.dynamics.checkpoints import window_name
+    from practicum.analysis.dynamics.curves import WINDOWS
 
     named = {window_name(window): window for window in WINDOWS}
     if text not in named:
@@ -73,9 +73,9 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     """The dynamics, with a bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from practicum.analysis.dynamics.checkpoints import dynamics as score
     from practicum.cli.running import Interrupted, run_work, telling
-    from practicum.dynamics import dynamics as score
-    from practicum.errors import Stopped
+    from practicum.core.errors import Stopped
 
     columns = (TextColumn("checkpoints"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from practicum.cli.running import Stopper
-    from practicum.evaluation import Evaluation
+    from practicum.session.evaluate import Evaluation
 
 Opt = typer.Option
 
@@ -52,10 +52,10 @@ def evaluate(
     """Score a context on tasks, with a 95% interval. Settings not given are those of the run."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import Interrupted, console_for, print_json, run_work, telling
-    from practicum.context import Context
-    from practicum.evaluation import evaluate as score
-    from practicum.folder import load_context, over, run_config
-    from practicum.session import INTERRUPTED
+    from practicum.core.context import Context
+    from practicum.session.evaluate import evaluate as score
+    from practicum.session.learn import INTERRUPTED
+    from practicum.session.records import load_context, over, run_config
 
     listed = read_tasks(tasks, fields)
     given: dict[str, Any] = {

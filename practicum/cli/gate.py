@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 
 def show_gate(run: Path, json_: bool) -> int:
@@ -35,9 +35,9 @@ def show_gate(run: Path, json_: bool) -> int:
 def _evidence(run: Path) -> list[dict[str, Any]]:
     from sqlalchemy import select
 
-    from practicum.folder import RUN, read_run
+    from practicum.session.records import RUN, read_run
     from practicum.store import schema
-    from practicum.store.store import Store
+    from practicum.store.database import Store
 
     table = schema.steps
     with Store.read(run) as store:

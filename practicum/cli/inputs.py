@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from practicum.errors import TaskFileError, UsageError
-from practicum.types import Task
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task
 
 if TYPE_CHECKING:
     from practicum.tasks.traces import Traces
@@ -25,7 +25,7 @@ def read_tasks(path: Path | None, fields: str) -> list[Task]:
     try:
         return load_tasks(path, names)
     except TaskFileError as error:
-        from practicum.tasks.formats import formats_of
+        from practicum.tasks.datasets import formats_of
 
         if names or not (formats := formats_of(path)):
             raise
@@ -57,7 +57,7 @@ PROBLEMS_SHOWN = 20
 
 def bench_window(given: int | None, *models: str) -> int | None:
     """The window of a bench, whose prompts are long: as given, else one for models in this process."""
-    from practicum.models.names import is_local
+    from practicum.models.registry import is_local
 
     return given or (BENCH_WINDOW if any(map(is_local, models)) else None)
 

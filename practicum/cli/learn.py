@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 Opt = typer.Option
 
@@ -68,8 +68,8 @@ def learn(
 ) -> int:
     """Learn from tasks: attempt, reflect, and make the context better."""
     from practicum.cli.running import run_session
-    from practicum.session import learn as start
-    from practicum.session import resume as go_on
+    from practicum.session.learn import learn as start
+    from practicum.session.learn import resume as go_on
 
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
     if resume is not None:
@@ -91,7 +91,7 @@ def learn(
         read_traces,
         roles_of,
     )
-    from practicum.folder import load_context
+    from practicum.session.records import load_context
 
     traces = read_traces(from_traces) if from_traces is not None else None
     train = read_tasks(tasks, fields) if traces is None else traces.tasks

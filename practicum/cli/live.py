@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from practicum.loop import StepReport
-from practicum.types import Usage
-from practicum.views import full
+from practicum.core.types import Usage
+from practicum.core.views import full
+from practicum.engine.loop import StepReport
 
 if TYPE_CHECKING:
-    from practicum.result import Result
-    from practicum.session import Session
+    from practicum.session.learn import Session
+    from practicum.session.result import Result
 
 PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.context import Context, Entry
-    from practicum.retrieve import Filter
+    from practicum.core.context import Context, Entry
+    from practicum.retrieval.search import Filter
 
 Opt = typer.Option
 
@@ -78,16 +78,16 @@ WAYS = ", ".join(f"{action} {needs}".strip() for action, (needs, _) in ACTIONS.i
 
 
 def _context(run: Path) -> Context:
-    from practicum.folder import RUN
-    from practicum.snapshot import read_context
-    from practicum.store.store import Store
+    from practicum.session.records import RUN
+    from practicum.store.database import Store
+    from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
         return read_context(store, RUN)
 
 
 def _filter(section: str, tags: Sequence[str], outcome: str | None) -> Filter:
-    from practicum.retrieve import Filter
+    from practicum.retrieval.search import Filter
 
     if outcome not in (None, "success", "failure"):
         raise UsageError(f"--outcome {outcome}: memories are of a success or of a failure")
@@ -96,7 +96,7 @@ def _filter(section: str, tags: Sequence[str], outcome: str | None) -> Filter:
 
 def _list(run: Path, where: Filter, most: int | None, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json
-    from practicum.history import entry_json
+    from practicum.core.edits import entry_json
 
     context = _context(run)
     found = [entry for entry in context if where(entry)]
@@ -127,8 +127,8 @@ NUMBERS = ("helpful", "harmful", "used", "born", "similarity")
 
 def _search(run: Path, text: str, where: Filter, k: int, embedder: str | None, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.history import entry_json
-    from practicum.memories import search
+    from practicum.core.edits import entry_json
+    from practicum.session.memories import search
 
     if not text.strip():
         raise UsageError("the text to search for is empty")
@@ -152,9 +152,9 @@ def _search(run: Path, text: str, where: Filter, k: int, embedder: str | None, j
 
 def _show(run: Path, id: str, json_: bool) -> int:
     from practicum.cli.context import show_entry
-    from practicum.folder import RUN, read_run
-    from practicum.history import read_versions
-    from practicum.store.store import Store
+    from practicum.session.records import RUN, read_run
+    from practicum.store.database import Store
+    from practicum.store.versions import read_versions
 
     with Store.read(run) as store:
         versions, (_, splits, _) = read_versions(store, RUN), read_run(store)
@@ -163,9 +163,9 @@ def _show(run: Path, id: str, json_: bool) -> int:
 
 def _add(run: Path, file: Path, section: str, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.history import entry_json
-    from practicum.memories import add
-    from practicum.views import line
+    from practicum.core.edits import entry_json
+    from practicum.core.views import line
+    from practicum.session.memories import add
 
     if section == ALL:
         raise UsageError(f"--section {ALL} stands for every section: name the one to add to")
@@ -185,9 +185,9 @@ def _add(run: Path, file: Path, section: str, json_: bool) -> int:
 
 def _remove(run: Path, id: str, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json
-    from practicum.history import entry_json
-    from practicum.memories import remove
-    from practicum.views import line
+    from practicum.core.edits import entry_json
+    from practicum.core.views import line
+    from practicum.session.memories import remove
 
     context, gone = remove(run, id)
     console = console_for(json_)
@@ -201,8 +201,8 @@ def _remove(run: Path, id: str, json_: bool) -> int:
 
 def _reembed(run: Path, embedder: str | None, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.folder import run_config
-    from practicum.memories import reembed
+    from practicum.session.memories import reembed
+    from practicum.session.records import run_config
 
     console = console_for(json_)
     count = run_work(lambda stop: reembed(run, embedder), console)

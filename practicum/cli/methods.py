@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 
 def methods(
@@ -14,9 +14,9 @@ def methods(
 ) -> int:
     """List the methods: paper, seams, cost per task, settings and their defaults."""
     from practicum import methods as known
-    from practicum.anatomy import anatomy
     from practicum.cli.inputs import pairs
     from practicum.cli.running import console_for, print_json
+    from practicum.methods.describe import anatomy
 
     if set_ and name is None:
         raise UsageError("--set is for one method: name it")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from practicum.metrics.monitor import Part
-    from practicum.monitoring import Report
+    from practicum.analysis.monitor import Report
+    from practicum.analysis.monitor.series import Part
 
 Opt = typer.Option
 
@@ -33,9 +33,9 @@ def monitor(
 
     With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series go out as OpenTelemetry metrics.
     """
+    from practicum.analysis.monitor import monitor as watch
+    from practicum.analysis.monitor.plots import check_folder, monitor_plots
     from practicum.cli.running import console_for, print_json, run_work, telling
-    from practicum.metrics.monitor_plots import check_folder, monitor_plots
-    from practicum.monitoring import monitor as watch
 
     asked = {"seed": seed, "max_calls": max_calls, "max_tokens": max_tokens}
     if judge_again is None and (unused := [name for name, value in asked.items() if value is not None]):
@@ -59,7 +59,7 @@ def monitor(
 def _send(console: Console, found: Report) -> None:
     """Send the metrics where an endpoint is configured; it may be there for other programs, so what is missing to do
     so is said and is no failure."""
-    from practicum.monitoring.export import endpoint, missing, send
+    from practicum.analysis.monitor.export import endpoint, missing, send
 
     where = endpoint()
     if where is None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from practicum.context import Entry
-    from practicum.pools import Pool
+    from practicum.analysis.network.pools import Pool
+    from practicum.core.context import Entry
 
 Opt = typer.Option
 
@@ -31,11 +31,11 @@ def pools(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Sizes, rewards and the most used experiences of the pools of a network (method mael)."""
+    from practicum.analysis.network.plot import pools_plot
+    from practicum.analysis.network.pools import pools_of
     from practicum.cli.running import console_for, print_json
     from practicum.cli.tables import print_table
-    from practicum.folder import load_context
-    from practicum.pools import pools_of
-    from practicum.pools_plot import pools_plot
+    from practicum.session.records import load_context
 
     context = load_context(run)
     found = pools_of(context)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import PracticumError, Stopped, UsageError
+from practicum.core.errors import PracticumError, Stopped, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from practicum.cli.running import Stopper
-    from practicum.query import Answered, Learned
-    from practicum.types import Rollout
+    from practicum.core.types import Rollout
+    from practicum.session.ask import Answered, Learned
 
 Opt = typer.Option
 
@@ -58,7 +58,7 @@ def run(
     """Answer one query with what was learned: the answer, what it rests on, and why it was chosen."""
     from practicum.cli.inputs import choices_of, method_settings, read_instructions, roles_of
     from practicum.cli.running import Interrupted, console_for, print_json, run_work, telling
-    from practicum.query import ask
+    from practicum.session.ask import ask
 
     if scorer is not None and not learn:
         raise UsageError("--scorer is for --learn: nothing is scored here")
@@ -110,10 +110,10 @@ def run(
 
 def _draw(found: Answered, context: Path, given: Mapping[str, Any], path: Path) -> None:
     """The page of what happened."""
-    from practicum.folder import over, run_config
+    from practicum.analysis.network.page import picture
+    from practicum.core.playbook import write_whole
     from practicum.methods.mael import Settings, team_of
-    from practicum.picture import picture
-    from practicum.playbook import write_whole
+    from practicum.session.records import over, run_config
 
     made = over(run_config(context), given)
     team = team_of(Settings(**made["settings"]), made.get("seed", 0)) if made.get("method") == "mael" else None

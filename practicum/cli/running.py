@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from practicum.errors import PracticumError
+from practicum.core.errors import PracticumError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.house import House
-    from practicum.parts import Parts
-    from practicum.result import Result
-    from practicum.session import Session
+    from practicum.engine.state import House
+    from practicum.session.components import Parts
+    from practicum.session.learn import Session
+    from practicum.session.result import Result
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def console_for(json_: bool) -> Console:
 def telling(console: Console) -> Parts:
     """Parts all by name, whose fetching is told of: a model's file may take a while."""
     from practicum.cli.live import Fetching
-    from practicum.parts import Parts
+    from practicum.session.components import Parts
 
     return Parts(progress=Fetching(console))
 
@@ -58,7 +58,7 @@ def print_json(value: Any) -> None:
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
     """Run a session with a live view; print its report. Exit code 130 where the user stopped it, else 0."""
     from practicum.cli.live import Live, report
-    from practicum.parts import Parts
+    from practicum.session.components import Parts
 
     console = console_for(json_)
     live = Live(console)
@@ -98,7 +98,7 @@ class Stopper:
         self.stoppable = house.budget
 
     def interrupt(self) -> None:
-        from practicum.session import INTERRUPTED
+        from practicum.session.learn import INTERRUPTED
 
         if self.stoppable is None or self._asked:
             if self.task is not None:

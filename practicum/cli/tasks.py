@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from practicum.cli import options as opt
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
 
 Opt = typer.Option
 
@@ -21,9 +21,9 @@ def tasks(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
-    from practicum import playbook
     from practicum.cli.running import console_for, print_json
-    from practicum.tasks.formats import as_lines, convert
+    from practicum.core import playbook
+    from practicum.tasks.datasets import as_lines, convert
 
     if out is not None and not out.name:
         raise UsageError(f"--out {out} is a folder: give the name of a file")
@@ -32,7 +32,7 @@ def tasks(
     else:
         import asyncio
 
-        from practicum.tasks.appworld import listed
+        from practicum.tasks.appworld.tasks import listed
 
         if format is not None:
             raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")

@@ -18,8 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from practicum.errors import UsageError
-from practicum.loop import Method
+from practicum.core.errors import UsageError
+from practicum.engine.loop import Method
 
 
 class MethodSettings(BaseModel):

@@ -8,8 +8,8 @@ is enforced by code.
 
 from __future__ import annotations
 
-from practicum.blocks.account import Uncovered, accounted
-from practicum.loop import Method
+from practicum.blocks.update.account import Uncovered, accounted
+from practicum.engine.loop import Method
 from practicum.methods.learning import SECTION, curator
 from practicum.methods.primitives import Primitives, assembled
 

@@ -14,13 +14,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.asynchronous import most_groups, without_barrier
-from practicum.blocks.accept import finished
-from practicum.blocks.account import Uncovered, accounted, asked_again, last_word
-from practicum.blocks.aggregate import Dealing, Shuffle, scan
-from practicum.blocks.batch_size import candidates, controlled
-from practicum.blocks.join import Join, by_code, by_model, side_by_side
-from practicum.loop import ALL, Method, Update
+from practicum.blocks.accept.always import finished
+from practicum.blocks.sample.batch_size import candidates, controlled
+from practicum.blocks.update.account import Uncovered, accounted, asked_again, last_word
+from practicum.blocks.update.join import Join, by_code, by_model, side_by_side
+from practicum.blocks.update.scan import Dealing, Shuffle, scan
+from practicum.engine.asynchronous import most_groups, without_barrier
+from practicum.engine.loop import ALL, Method, Update
 from practicum.methods import Number, number_or
 from practicum.methods.learning import SECTION, Learning, calls, curator, playbook, settled
 

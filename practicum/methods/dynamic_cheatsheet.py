@@ -11,12 +11,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, full_view
-from practicum.blocks.attempt import once
-from practicum.blocks.sample import batches
-from practicum.blocks.sheet import attempts, cumulative, kept_cases, synthesized
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.sheet import attempts, cumulative, kept_cases, synthesized
+from practicum.engine.loop import Method
 from practicum.methods import Batched
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, similar_turns
-from practicum.blocks.attempt import once
-from practicum.blocks.reflect import as_experience
-from practicum.blocks.sample import batches
-from practicum.blocks.update import append, newest_per_key
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, similar_turns
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import as_experience
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.edits import append, newest_per_key
+from practicum.engine.loop import Method
 from practicum.methods import Batched
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from practicum.blocks.candidates import cases, history
-from practicum.context import Entry
-from practicum.loop import Method
+from practicum.blocks.search.candidates import cases, history
+from practicum.core.context import Entry
+from practicum.core.types import Lesson
+from practicum.engine.loop import Method
 from practicum.methods.instructing import Instructing, search
-from practicum.types import Lesson
 
 
 class Settings(Instructing):

@@ -12,21 +12,21 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, similar_turns
-from practicum.blocks.attempt import refined
-from practicum.blocks.evidence import evidence
-from practicum.blocks.insights import voted
-from practicum.blocks.reflect import as_experience, by_model
-from practicum.blocks.sample import batches
-from practicum.blocks.update import append, newest_per_key, pruned
-from practicum.context import Context, Delta
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, similar_turns
+from practicum.blocks.attempt.attempt import refined
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.per_trace import as_experience, by_model
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.edits import append, newest_per_key, pruned
+from practicum.blocks.update.insights import voted
+from practicum.core.context import Context, Delta
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.views import View, full
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
 from practicum.methods import Batched
 from practicum.methods.prompts import EXAMPLES, REFLECTOR
-from practicum.run import Run
-from practicum.types import Lesson, Rollout, Task
-from practicum.views import View, full
 
 
 class Settings(Batched):

@@ -13,20 +13,20 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.aggregate import FEW, Dealing, scan
-from practicum.blocks.attempt import once
-from practicum.blocks.candidates import SECTION, cases, ranked, the_best
-from practicum.blocks.join import Join
-from practicum.blocks.pareto import Select, pareto_search
-from practicum.blocks.reflect import per_trace, without_reflector
-from practicum.blocks.sample import shuffled_epochs
-from practicum.context import Add, Context, Delta, union
-from practicum.loop import Method, Update, about
+from practicum.blocks.accept.always import always
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import per_trace, without_reflector
+from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.blocks.search.candidates import SECTION, cases, ranked, the_best
+from practicum.blocks.search.gepa_search import Select, pareto_search
+from practicum.blocks.update.join import Join
+from practicum.blocks.update.scan import FEW, Dealing, scan
+from practicum.core.bounded import Output, Upto
+from practicum.core.context import Add, Context, Delta, union
+from practicum.core.types import Lesson, Prompt
+from practicum.engine.loop import Method, Update, about
+from practicum.engine.run import Run
 from practicum.methods import MethodSettings
-from practicum.output import Output, Upto
-from practicum.run import Run
-from practicum.types import Lesson, Prompt
 
 
 class Settings(MethodSettings):

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, fitting_turns
-from practicum.blocks.attempt import once, shown_answers
-from practicum.blocks.reflect import as_experience
-from practicum.blocks.sample import everything, stream
-from practicum.blocks.update import append
-from practicum.loop import Costs, Method, one_each
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, fitting_turns
+from practicum.blocks.attempt.attempt import once, shown_answers
+from practicum.blocks.reflect.per_trace import as_experience
+from practicum.blocks.sample.orders import everything, stream
+from practicum.blocks.update.edits import append
+from practicum.engine.loop import Costs, Method, one_each
 from practicum.methods import MethodSettings
 
 

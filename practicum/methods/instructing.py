@@ -7,11 +7,11 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.attempt import once
-from practicum.blocks.candidates import Ask, proposed, selected, the_best
-from practicum.blocks.reflect import per_trace, without_reflector
-from practicum.blocks.sample import shuffled_epochs
-from practicum.loop import Method, Reflect
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import per_trace, without_reflector
+from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.blocks.search.candidates import Ask, proposed, selected, the_best
+from practicum.engine.loop import Method, Reflect
 from practicum.methods import Batched
 
 

@@ -10,16 +10,16 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.account import accounted
-from practicum.blocks.act import Answer, answer, full_view
-from practicum.blocks.attempt import Refine, once, refined, reflected
-from practicum.blocks.curate import Curator, rewrite
-from practicum.blocks.dedupe import When, deduplicated
-from practicum.blocks.reflect import LearnFrom, Reflector, by_model, per_trace, without_reflector
-from practicum.blocks.sample import batches
-from practicum.blocks.update import append, pruned, within_budget
-from practicum.loop import Attempt, Method, Update
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import Answer, answer, full_view
+from practicum.blocks.attempt.attempt import Refine, once, refined, reflected
+from practicum.blocks.reflect.per_trace import LearnFrom, Reflector, by_model, per_trace, without_reflector
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.account import accounted
+from practicum.blocks.update.curate import Curator, rewrite
+from practicum.blocks.update.dedupe import When, deduplicated
+from practicum.blocks.update.edits import append, pruned, within_budget
+from practicum.engine.loop import Attempt, Method, Update
 from practicum.methods import MethodSettings
 from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES
 

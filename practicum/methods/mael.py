@@ -15,12 +15,12 @@ from pydantic import Field, field_validator, model_validator
 
 from practicum.agents.network import PARTS
 from practicum.agents.team import SHAPES, Team, load_team, shaped
-from practicum.blocks.accept import always
-from practicum.blocks.attempt import once
-from practicum.blocks.network import Experience, Level, Retrieval, by_network, seat
-from practicum.blocks.rewards import pooled, rewarded
-from practicum.blocks.sample import batches
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.network import Experience, Level, Retrieval, by_network, seat
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.rewards import pooled, rewarded
+from practicum.blocks.sample.orders import batches
+from practicum.engine.loop import Method
 from practicum.methods import Batched
 
 CHOOSING = ("alpha", "similarity", "reward")

@@ -14,17 +14,17 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.attempt import once
-from practicum.blocks.bayes import BayesianSearch, combined
-from practicum.blocks.optimizer import Search
-from practicum.blocks.reflect import as_experience
-from practicum.blocks.sample import everything
-from practicum.context import Context, Delta
-from practicum.loop import ALL, Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import as_experience
+from practicum.blocks.sample.orders import everything
+from practicum.blocks.search.dspy_adapter import Search
+from practicum.blocks.search.mipro_search import BayesianSearch, combined
+from practicum.core.context import Context, Delta
+from practicum.core.types import Lesson
+from practicum.engine.loop import ALL, Method
+from practicum.engine.run import Run
 from practicum.methods import MethodSettings
-from practicum.run import Run
-from practicum.types import Lesson
 
 
 class Settings(MethodSettings):

@@ -6,7 +6,7 @@ As in the paper, what the curator does not mention is lost; here it is counted.
 
 from __future__ import annotations
 
-from practicum.loop import Method
+from practicum.engine.loop import Method
 from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, dropping, playbook
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, full_view
-from practicum.blocks.attempt import once
-from practicum.blocks.reflect import as_experience
-from practicum.blocks.sample import nothing, stream
-from practicum.context import Context, Delta
-from practicum.loop import Costs, Method, one_each
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import as_experience
+from practicum.blocks.sample.orders import nothing, stream
+from practicum.core.context import Context, Delta
+from practicum.engine.loop import Costs, Method, one_each
+from practicum.engine.run import Run
 from practicum.methods import MethodSettings
-from practicum.run import Run
 
 
 class Settings(MethodSettings):

@@ -12,16 +12,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from practicum.blocks.act import annotated_view, answer
-from practicum.blocks.adaptive import Choice, switching
-from practicum.blocks.grouped import annotated_twin, chosen, grouped
-from practicum.blocks.heads import AT_ONCE, Heads, batched
-from practicum.blocks.reflect import per_trace
-from practicum.blocks.replay import first_size, replayed, share
-from practicum.blocks.reuse import reused
-from practicum.blocks.state import with_state
-from practicum.loop import Attempt, Costs, Method, Reflect, Sample, Update
+from practicum.blocks.act.reuse import reused
+from practicum.blocks.act.show import annotated_view, answer
+from practicum.blocks.attempt.grouped import annotated_twin, chosen, grouped
+from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
+from practicum.blocks.reflect.per_trace import per_trace
+from practicum.blocks.sample.replay import first_size, replayed, share
+from practicum.blocks.update.state import with_state
+from practicum.engine.loop import Attempt, Costs, Method, Reflect, Sample, Update
 from practicum.methods import Batched, Number, learning, number_or
+from practicum.methods.adaptive import Choice, switching
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
 from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-from practicum.blocks.heads import Diagnosis
-from practicum.blocks.reflect import Tag
-from practicum.blocks.worked import ATLAS, COAT, LAMP, LIBRARY, SHOP
-from practicum.types import Turn
+from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
+from practicum.blocks.reflect.heads import Diagnosis
+from practicum.blocks.reflect.per_trace import Tag
+from practicum.core.types import Turn
 
 REFLECTOR = """\
 You review one attempt of an agent, so that it does better on later tasks. The agent keeps a playbook of short rules.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from practicum.blocks.candidates import history
-from practicum.blocks.reflect import by_model, per_trace
-from practicum.context import Entry
-from practicum.loop import Method
+from practicum.blocks.reflect.per_trace import by_model, per_trace
+from practicum.blocks.search.candidates import history
+from practicum.core.context import Entry
+from practicum.core.types import Lesson
+from practicum.engine.loop import Method
 from practicum.methods.instructing import Instructing, search
-from practicum.types import Lesson
 
 
 class Settings(Instructing):

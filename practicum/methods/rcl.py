@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from practicum.blocks.account import accounted
-from practicum.blocks.curate import Curator, Mutations
-from practicum.blocks.dedupe import When
-from practicum.blocks.reflect import LearnFrom
-from practicum.loop import Method
+from practicum.blocks.reflect.per_trace import LearnFrom
+from practicum.blocks.update.account import accounted
+from practicum.blocks.update.curate import Curator, Mutations
+from practicum.blocks.update.dedupe import When
+from practicum.engine.loop import Method
 from practicum.methods.learning import SECTION, curator
 from practicum.methods.primitives import Primitives, Rollouts, assembled
 

@@ -12,13 +12,13 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import with_memories
-from practicum.blocks.attempt import each
-from practicum.blocks.dedupe import deduplicated
-from practicum.blocks.memory import MEMORIES, extracted, remembered
-from practicum.blocks.sample import batches
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import with_memories
+from practicum.blocks.attempt.attempt import each
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.dedupe import deduplicated
+from practicum.blocks.update.memory import MEMORIES, extracted, remembered
+from practicum.engine.loop import Method
 from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
 

@@ -13,17 +13,17 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import answer, with_memories
-from practicum.blocks.attempt import once
-from practicum.blocks.reflect import Reflector, by_model, per_trace
-from practicum.blocks.sample import batches
-from practicum.blocks.update import votes
-from practicum.context import Add, Context, Delete, Delta, Entry
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, with_memories
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.edits import votes
+from practicum.core.context import Add, Context, Delete, Delta, Entry
+from practicum.core.types import Lesson, Rollout, Round
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
 from practicum.methods import Batched
-from practicum.run import Run
-from practicum.types import Lesson, Rollout, Round
 
 
 class Settings(Batched):

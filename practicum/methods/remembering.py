@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.act import Show, answer, noting
-from practicum.blocks.memory import Extract, Index
-from practicum.blocks.scaling import By, Scaling, in_parallel, in_sequence
+from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
+from practicum.blocks.act.show import Show, answer, noting
+from practicum.blocks.update.memory import Extract, Index
+from practicum.engine.run import Act
 from practicum.methods import Batched
-from practicum.run import Act
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "routine": {"k": 1, "memories": 3},

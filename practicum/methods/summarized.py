@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from practicum.blocks.condense import summarized
-from practicum.loop import Method
+from practicum.blocks.update.condense import summarized
+from practicum.engine.loop import Method
 from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, calls, dropping, playbook
 

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from practicum.blocks.candidates import history, no_worse
-from practicum.blocks.feedback import RECALLED, remembering
-from practicum.blocks.reflect import by_model, per_trace
-from practicum.context import Entry
-from practicum.loop import Method
+from practicum.blocks.reflect.per_trace import by_model, per_trace
+from practicum.blocks.search.candidates import history, no_worse
+from practicum.blocks.update.feedback import RECALLED, remembering
+from practicum.core.context import Entry
+from practicum.core.types import Lesson
+from practicum.engine.loop import Method
 from practicum.methods.instructing import Instructing, Searching, search
-from practicum.types import Lesson
 
 
 class Settings(Searching):

@@ -14,23 +14,23 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from practicum.blocks.accept import always
-from practicum.blocks.account import accounted
-from practicum.blocks.act import answer, full_view
-from practicum.blocks.attempt import once
-from practicum.blocks.curate import Curator
-from practicum.blocks.grouped import grouped
-from practicum.blocks.reflect import tagged
-from practicum.blocks.sample import batches
-from practicum.blocks.self_contrast import contrasted
-from practicum.blocks.update import within_budget
-from practicum.context import Context
-from practicum.loop import Method
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.attempt.grouped import grouped
+from practicum.blocks.reflect.per_trace import tagged
+from practicum.blocks.reflect.self_contrast import contrasted
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.account import accounted
+from practicum.blocks.update.curate import Curator
+from practicum.blocks.update.edits import within_budget
+from practicum.core.context import Context
+from practicum.core.types import Lesson, Rollout
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
 from practicum.methods import Batched
 from practicum.methods.learning import SECTION
 from practicum.methods.prompts import CURATED, CURATOR
-from practicum.run import Run
-from practicum.types import Lesson, Rollout
 
 
 class Settings(Batched):

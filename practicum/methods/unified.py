@@ -13,20 +13,20 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept import always
-from practicum.blocks.act import full_view, with_memories
-from practicum.blocks.attempt import each
-from practicum.blocks.dedupe import deduplicated
-from practicum.blocks.memory import MEMORIES, extracted, remembered, used
-from practicum.blocks.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
-from practicum.blocks.sample import batches
-from practicum.blocks.update import pruned, within_budget
-from practicum.context import Context, Delta
-from practicum.loop import Method, Update
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import full_view, with_memories
+from practicum.blocks.attempt.attempt import each
+from practicum.blocks.attempt.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
+from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.dedupe import deduplicated
+from practicum.blocks.update.edits import pruned, within_budget
+from practicum.blocks.update.memory import MEMORIES, extracted, remembered, used
+from practicum.core.context import Context, Delta
+from practicum.core.types import Lesson
+from practicum.engine.loop import Method, Update
+from practicum.engine.run import Run
 from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
-from practicum.run import Run
-from practicum.types import Lesson
 
 PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 """Passes of reflection by preset."""

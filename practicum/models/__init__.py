@@ -1,1 +1,1 @@
-"""Models by name, what they may cost, and the seats (roles) they sit in."""
+"""Models by name: clients, budgets, prompts and structured output."""

@@ -10,8 +10,8 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from practicum.errors import Stopped
-from practicum.types import Usage
+from practicum.core.errors import Stopped
+from practicum.core.types import Usage
 
 ROUNDING = 1e-9
 """US dollars that sums of many small prices may be off by."""

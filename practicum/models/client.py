@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from practicum.errors import ModelError, ProviderError, WindowError
-from practicum.types import Prompt, Usage
+from practicum.core.errors import ModelError, ProviderError, WindowError
+from practicum.core.types import Prompt, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from practicum.errors import ModelError
+from practicum.core.errors import ModelError
 
 _CACHE_RAM_MIB = 1024
 _HTTP_THREADS = 64
@@ -30,7 +30,7 @@ _HTTP_THREADS = 64
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """The GGUF file that `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE` means. Raises ModelError."""
     if name == "local":
-        from practicum.models.fetch import default_model
+        from practicum.models.download import default_model
 
         return default_model(progress)
     kind, _, rest = name.partition(":")

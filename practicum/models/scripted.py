@@ -18,10 +18,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from practicum.errors import ModelError, ProviderError
+from practicum.core.errors import ModelError, ProviderError
+from practicum.core.types import Prompt, Usage
+from practicum.core.views import count_tokens
 from practicum.models.client import JSON, Options, Reply
-from practicum.types import Prompt, Usage
-from practicum.views import count_tokens
 
 
 @dataclass(frozen=True, slots=True)

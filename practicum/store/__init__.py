@@ -1,1 +1,1 @@
-"""One SQLite file a run: everything a run was, is and paid for."""
+"""The database of a run: schema, migrations, journal and versions."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, text
 
-from practicum.errors import StoreError
+from practicum.core.errors import StoreError
 from practicum.store import schema
 
 

@@ -1,1 +1,1 @@
-"""Where tasks come from (`load`) and how answers are scored (`scorers`)."""
+"""Tasks: files, data sets, traces, scoring, and the sandbox for generated code."""

@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
-from practicum.errors import TaskFileError, UsageError
-from practicum.tasks.scorers import meta_fault, normalised, target_fault
-from practicum.types import Task
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task
+from practicum.tasks.scoring.rules import meta_fault, normalised, target_fault
 
 MAX_CHOICES = 100
 """More distinct targets than this are free answers, not labels; they would not fit a schema either."""

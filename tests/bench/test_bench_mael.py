@@ -19,11 +19,11 @@ import practicum
 from practicum.bench.mael import ALONE, NONE, Measured, Plan, Purse, Row, first, mael, ways
 from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
 from practicum.cli.app import main
-from practicum.errors import ProviderError, UsageError
-from practicum.folder import load_context
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.budget import Limits
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.tasks.sandbox import Sandbox
+from practicum.session.records import load_context
+from practicum.tasks.sandbox.runner import Sandbox
 
 TASKS = made_tasks(20, 4, 0)
 

@@ -15,9 +15,9 @@ from practicum.bench import forgetful
 from practicum.bench.facts import MOST, Fact, Kept, facts, kept
 from practicum.bench.overload import ARMS, Plan, Row, overload, targets
 from practicum.bench.overload_plot import LOOKS, NAMES, overload_plot
-from practicum.errors import UsageError
-from practicum.folder import load_context
+from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.records import load_context
 
 ROW_KEYS = {
     "n", "method", "readable", "wrong", "entries", "context_tokens", "calls", "input_tokens", "cached_tokens",

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import ClientSession, ServerDisconnectedError
 from pydantic import BaseModel, ConfigDict, Field
 
-from practicum.bench.fill import fill
-from practicum.bench.server import Options, Server, serve, start_process
+from practicum.testing.fill import fill
+from practicum.testing.server import Options, Server, serve, start_process
 
 Body = dict[str, Any]
 AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
@@ -397,7 +397,7 @@ def test_a_server_in_a_process_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_wrong_command_line_is_explained() -> None:
-    command = [sys.executable, "-m", "practicum.bench.server", "--fault", "flood:1"]
+    command = [sys.executable, "-m", "practicum.testing.server", "--fault", "flood:1"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert ended.returncode == 2
     assert "no such fault: flood:1" in ended.stderr

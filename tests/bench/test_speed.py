@@ -11,11 +11,11 @@ from helpers import Launcher
 
 from practicum.bench import in_flight, world
 from practicum.bench.critical import critical_path, longest
-from practicum.bench.server import Options, ServerProcess, start_process
 from practicum.bench.speed import ASYNCHRONOUS, COMBEE, RCL, SCALED, SEQUENTIAL, WAYS, Plan, Row, Speed, speed
 from practicum.bench.target import Target
 from practicum.bench.timed import timed
-from practicum.errors import UsageError
+from practicum.core.errors import UsageError
+from practicum.testing.server import Options, ServerProcess, start_process
 
 AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
 ROW_KEYS = {

@@ -11,7 +11,7 @@ import pytest
 
 from practicum.bench.store import Clustered, Measured, opened, store
 from practicum.cli.app import main
-from practicum.errors import StoreError
+from practicum.core.errors import StoreError
 
 
 def test_every_part_is_measured_and_the_index_finds_the_true_ones(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_points_are_clustered_and_belong_to_their_text() -> None:
 def test_without_the_library_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("practicum.index.find_spec", lambda name: None)
+    monkeypatch.setattr("practicum.retrieval.index.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "store", "--memories", "1000"])
     assert "pip install 'practicum[index]'" in capsys.readouterr().err

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules_shown, spelled
 
-from practicum.blocks.account import LEFT_OUT, accounted, dropped, kept, unaccounted
-from practicum.blocks.aggregate import Dealing, scan
-from practicum.blocks.curate import Curator
-from practicum.blocks.join import Join, by_code, by_model, side_by_side
-from practicum.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
-from practicum.errors import ProviderError
+from practicum.blocks.update.account import LEFT_OUT, accounted, dropped, kept, unaccounted
+from practicum.blocks.update.curate import Curator
+from practicum.blocks.update.join import Join, by_code, by_model, side_by_side
+from practicum.blocks.update.scan import Dealing, scan
+from practicum.core.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
+from practicum.core.errors import ProviderError
+from practicum.core.types import Lesson
+from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.run import Run
-from practicum.types import Lesson
 
 CURATOR = Curator("Curate.")
 Reply = str | Exception

@@ -18,15 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors, lessons_read, make_lessons
 
-from practicum.blocks.aggregate import Dealing, scan
-from practicum.blocks.curate import rewrite
-from practicum.blocks.join import by_code, by_model, side_by_side
-from practicum.blocks.update import append, votes
-from practicum.context import Add, Context, Delta, Update, seeded
-from practicum.loop import Update as Seam
+from practicum.blocks.update.curate import rewrite
+from practicum.blocks.update.edits import append, votes
+from practicum.blocks.update.join import by_code, by_model, side_by_side
+from practicum.blocks.update.scan import Dealing, scan
+from practicum.core.context import Add, Context, Delta, Update, seeded
+from practicum.core.types import Lesson
+from practicum.engine.loop import Update as Seam
+from practicum.engine.run import Run
 from practicum.models.scripted import Call
-from practicum.run import Run
-from practicum.types import Lesson
 
 STRATIFIED = st.integers(1, 5).flatmap(
     lambda copies: st.builds(

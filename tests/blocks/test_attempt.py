@@ -9,14 +9,14 @@ import pytest
 from helpers import client, make_tasks
 from test_run import within
 
-from practicum.blocks.act import answer, full_view
-from practicum.blocks.attempt import NOTE, Refine, once, refined, shown_answers
-from practicum.context import Context
-from practicum.errors import ProviderError
-from practicum.loop import Attempt, Batch
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import NOTE, Refine, once, refined, shown_answers
+from practicum.core.context import Context
+from practicum.core.errors import ProviderError
+from practicum.core.types import Lesson, Rollout, Round, Task
+from practicum.engine.loop import Attempt, Batch
+from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.run import Run
-from practicum.types import Lesson, Rollout, Round, Task
 
 ACT = answer(full_view)
 

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_loop import method, steps
 
-from practicum.blocks.batch_size import NEWEST, candidates, controlled
-from practicum.context import Context
-from practicum.loop import Batch, StepReport
-from practicum.metrics.delay import DelayFit
-from practicum.run import Run
-from practicum.types import Feedback, Rollout, Trace
+from practicum.blocks.sample.batch_size import NEWEST, candidates, controlled
+from practicum.blocks.sample.delay import DelayFit
+from practicum.core.context import Context
+from practicum.core.types import Feedback, Rollout, Trace
+from practicum.engine.loop import Batch, StepReport
+from practicum.engine.run import Run
 
 Delay = Callable[[int, int], float | None]
 """Seconds of a step, of its number and its batch size; None where it was not measured."""

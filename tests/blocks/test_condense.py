@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors, make_lessons
 
-from practicum.blocks.condense import middles, summarized, top_k
-from practicum.blocks.update import append, votes
-from practicum.context import Context, Delta, seeded
-from practicum.errors import ProviderError
-from practicum.loop import Update
+from practicum.blocks.update.condense import middles, summarized, top_k
+from practicum.blocks.update.edits import append, votes
+from practicum.core.context import Context, Delta, seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Lesson
+from practicum.engine.loop import Update
+from practicum.engine.run import Run
 from practicum.models.scripted import Call
-from practicum.run import Run
-from practicum.types import Lesson
 
 RULES = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
 

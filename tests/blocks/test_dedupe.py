@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.blocks import dedupe
-from practicum.blocks.dedupe import deduplicated, duplicates
-from practicum.context import Add, Context, Delta, Merge, Update, seeded
-from practicum.types import Lesson
+from practicum.blocks.update import dedupe
+from practicum.blocks.update.dedupe import deduplicated, duplicates
+from practicum.core.context import Add, Context, Delta, Merge, Update, seeded
+from practicum.core.types import Lesson
 
 
 def reference(old: np.ndarray, new: np.ndarray, threshold: float, kinds: Sequence[int]) -> list[int | None]:

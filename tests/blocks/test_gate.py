@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scripts import Learned, learned, number, scripted
 
 import practicum
-from practicum.blocks.gate import WORSE, Trial, Wealth, without_effect
+from practicum.blocks.accept.gate import WORSE, Trial, Wealth, without_effect
 from practicum.cli.app import main
-from practicum.context import Add, Context, Delete, Delta, Fate, Outcome, Update, Vote, seeded
-from practicum.errors import UsageError
+from practicum.core.context import Add, Context, Delete, Delta, Fate, Outcome, Update, Vote, seeded
+from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
 ALPHA = 0.05

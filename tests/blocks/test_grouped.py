@@ -13,13 +13,13 @@ import pytest
 from helpers import context_bytes, make_tasks
 from scripts import Learned, annotated, learned, number, resumed, right, scripted, warm, wrong
 
-from practicum.context import Context, seeded
-from practicum.errors import ProviderError
-from practicum.folder import run_summary, step_data
+from practicum.core.context import Context, seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.store.store import Store
-from practicum.types import Score, Task, Trace
-from practicum.unlearn import forget
+from practicum.session.forget import forget
+from practicum.session.records import run_summary, step_data
+from practicum.store.database import Store
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 CONTRAST = "# Another attempt at it under the same rules, which succeeded\n"

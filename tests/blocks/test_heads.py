@@ -11,12 +11,12 @@ import pytest
 from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
-from practicum.blocks.heads import possible
-from practicum.blocks.replay import buffer, outcomes_of
-from practicum.context import seeded
-from practicum.errors import ProviderError
+from practicum.blocks.reflect.heads import possible
+from practicum.blocks.sample.replay import buffer, outcomes_of
+from practicum.core.context import seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Recorded, Rollout, Score, Task, Trace
 from practicum.models.scripted import Call
-from practicum.types import Feedback, Recorded, Rollout, Score, Task, Trace
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 HEADS: dict[str, Any] = {"heads": True, "rounds": 0}

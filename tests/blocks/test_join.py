@@ -13,11 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors
 
-from practicum.blocks.curate import Curator
-from practicum.blocks.join import Join, beside, by_code, by_model, side_by_side
-from practicum.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Outcome, Update, Vote, seeded, targets
-from practicum.run import Run
-from practicum.types import Lesson
+from practicum.blocks.update.curate import Curator
+from practicum.blocks.update.join import Join, beside, by_code, by_model, side_by_side
+from practicum.core.context import (
+    Add,
+    Context,
+    Delete,
+    Delta,
+    Edit,
+    Fate,
+    Merge,
+    Outcome,
+    Update,
+    Vote,
+    seeded,
+    targets,
+)
+from practicum.core.types import Lesson
+from practicum.engine.run import Run
 
 RULES = seeded([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 

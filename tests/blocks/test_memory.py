@@ -12,13 +12,13 @@ from helpers import client
 from runs import indoors
 from scripts import memory
 
-from practicum.blocks.dedupe import deduplicated
-from practicum.blocks.memory import MEMORIES, Extract, Index, extracted, remembered, worded
-from practicum.context import Context, seeded
-from practicum.errors import ProviderError
+from practicum.blocks.update.dedupe import deduplicated
+from practicum.blocks.update.memory import MEMORIES, Extract, Index, extracted, remembered, worded
+from practicum.core.context import Context, seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.run import Run
-from practicum.types import Feedback, Lesson, Rollout, Task, Trace
 
 
 def tried(answer: str, success: bool | None, *siblings: Rollout, task: str = "t1", **how: Any) -> Rollout:

@@ -13,7 +13,7 @@ from helpers import client
 from runs import indoors
 from scripts import FORM
 
-from practicum.blocks.propose import (
+from practicum.blocks.attempt.propose import (
     LAST,
     OUTCOMES,
     Keep,
@@ -23,11 +23,11 @@ from practicum.blocks.propose import (
     with_last_outcomes,
     with_outcomes,
 )
-from practicum.context import Add, Context, Delta
-from practicum.errors import ProviderError
+from practicum.core.context import Add, Context, Delta
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.run import Run
-from practicum.types import Feedback, Lesson, Rollout, Task, Trace
 
 TASK = Task("t1", "The words of the task.")
 SEEN = Context().apply(

@@ -11,13 +11,13 @@ import pytest
 from helpers import client
 from test_run import within
 
-from practicum.blocks.reflect import as_experience, by_model, evidence, per_trace, without_reflector
-from practicum.context import seeded
-from practicum.errors import ProviderError
-from practicum.loop import Reflect
+from practicum.blocks.reflect.per_trace import as_experience, by_model, evidence, per_trace, without_reflector
+from practicum.core.context import seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
+from practicum.engine.loop import Reflect
+from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
-from practicum.run import Run
-from practicum.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
 
 CONTEXT = seeded([("rules", "If it is red, stop."), ("rules", "If it is green, go.")])
 RIGHT = Feedback(True, "The answer is right.", "x")

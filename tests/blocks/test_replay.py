@@ -18,18 +18,29 @@ from hypothesis import strategies as st
 from test_loop import method, steps
 
 import practicum
-from practicum.blocks import replay
-from practicum.blocks.reflect import tagged
-from practicum.blocks.replay import MOST, NEWEST, SURE, Outcome, Row, buffer, enough, outcomes_of, replayed, share
-from practicum.blocks.sample import shuffled_epochs
-from practicum.context import Context
-from practicum.folder import create_seed
-from practicum.loop import Batch, Sample, StepReport
+from practicum.blocks.reflect.per_trace import tagged
+from practicum.blocks.sample import replay
+from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.blocks.sample.replay import (
+    MOST,
+    NEWEST,
+    SURE,
+    Outcome,
+    Row,
+    buffer,
+    enough,
+    outcomes_of,
+    replayed,
+    share,
+)
+from practicum.core.context import Context
+from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.engine.loop import Batch, Sample, StepReport
+from practicum.engine.run import Run
 from practicum.models.scripted import Call
-from practicum.parts import Parts
-from practicum.run import Run
-from practicum.session import learn, resume
-from practicum.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.session.components import Parts
+from practicum.session.learn import learn, resume
+from practicum.session.records import create_seed
 
 STREAKS: dict[str, tuple[str, Row | None]] = {
     # P passed; F failed and was reflected on; f failed and was not; - nothing is known. One a step, from step 1.

@@ -12,15 +12,15 @@ import pytest
 from helpers import context_bytes, make_tasks
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, warm, wrong
 
-from practicum.blocks.reuse import reused
-from practicum.context import Context, seeded
-from practicum.errors import ProviderError
-from practicum.folder import step_records
+from practicum.blocks.act.reuse import reused
+from practicum.core.context import Context, seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Rollout, Task, Trace
+from practicum.engine.run import Run
 from practicum.models.scripted import Call
-from practicum.run import Run
-from practicum.store.store import Store
-from practicum.types import Feedback, Rollout, Task, Trace
-from practicum.unlearn import forget
+from practicum.session.forget import forget
+from practicum.session.records import step_records
+from practicum.store.database import Store
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 REUSED = "attempts reused"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from practicum.blocks.network import Experience
-from practicum.blocks.rewards import Rewards
+from practicum.blocks.act.network import Experience
+from practicum.blocks.reflect.rewards import Rewards
 
 
 def move(kind: str, task: str = "", round: int = 0, *again: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import pytest
 from helpers import client, make_tasks
 from test_run import within
 
-from practicum.blocks.sample import everything, nothing, shuffled_epochs, stream
-from practicum.loop import Batch, Sample
-from practicum.run import Run
+from practicum.blocks.sample.orders import everything, nothing, shuffled_epochs, stream
+from practicum.engine.loop import Batch, Sample
+from practicum.engine.run import Run
 
 
 def batches(folder: Path, sample: Sample, n: int, seed: int = 0) -> list[Batch]:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from runs import indoors
 from scripts import FORM, shape
 
-from practicum.blocks.scaling import Scaling, came_to, in_parallel, in_sequence
-from practicum.context import Context
-from practicum.errors import ProviderError
+from practicum.blocks.act.scaling import Scaling, came_to, in_parallel, in_sequence
+from practicum.core.context import Context
+from practicum.core.errors import ProviderError
+from practicum.core.types import Rollout, Score, Step, Task, Trace
+from practicum.engine.run import Run, feedback
 from practicum.models.scripted import Call
-from practicum.run import Run, feedback
-from practicum.types import Rollout, Score, Step, Task, Trace
 
 TASK = Task("t1", "Say the word.", "good")
 LOST = Trace("", error="the line is dead", lost=True)

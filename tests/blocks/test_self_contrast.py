@@ -11,10 +11,10 @@ from helpers import client
 from runs import indoors
 from scripts import FORM
 
-from practicum.blocks.self_contrast import Contrast, contrasted, in_words
-from practicum.errors import ProviderError
+from practicum.blocks.reflect.self_contrast import Contrast, contrasted, in_words
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Rollout, Task, Trace
 from practicum.models.scripted import Call
-from practicum.types import Feedback, Rollout, Task, Trace
 
 WORDS = {False: "The answer is wrong.", True: "The answer is right.", None: "Nothing is known."}
 

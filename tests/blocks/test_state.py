@@ -14,17 +14,17 @@ from runs import indoors
 from scripts import Learned, added, insight, learned, number, resumed, right, scripted, shape, wrong
 
 import practicum
-from practicum.blocks.state import STATE, in_words, state_entry, with_state
-from practicum.blocks.update import append
-from practicum.context import Context, at_zero, seeded
-from practicum.edits import Add
-from practicum.errors import ProviderError
-from practicum.history import read_versions, rebuild
+from practicum.blocks.update.edits import append
+from practicum.blocks.update.state import STATE, in_words, state_entry, with_state
+from practicum.core.context import Context, at_zero, seeded
+from practicum.core.edits import Add
+from practicum.core.errors import ProviderError
+from practicum.core.types import Lesson
+from practicum.core.views import annotated, count_tokens, full
 from practicum.models.scripted import Call
-from practicum.store.store import Store
-from practicum.types import Lesson
-from practicum.unlearn import forget
-from practicum.views import annotated, count_tokens, full
+from practicum.session.forget import forget
+from practicum.store.database import Store
+from practicum.store.versions import read_versions, rebuild
 
 ON: dict[str, Any] = {"state": True, "rounds": 0}
 NOTES = "# What you know of your own changes so far"

@@ -12,8 +12,8 @@ from typing import Any, Literal, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.blocks.update import append, draft, newest_per_key, pruned, votes, within_budget
-from practicum.context import (
+from practicum.blocks.update.edits import append, draft, newest_per_key, pruned, votes, within_budget
+from practicum.core.context import (
     PAGE,
     Add,
     Context,
@@ -28,10 +28,10 @@ from practicum.context import (
     at_zero,
     seeded,
 )
-from practicum.loop import Update as Seam
-from practicum.run import Run
-from practicum.types import Lesson
-from practicum.views import full, line
+from practicum.core.types import Lesson
+from practicum.core.views import full, line
+from practicum.engine.loop import Update as Seam
+from practicum.engine.run import Run
 
 Verdict = Literal["helpful", "harmful", "neutral"]
 

@@ -7,15 +7,18 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from practicum.asking import json_schema
-from practicum.blocks import insights, memory, network, network_prompts, propose, self_contrast, sheet
-from practicum.blocks.curate import Decisions
-from practicum.blocks.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
-from practicum.blocks.reflect import Reflection
-from practicum.blocks.state import State
+from practicum.blocks.act import network, network_prompts
+from practicum.blocks.attempt import propose
+from practicum.blocks.reflect import self_contrast
+from practicum.blocks.reflect.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
+from practicum.blocks.reflect.per_trace import Reflection
+from practicum.blocks.update import insights, memory, sheet
+from practicum.blocks.update.curate import Decisions
+from practicum.blocks.update.state import State
+from practicum.core.bounded import Output
+from practicum.core.types import Turn
 from practicum.methods import prompts
-from practicum.output import Output
-from practicum.types import Turn
+from practicum.models.prompting import json_schema
 
 SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("reflections", Reflection, prompts.EXAMPLES),

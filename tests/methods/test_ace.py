@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from scripts import Learned, learned
 
 from practicum import methods
-from practicum.context import Add, Context, Vote, at_zero, seeded
-from practicum.errors import ProviderError
+from practicum.core.context import Add, Context, Vote, at_zero, seeded
+from practicum.core.errors import ProviderError
+from practicum.core.types import Task
+from practicum.core.views import full
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.types import Task
-from practicum.views import full
 
 Agent = Callable[[Call], str | tuple[str, list[str]]]
 Reflector = Callable[[Call], str | tuple[str, Mapping[str, str]]]

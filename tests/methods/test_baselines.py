@@ -16,8 +16,8 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.context import seeded
-from practicum.errors import ProviderError, UsageError
+from practicum.core.context import seeded
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 
 BASELINES = ("naive", "top_k", "summarized")

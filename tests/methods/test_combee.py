@@ -23,10 +23,10 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.context import seeded
-from practicum.errors import JournalMismatch, ProviderError, UsageError
+from practicum.core.context import seeded
+from practicum.core.errors import JournalMismatch, ProviderError, UsageError
+from practicum.core.types import Task
 from practicum.models.scripted import Call
-from practicum.types import Task
 
 
 def curated(run: Learned) -> list[list[str]]:

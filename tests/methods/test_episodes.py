@@ -12,11 +12,11 @@ import pytest
 from helpers import client, make_tasks
 
 import practicum
-from practicum.context import Add, at_zero
-from practicum.embed import WordLlama
+from practicum.core.context import Add, at_zero
+from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session import Result
-from practicum.types import Task
+from practicum.retrieval.vectors import WordLlama
+from practicum.session.learn import Result
 
 TRAIN = [
     Task("t0", "My bank card was stolen on the train", "Cards"),

@@ -16,11 +16,11 @@ from rich.console import Console
 from scripts import Learned, number, resumed, right, scripted
 
 import practicum
-from practicum.blocks.bridge import Bridge
-from practicum.blocks.pareto import HIDDEN
+from practicum.blocks.search.gepa_search import HIDDEN
+from practicum.blocks.search.thread_bridge import Bridge
 from practicum.cli.app import main
 from practicum.cli.live import Live
-from practicum.errors import PracticumError, ProviderError, UsageError
+from practicum.core.errors import PracticumError, ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
 ON: dict[str, Any] = {"attempts": 60, "minibatch": 3}

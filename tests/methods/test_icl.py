@@ -9,12 +9,12 @@ import pytest
 from helpers import client, make_tasks
 
 import practicum
-from practicum.blocks.act import TURN_FRAME
-from practicum.errors import UsageError
+from practicum.blocks.act.show import TURN_FRAME
+from practicum.core.errors import UsageError
+from practicum.core.types import Task
+from practicum.core.views import count_tokens
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session import Result
-from practicum.types import Task
-from practicum.views import count_tokens
+from practicum.session.learn import Result
 
 HELD = make_tasks(3, 50)
 

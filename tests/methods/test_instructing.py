@@ -10,8 +10,8 @@ from helpers import make_tasks
 from scripts import Learned, Role, insight, learned, number, right, scripted, wrong
 
 import practicum
-from practicum.context import Add
-from practicum.errors import ProviderError, UsageError
+from practicum.core.context import Add
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 
 NAMES = ("opro", "ape", "protegi", "evoprompt")

@@ -17,11 +17,11 @@ from scripts import Learned, shape
 import practicum
 from practicum import methods
 from practicum.agents.team import shaped
-from practicum.context import Add, Context, Entry, at_zero
-from practicum.errors import ProviderError, UsageError, WindowError
+from practicum.analysis.monitor import monitor
+from practicum.core.context import Add, Context, Entry, at_zero
+from practicum.core.errors import ProviderError, UsageError, WindowError
+from practicum.core.types import Rollout, Task
 from practicum.models.scripted import Call
-from practicum.monitoring import monitor
-from practicum.types import Rollout, Task
 
 Said = str | Exception | dict[str, Any]
 Step = Callable[[Call], Said]

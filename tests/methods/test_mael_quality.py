@@ -12,8 +12,8 @@ from fenced import needs_fences
 from helpers import client
 from scripts import Learned, shape
 
+from practicum.core.types import Task
 from practicum.models.scripted import Call
-from practicum.types import Task
 
 WORDS = Task("w", "Message 1: use dog, frisbee, park and sun", meta={"concepts": ["dog", "frisbee", "park", "sun"]})
 HALVES = ("a sentence with dog and frisbee", "a sentence with park and sun")

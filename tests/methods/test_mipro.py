@@ -14,9 +14,9 @@ from scripts import Learned, number, resumed, right, scripted
 
 import practicum
 from practicum import methods
-from practicum.blocks.bayes import DEMOS, HIDDEN
-from practicum.blocks.candidates import SECTION
-from practicum.errors import ProviderError, UsageError
+from practicum.blocks.search.candidates import SECTION
+from practicum.blocks.search.mipro_search import DEMOS, HIDDEN
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
 ON: dict[str, Any] = {"candidates": 4, "trials": 8}

@@ -8,9 +8,9 @@ from typing import Any
 from helpers import client, context_bytes, make_tasks
 
 import practicum
-from practicum.context import seeded
+from practicum.core.context import seeded
 from practicum.models.scripted import ScriptedClient
-from practicum.session import Result
+from practicum.session.learn import Result
 
 SEED = seeded([("rules", "Say the last word.")])
 

@@ -11,8 +11,8 @@ from helpers import make_tasks
 from scripts import Learned, Role, added, insight, learned, number, right, scripted, shape, warm, wrong
 
 import practicum
-from practicum.context import seeded
-from practicum.errors import ProviderError, UsageError
+from practicum.core.context import seeded
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from scripts import Learned, annotated, insight, learned, number, right, scripted, shape, warm, wrong
 
 from practicum import methods
-from practicum.blocks.heads import AT_ONCE
-from practicum.blocks.replay import share
-from practicum.errors import UsageError
+from practicum.blocks.reflect.heads import AT_ONCE
+from practicum.blocks.sample.replay import share
+from practicum.core.errors import UsageError
+from practicum.core.types import Prompt
 from practicum.methods.primitives import Primitives, calls
 from practicum.models.client import JSON, Options, Reply
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.types import Prompt
 
 # ---- settings
 

@@ -13,11 +13,11 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.context import Add, at_zero, seeded
-from practicum.errors import UsageError
+from practicum.core.context import Add, at_zero, seeded
+from practicum.core.errors import UsageError
+from practicum.core.types import Task
 from practicum.models.scripted import Call
-from practicum.store.store import Store
-from practicum.types import Task
+from practicum.store.database import Store
 
 RULE = seeded([("rules", "If in doubt, guess.")])
 
@@ -261,7 +261,7 @@ def test_a_stream_is_predicted_before_it_is_learned_from(tmp_path: Path) -> None
 
 
 def test_a_step_is_kept_with_all_its_runs(tmp_path: Path) -> None:
-    from practicum.folder import step_records
+    from practicum.session.records import step_records
 
     run = learned(tmp_path, scripted(chancy, attributing), 6, {"rollouts": 6}, "rcl", seed_context=RULE)
     with Store.open(run.folder) as store:

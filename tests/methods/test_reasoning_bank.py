@@ -28,13 +28,13 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.errors import ProviderError, UsageError
-from practicum.folder import step_records
+from practicum.core.errors import ProviderError, UsageError
+from practicum.core.types import Recorded, Score, Step, Task, Trace
 from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.store.store import Store
-from practicum.types import Recorded, Score, Step, Task, Trace
-from practicum.unlearn import forget
+from practicum.session.forget import forget
+from practicum.session.records import step_records
+from practicum.store.database import Store
 
 METHOD = "reasoning_bank"
 

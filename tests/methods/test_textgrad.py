@@ -11,12 +11,12 @@ from helpers import client, context_bytes, make_tasks
 from scripts import Learned, Role, number, resumed, right, same_after_any_kill, scripted
 
 import practicum
-from practicum.blocks.feedback import FEEDBACK
-from practicum.errors import ProviderError, UsageError
-from practicum.history import read_versions, rebuild
+from practicum.blocks.update.feedback import FEEDBACK
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.store.store import Store
-from practicum.unlearn import forget
+from practicum.session.forget import forget
+from practicum.store.database import Store
+from practicum.store.versions import read_versions, rebuild
 
 
 def obeying(call: Call) -> str:

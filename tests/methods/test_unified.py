@@ -28,15 +28,15 @@ from test_reasoning_bank import Differing, chancy, guessing, refusing, traced
 
 import practicum
 from practicum import methods
-from practicum.blocks.memory import MEMORIES
-from practicum.blocks.propose import OUTCOMES
-from practicum.errors import ProviderError, UsageError
-from practicum.folder import step_records
+from practicum.blocks.attempt.propose import OUTCOMES
+from practicum.blocks.update.memory import MEMORIES
+from practicum.core.errors import ProviderError, UsageError
+from practicum.core.types import Lesson, Rollout, Score, Task
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.store.store import Store
-from practicum.types import Lesson, Rollout, Score, Task
-from practicum.unlearn import forget
+from practicum.session.forget import forget
+from practicum.session.records import step_records
+from practicum.store.database import Store
 
 METHOD = "unified"
 

@@ -17,7 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from practicum.errors import ModelError
+from practicum.core.errors import ModelError
 from practicum.models.local import LocalServer, compact_grammar, resolve
 
 SCHEMA: dict[str, Any] = {

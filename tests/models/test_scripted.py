@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from practicum.errors import ModelError
+from practicum.core.errors import ModelError
+from practicum.core.types import Prompt
 from practicum.models.client import Options
 from practicum.models.scripted import ScriptedClient
-from practicum.types import Prompt
 
 
 def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> ScriptedClient:

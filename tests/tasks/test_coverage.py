@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from practicum.errors import TaskFileError
-from practicum.tasks.coverage import covered
-from practicum.tasks.scorers import load_scorer
-from practicum.types import Score, Task, Trace
+from practicum.core.errors import TaskFileError
+from practicum.core.types import Score, Task, Trace
+from practicum.tasks.scoring.coverage import covered
+from practicum.tasks.scoring.rules import load_scorer
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.errors import TaskFileError, UsageError
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task
 from practicum.tasks.load import MAX_CHOICES, choices_from, load_tasks, parse_fields, require_targets
-from practicum.types import Task
 
 Write = Callable[[str | bytes], Path]
 

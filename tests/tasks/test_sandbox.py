@@ -16,9 +16,9 @@ import pytest
 from fenced import needs_fences
 from helpers import wait_until
 
-from practicum.errors import UsageError
-from practicum.tasks import jail
-from practicum.tasks.sandbox import UNFENCED, Limits, Ran, Sandbox, run_code
+from practicum.core.errors import UsageError
+from practicum.tasks.sandbox import fences
+from practicum.tasks.sandbox.runner import UNFENCED, Limits, Ran, Sandbox, run_code
 
 LIMITS = Limits(cpu=3, wall=30.0)
 
@@ -263,7 +263,7 @@ calls = {"mount": 165, "unshare": 272, "setns": 308, "bpf": 321, "memfd_create":
 for name, number in calls.items():
     print(name, libc.syscall(number, 0, 0, 0, 0, 0))
 """
-    if jail.platform.machine() != "x86_64":
+    if fences.platform.machine() != "x86_64":
         pytest.skip("numbers of x86_64")
     assert run(code).out.split()[1::2] == ["-1"] * 6
 
@@ -305,9 +305,9 @@ def test_a_cancelled_run_leaves_nothing() -> None:
 
 def test_it_is_refused_where_a_fence_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "jail.py"
-    source = Path(jail.__file__).read_text()
+    source = Path(fences.__file__).read_text()
     lame.write_text(source.replace('_checked(version, "Landlock")', 'raise OSError("no Landlock here")'))
-    monkeypatch.setattr("practicum.tasks.sandbox.JAIL", lame)
+    monkeypatch.setattr("practicum.tasks.sandbox.runner.JAIL", lame)
     with pytest.raises(UsageError, match=f"not run here.*no Landlock here.*{UNFENCED}=yes"):
         run("print(1)")
     with pytest.raises(UsageError, match="no Landlock here"):
@@ -318,9 +318,9 @@ def test_it_is_refused_where_a_fence_is_missing(tmp_path: Path, monkeypatch: pyt
 
 def test_what_an_unfenced_one_leaves_in_its_group_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "jail.py"
-    source = Path(jail.__file__).read_text()
+    source = Path(fences.__file__).read_text()
     lame.write_text(source.replace("            step()\n", '            raise OSError("no fences here")\n'))
-    monkeypatch.setattr("practicum.tasks.sandbox.JAIL", lame)
+    monkeypatch.setattr("practicum.tasks.sandbox.runner.JAIL", lame)
     monkeypatch.setenv(UNFENCED, "yes")
     code = "import os, time\nchild = os.fork()\nif child: print(child)\nelse: time.sleep(1000)"
     ran = run(code)
@@ -339,7 +339,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="the tables are for Linux")
 def test_the_filter_is_a_list_of_what_is_allowed() -> None:
     for column in (0, 1):
-        every = (jail.ALLOWED, jail.PRETENDED, jail.ABSENT, jail.STOPPED, jail.JUDGED)
-        tables = [jail._numbers(table, column) for table in every]
+        every = (fences.ALLOWED, fences.PRETENDED, fences.ABSENT, fences.STOPPED, fences.JUDGED)
+        tables = [fences._numbers(table, column) for table in every]
         numbers = [number for table in tables for number in table.values()]
         assert len(numbers) == len(set(numbers))

@@ -17,11 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from practicum.errors import TaskFileError
+from practicum.core.errors import TaskFileError
+from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 from practicum.store import schema
-from practicum.store.store import FILE, Store
+from practicum.store.database import FILE, Store
 from practicum.tasks.traces import Problem, Traces, load_traces
-from practicum.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 
 DATA = Path(__file__).parent / "data" / "traces"
 Write = Callable[..., Path]

@@ -5,7 +5,7 @@ SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Cla
 says what it takes from where. The format is told by content, never by the name of a file.
 """
 
-from practicum.tasks.traces.found import Problem, Traces
 from practicum.tasks.traces.load import load_traces
+from practicum.tasks.traces.trace import Problem, Traces
 
 __all__ = ["Problem", "Traces", "load_traces"]

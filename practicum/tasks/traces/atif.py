@@ -19,7 +19,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.found import (
+from practicum.core.types import Score
+from practicum.tasks.traces.messages import action, of_content, plain
+from practicum.tasks.traces.scores import mean_of, score_in
+from practicum.tasks.traces.trace import (
     MESSAGE,
     OBSERVATION,
     SYSTEM,
@@ -36,9 +39,6 @@ from practicum.tasks.traces.found import (
     text_of,
     told,
 )
-from practicum.tasks.traces.scores import mean_of, score_in
-from practicum.tasks.traces.words import action, of_content, plain
-from practicum.types import Score
 
 RESULT_UP = 4
 """How many folders, the trajectory's own first, are looked through for its result.json."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from practicum.tasks.traces.found import Found, Notes, Place, own_id, part_of, told
+from practicum.tasks.traces.messages import of_messages
 from practicum.tasks.traces.scores import score_in
-from practicum.tasks.traces.words import of_messages
+from practicum.tasks.traces.trace import Found, Notes, Place, own_id, part_of, told
 
 _IDS = ("id", "trace_id", "task_id", "instance_id", "session_id", "conversation_id")
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from practicum.tasks.traces.found import MESSAGE, SYSTEM, USER, Found, Notes, Odd, Place, Word, part_of, text_of, told
-from practicum.tasks.traces.words import of_content
+from practicum.tasks.traces.messages import of_content
+from practicum.tasks.traces.trace import MESSAGE, SYSTEM, USER, Found, Notes, Odd, Place, Word, part_of, text_of, told
 
 _BOOKS = frozenset(
     {

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.found import Notes, Place
+from practicum.tasks.traces.trace import Notes, Place
 
 NOT_JSON = "not JSON"
 CUT_OFF = "cut off in the middle of its JSON"

@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from practicum.errors import TaskFileError
-from practicum.store.store import FILE
+from practicum.core.errors import TaskFileError
+from practicum.core.types import Recorded, Task
+from practicum.store.database import FILE
 from practicum.tasks.traces import atif, chat, mini_swe_agent, runs, swe_agent
 from practicum.tasks.traces.claude_code import ClaudeCode
 from practicum.tasks.traces.detect import (
@@ -30,9 +31,8 @@ from practicum.tasks.traces.detect import (
     is_messages,
 )
 from practicum.tasks.traces.files import records
-from practicum.tasks.traces.found import Each, Found, Notes, Place, Problem, Reader, Traces
 from practicum.tasks.traces.otel import Otel
-from practicum.types import Recorded, Task
+from practicum.tasks.traces.trace import Each, Found, Notes, Place, Problem, Reader, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """What is looked at in a folder, beside run folders. A file that is named is looked at whatever it is called."""

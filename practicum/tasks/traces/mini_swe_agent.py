@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from practicum.tasks.traces.found import (
+from practicum.tasks.traces.messages import of_message
+from practicum.tasks.traces.scores import score_in
+from practicum.tasks.traces.swe_agent import named_by_file, unfinished
+from practicum.tasks.traces.trace import (
     OBSERVATION,
     USER,
     Found,
@@ -25,9 +28,6 @@ from practicum.tasks.traces.found import (
     text_of,
     told,
 )
-from practicum.tasks.traces.scores import score_in
-from practicum.tasks.traces.swe_agent import named_by_file, unfinished
-from practicum.tasks.traces.words import of_message
 
 
 def read(record: Mapping[str, Any], place: Place, notes: Notes) -> Iterator[Found]:

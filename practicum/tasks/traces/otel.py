@@ -22,7 +22,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.found import (
+from practicum.tasks.traces.messages import action, of_content, of_message, of_messages, plain
+from practicum.tasks.traces.otlp import Event, Span, spans
+from practicum.tasks.traces.scores import mean_of
+from practicum.tasks.traces.trace import (
     MESSAGE,
     OBSERVATION,
     SYSTEM,
@@ -35,9 +38,6 @@ from practicum.tasks.traces.found import (
     text_of,
     told,
 )
-from practicum.tasks.traces.otlp import Event, Span, spans
-from practicum.tasks.traces.scores import mean_of
-from practicum.tasks.traces.words import action, of_content, of_message, of_messages, plain
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_EVENTS = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}

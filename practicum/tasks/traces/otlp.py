@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from practicum.tasks.traces.found import Odd, items_of, part_of, text_of
+from practicum.tasks.traces.trace import Odd, items_of, part_of, text_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VALUES = {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue"}

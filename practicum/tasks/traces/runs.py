@@ -15,11 +15,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from sqlalchemy import select
 
-from practicum.errors import StoreError
+from practicum.core.errors import StoreError
+from practicum.core.types import Rollout
 from practicum.store import schema
-from practicum.store.store import Store
-from practicum.tasks.traces.found import Found, Notes, Place, text_of
-from practicum.types import Rollout
+from practicum.store.database import Store
+from practicum.tasks.traces.trace import Found, Notes, Place, text_of
 
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from practicum.tasks.scorers import PASS_MARK
-from practicum.tasks.traces.found import Odd, part_of, text_of
-from practicum.types import Score
+from practicum.core.types import Score
+from practicum.tasks.scoring.rules import PASS_MARK
+from practicum.tasks.traces.trace import Odd, part_of, text_of
 
 _FIELDS = ("score", "reward", "resolved", "success", "passed", "correct")
 

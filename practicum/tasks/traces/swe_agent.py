@@ -13,7 +13,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.found import (
+from practicum.tasks.traces.messages import as_json, of_message, plain
+from practicum.tasks.traces.scores import score_in
+from practicum.tasks.traces.trace import (
     ACTION,
     MESSAGE,
     OBSERVATION,
@@ -31,8 +33,6 @@ from practicum.tasks.traces.found import (
     text_of,
     told,
 )
-from practicum.tasks.traces.scores import score_in
-from practicum.tasks.traces.words import as_json, of_message, plain
 
 
 def read(record: Mapping[str, Any], place: Place, notes: Notes) -> Iterator[Found]:

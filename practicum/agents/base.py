@@ -1,0 +1,53 @@
+"""What an agent is, and the part of a run that it may use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, Self, TypeVar
+
+from pydantic import BaseModel
+
+from practicum.core.types import Prompt, Task, Trace
+from practicum.core.views import View
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class AgentRun(Protocol):
+    """The part of `engine.run.Run` that agents use. `place` names the attempt: the same attempt, repeated after a
+    crash, has the same place, so it serves as an idempotency key."""
+
+    @property
+    def place(self) -> str: ...
+
+    def at(self, name: str) -> Self:
+        """The place `name` below this one."""
+
+    async def ask(self, role: str, prompt: Prompt, schema: type[M]) -> M:
+        """A model's answer as an object of this schema."""
+
+    async def ask_text(self, role: str, prompt: Prompt) -> str:
+        """A model's answer as plain text."""
+
+    async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
+        """What an action on the outside world returned, as a JSON value; journaled."""
+
+    def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
+        """Held while something is in flight at this endpoint."""
+
+
+class Agent(Protocol):
+    """An agent under training. `journaled`: the run must journal its results, because the agent does not act through
+    `run.ask` alone. `turns`: the most model calls of one attempt. `identity`: its name in the journal."""
+
+    @property
+    def journaled(self) -> bool: ...
+
+    @property
+    def turns(self) -> int: ...
+
+    @property
+    def identity(self) -> str: ...
+
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace: ...

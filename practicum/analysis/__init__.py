@@ -1,0 +1,1 @@
+"""Reports and pictures of runs: comparisons, monitoring, dynamics, networks."""

@@ -1,0 +1,1 @@
+"""Every checkpoint of a run scored: what was learned, kept and lost."""

@@ -1,0 +1,1 @@
+"""The seam `accept`: whether the edits are kept."""

@@ -1,0 +1,1 @@
+"""The seam `act`: one scored attempt, exactly as in evaluation."""

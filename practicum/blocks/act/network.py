@@ -1,0 +1,267 @@
+"""An attempt by a network of agents, each with the experience nearest to its step before it (MAEL, sections 2.1, 2.3).
+
+Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by
+alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, from one past trace throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, Field
+
+from practicum.agents.network import PARTS, Decision, Kind, Move, Network, Part, Question
+from practicum.agents.team import Team
+from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
+from practicum.blocks.act.show import told
+from practicum.core.bounded import AtMost, Output, Upto
+from practicum.core.context import Context, Entry
+from practicum.core.errors import AgentError, ProviderError, WindowError
+from practicum.core.types import Prompt, Rollout, Step, Task, Trace, Turn
+from practicum.core.views import View
+from practicum.engine.run import Act, Run
+from practicum.retrieval.search import Found
+from practicum.store.journal import unless_refused
+
+M = TypeVar("M", bound=BaseModel)
+
+Retrieval = Literal["none", "task", "step"]
+Level = Literal["high", "low"]
+
+POOL = "pool "
+"""What the section of an agent's pool begins with."""
+
+
+class Ability(Output):
+    """Whether an agent can solve a task alone."""
+
+    reason: Annotated[str, Upto(200)] = Field(description="what decides it")
+    alone: bool = Field(description="whether you can solve it well by yourself")
+
+
+class Subtask(Output):
+    """A part of a task."""
+
+    text: Annotated[str, Upto(400)] = Field(description="the part, so that it can be solved without the whole")
+    needs: Annotated[list[int], AtMost(8)] = Field(default=[], description="numbers of parts whose results it needs")
+
+
+class Plan(Output):
+    """A task in parts."""
+
+    parts: Annotated[list[Subtask], AtMost(PARTS)] = Field(description="two parts or more; fewer where it has no parts")
+
+
+class Critique(Output):
+    """What an agent says of a part's solution."""
+
+    feedback: Annotated[str, Upto(300)] = Field(description="what is wrong or missing and how to mend it")
+    adequate: bool = Field(description="whether the solution is good as it is")
+
+
+class Answered(Output):
+    """The solution of a part."""
+
+    solution: Annotated[str, Upto(2000)] = Field(description="the solution, complete")
+
+
+FORMS: Mapping[Kind, type[Output]] = {
+    "judge": Ability, "decompose": Plan, "solve": Answered, "critique": Critique, "aggregate": Answered,
+}  # fmt: skip
+"""What each kind of step in between fills in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """How experience is chosen; `similarity` and `reward` low mean 1 - similarity and 1 - reward (table 3)."""
+
+    retrieval: Retrieval = "step"
+    alpha: float = 0.5
+    similarity: Level = "high"
+    reward: Level = "high"
+
+    def score(self, similarity: float, reward: float) -> float:
+        """The retrieval score (equation 2)."""
+        alike = similarity if self.similarity == "high" else 1 - similarity
+        good = reward if self.reward == "high" else 1 - reward
+        return self.alpha * alike + (1 - self.alpha) * good
+
+
+@dataclass(frozen=True)
+class OfKind:
+    """Experience of one agent with one kind of step and, if given, of one past trace. What somebody wrote into a pool
+    by hand without a reward is none."""
+
+    agent: str
+    kind: Kind
+    trace: str = ""
+
+    def __call__(self, entry: Entry) -> bool:
+        known = entry.data
+        if entry.section != POOL + self.agent or known.get("kind") != self.kind or "reward" not in known:
+            return False
+        return not self.trace or known.get("trace") == self.trace
+
+
+def seat(name: str) -> str:
+    """The seat of an agent's own model: no role's, whatever the agent is called."""
+    return f"agent:{name}"
+
+
+def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
+    """One attempt by the network that is `seeded` by the run's seed. The whole's answer is the agent's as in any other
+    method; the moves that led to it are in the trace's `data["moves"]`, and its steps say them in words."""
+
+    async def act(task: Task, context: Context, run: Run) -> Rollout:
+        team, warm = seeded(run.house.seed), replace(run, warmth=warmth)
+        chosen = await _one_trace(team, task, context, experience, run.at("experience"))
+        mind = Mind(team, task, context, experience, chosen)
+        solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))
+        moves = [{**asdict(m.question), **_said(m.decision), "to": list(m.to)} for m in solved.moves]
+        steps = tuple(Step(f"{m.question.agent}, {m.question.kind}", m.decision.text) for m in solved.moves)
+        trace = Trace(
+            solved.text, steps=steps, error=solved.error or None, lost=solved.lost,
+            data={"moves": moves, "rounds": solved.rounds},
+        )  # fmt: skip
+        score = await run.score(task, trace)
+        feedback = await told(task, trace, score, run)
+        return Rollout(task, trace, score, feedback, run.place, retrieved=_shown(solved.moves))
+
+    return act
+
+
+def _shown(moves: Sequence[Move]) -> tuple[tuple[str, float], ...]:
+    """What steps were shown, by its similarity to the step it was most like, the most similar first."""
+    shown = sorted((m.decision.similarity, m.decision.experience) for m in moves if m.decision.experience)
+    # Of one that was shown more than once the most similar stays, since it comes last.
+    best = {id: round(similarity, 4) for similarity, id in shown}
+    return tuple(sorted(best.items(), key=lambda one: -one[1]))
+
+
+def _said(decision: Decision) -> dict[str, Any]:
+    return {"action": decision.text, "experience": decision.experience, "said": decision.said}
+
+
+async def _one_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
+    """Task-wise: the past trace whose task is nearest and was solved best."""
+    if how.retrieval != "task":
+        return ""
+    kinds: tuple[Kind, ...] = ("judge", "solve")
+    for kind in kinds:
+        best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
+        if best is not None:
+            return str(best.entry.data.get("trace", ""))
+    return ""
+
+
+async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Found | None:
+    """The entry of the highest retrieval score; the older on ties."""
+    found = await run.nearest(context, state, len(context), where)
+    scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
+    return max(scored, key=lambda one: one[:2])[2] if scored else None
+
+
+@dataclass(frozen=True)
+class Mind:
+    """How agents of a network decide: by a model, after the experience that was found for the step."""
+
+    team: Team
+    task: Task
+    context: Context
+    experience: Experience
+    trace: str
+
+    async def decide(self, question: Question, run: Run) -> Decision:
+        """Ask the agent, after the experience that is nearest to the step, if its model can read both."""
+        found = await self._found(question, run.at("experience"))
+        run = replace(run, actor=seat(question.agent))
+        if found is None:
+            return await self._unaided(question, run)
+        try:
+            made = await unless_refused(run, "experience", partial(self._decided, question, found.entry, run))
+        except WindowError:
+            run.house.counts["experiences too long to show"] += 1
+            return await self._unaided(question, run.at("without experience"))
+        return replace(made, experience=found.entry.id, similarity=found.similarity)
+
+    async def _unaided(self, question: Question, run: Run) -> Decision:
+        """Ask without experience. What is too long because of what agents wrote is a step that failed; that the task
+        itself is too long is for its user to know."""
+        if not question.task and question.kind != "aggregate":
+            return await self._decided(question, None, run)
+        try:
+            return await unless_refused(run, "step", partial(self._decided, question, None, run))
+        except WindowError as error:
+            run.house.counts["steps too long to ask"] += 1
+            raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
+
+    async def _decided(self, question: Question, entry: Entry | None, run: Run) -> Decision:
+        """What the whole task comes to is answered as in any other attempt."""
+        if not question.task and question.kind in ("solve", "aggregate"):
+            return Decision(await self._answer(question, entry, run))
+        prompt = self._prompt(question, entry, run)
+        match question.kind:
+            case "judge":
+                able = await run.ask("agent", prompt, Ability)
+                text = f"{'alone' if able.alone else 'not alone'}: {able.reason}"
+                return Decision(text, able.alone, said=able.model_dump_json())
+            case "decompose":
+                plan = await run.ask("agent", prompt, Plan)
+                parts = [Part(part.text, tuple(part.needs)) for part in plan.parts]
+                return Decision(_listed(parts), parts, said=plan.model_dump_json())
+            case "critique":
+                said = await run.ask("agent", prompt, Critique)
+                feedback = None if said.adequate or not said.feedback.strip() else said.feedback
+                return Decision(feedback or "adequate", feedback, said=said.model_dump_json())
+            case "solve" | "aggregate":
+                return Decision((await run.ask("agent", prompt, Answered)).solution)
+
+    async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
+        role = self.team.member(question.agent).role
+        # Solved alone, the whole is asked for as without a network: told to "solve it", a small model wrote of puzzles.
+        now = () if question.kind == "solve" else (ASKED[question.kind],)
+        note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
+        lived = () if entry is None else (Turn(f"{_lived(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
+        trace = await run.agent(replace(self.task, input=question.state), View(turns=lived, note=note))
+        if trace.error is not None:
+            raise (ProviderError if trace.lost else AgentError)(trace.error)
+        return trace.answer
+
+    async def _found(self, question: Question, run: Run) -> Found | None:
+        if self.experience.retrieval == "none" or (self.experience.retrieval == "task" and not self.trace):
+            return None
+        where = OfKind(question.agent, question.kind, self.trace)
+        return await _nearest(where, question.state, self.context, self.experience, run)
+
+    def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
+        role = self.team.member(question.agent).role
+        parts = [*run.house.told]
+        system = TEAM + (f"\nYour role: {role}" if role else "")
+        if question.kind == "decompose":
+            others = (self.team.member(name) for name in self.team.neighbours(question.agent))
+            listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
+            parts.append(f"# Colleagues\n{listed}")
+        asked = f"# Now\n{ASKED[question.kind]}"
+        turns = WORKED[question.kind]
+        if entry is not None:
+            turns += (Turn(f"{_lived(entry)}\n# Task\n{entry.key}\n\n{asked}", _form(entry)),)
+        return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
+
+
+def _listed(parts: Sequence[Part]) -> str:
+    needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
+    return "\n".join(f"{n}. {part.text}{need}" for n, (part, need) in enumerate(zip(parts, needs, strict=True), 1))
+
+
+def _lived(entry: Entry) -> str:
+    """What stands above an experience, which is shown as an exchange of before: beside the task, a small model takes it
+    for the task."""
+    return f"# From your experience (it was rewarded {float(entry.data['reward']):.2f} of 1)"
+
+
+def _form(entry: Entry) -> str:
+    """What was done, in the form that is asked for."""
+    return str(entry.data.get("said") or Answered(solution=entry.text).model_dump_json())

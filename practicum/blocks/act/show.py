@@ -1,0 +1,144 @@
+"""One attempt at one task, exactly as in evaluation: show the context, run the agent, score, give feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from practicum.core.context import Context, Entry
+from practicum.core.types import Feedback, Rollout, Score, Task, Trace
+from practicum.core.views import View, annotated, as_turns, full, listed
+from practicum.engine.judge import judged_feedback
+from practicum.engine.run import Run, feedback
+from practicum.retrieval.search import Filter, Found
+
+Show = Callable[[Context, Task, Run], Awaitable[View]]
+
+
+class Answer(Protocol):
+    """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
+
+    async def __call__(self, task: Task, context: Context, run: Run, note: str = "") -> Rollout: ...
+
+
+def answer(show: Show) -> Answer:
+    """The agent answers with the context shown by `show`."""
+
+    async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        view = await show(context, task, run)
+        trace = await run.agent(task, view.with_note(note) if note else view)
+        score = await run.score(task, trace)
+        said = await told(task, trace, score, run)
+        return Rollout(task, trace, score, said, run.place, retrieved=view.retrieved)
+
+    return act
+
+
+async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+    """What learning hears of an attempt: what its score says, or a judge where no score may be used and one is there.
+
+    Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
+    """
+    house = run.house
+    unknown = score is None or not house.labels
+    if house.judged and unknown and trace.error is None and run.teaches:
+        return await judged_feedback(run, task, trace)
+    return feedback(task, trace, score, house.labels)
+
+
+async def full_view(context: Context, task: Task, run: Run) -> View:
+    """Everything, for every task alike."""
+    return full(context)
+
+
+async def annotated_view(context: Context, task: Task, run: Run) -> View:
+    """Everything, with the agent asked what it consulted, doubted and missed."""
+    return annotated(context)
+
+
+def noting(show: Show) -> Show:
+    """The same, with the agent asked for a note to go on from."""
+
+    async def shown(context: Context, task: Task, run: Run) -> View:
+        return replace(await show(context, task, run), noting=True)
+
+    return shown
+
+
+def with_memories(k: int, section: str, rest: bool = False) -> Show:
+    """The k entries of a section most similar to the task; before them, if `rest`, all other entries."""
+    where = Filter(section=section)
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = await run.nearest(context, task.input, k, where)
+        memories = listed(f.entry for f in found)
+        before = full(context, without=section) if rest else View()
+        return View(
+            pages=(*before.pages, *memories.pages),
+            ids=AllBut(context, section, memories.ids) if rest else memories.ids,
+            citable=before.citable or memories.citable,
+            tokens=before.tokens + memories.tokens,
+            retrieved=similarities(found),
+        )
+
+    return show
+
+
+def similarities(found: Sequence[Found]) -> tuple[tuple[str, float], ...]:
+    """What was looked up, as a view and a rollout keep it."""
+    return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
+
+
+def similar_turns(k: int, section: str) -> Show:
+    """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
+
+    solved = Solved(section)
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = await run.nearest(context, task.input, k, solved)
+        return replace(as_turns(near.entry for near in reversed(found)), retrieved=similarities(found))
+
+    return show
+
+
+def fitting_turns(section: str, tokens: int) -> Show:
+    """As many entries of a section as fit `tokens`, oldest first, as earlier turns: the same ones for every task."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        entries, room = [], tokens
+        for entry in filter(Solved(section), context):
+            room -= as_turns([entry]).tokens + TURN_FRAME
+            if room < 0:
+                break
+            entries.append(entry)
+        return as_turns(entries)
+
+    return show
+
+
+@dataclass(frozen=True, slots=True)
+class AllBut:
+    """The ids an agent may cite that sees all of a context but one section, and of that only the entries `besides`."""
+
+    context: Context
+    section: str
+    besides: Container[str]
+
+    def __contains__(self, id: object) -> bool:
+        entry = self.context.get(id) if isinstance(id, str) else None
+        return entry is not None and (entry.section != self.section or entry.id in self.besides)
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What may be shown as solved. An entry written by hand may have no answer."""
+
+    section: str
+
+    def __call__(self, entry: Entry) -> bool:
+        return entry.section == self.section and entry.data.get("good", True) and "answer" in entry.data
+
+
+TURN_FRAME = 16
+"""Tokens a chat template spends around one exchange, about."""

@@ -1,0 +1,1 @@
+"""The seam `reflect`: from attempts to lessons."""

@@ -1,0 +1,99 @@
+"""Attempts in words, as reflectors read them: one alone, a failed one beside one that succeeded, notes of a twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from practicum.core.context import Context, Entry
+from practicum.core.types import Rollout, Round, Trace
+from practicum.core.views import at_most, line
+from practicum.engine.run import Run
+
+
+def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
+    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1).
+
+    Only a group with both outcomes has a second one; without contrast it is the single attempt that counts.
+    """
+    failed = next((r for r in rollout.group if r.feedback.success is False and not r.trace.lost), None)
+    passed = next((r for r in rollout.group if r.feedback.success is True), None)
+    return (rollout, None) if failed is None else (failed, passed)
+
+
+def evidence(rollout: Rollout) -> str:
+    """One attempt in words: what was asked, what was answered, what came of it."""
+    parts = [f"Task: {rollout.task.input}"]
+    parts += [f"{step.kind.capitalize()}: {step.text}" for step in rollout.trace.steps]
+    if rollout.trace.reasoning:
+        parts.append(f"Reasoning: {rollout.trace.reasoning}")
+    parts += [f"Answer: {rollout.trace.answer}", f"Feedback: {rollout.feedback.text}"]
+    return "\n".join(parts)
+
+
+def brief(rollout: Rollout) -> str:
+    """The same where a prompt reads it beside much else: of a long one the beginning and the end."""
+    return at_most(evidence(rollout), BRIEF)
+
+
+BRIEF = 2_000
+"""Characters kept of a long one."""
+
+SHORTEST = 400
+"""Characters that an attempt is not cut below, however short the one beside it is."""
+
+
+def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> list[str]:
+    """What the reflector reads of one task, part by part; what is the same for all tasks comes first.
+
+    `rollout` may have siblings and a twin. The agent's own words on entries come with their ids.
+    """
+    failed, passed = contrast(rollout)
+    parts = [*run.house.told]
+    used = relied_on(rollout, context) if rules_shown else []
+    if used:
+        parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
+    if earlier:
+        said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
+        parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
+    if passed is None:
+        parts.append(f"# The attempt\n{evidence(failed)}")
+    else:
+        parts += side_by_side(failed, passed)
+    if rollout.twin is not None and rollout.twin.error is None:
+        parts.append(f"# The agent's notes, from another run of the same task\n{_notes(rollout)}")
+    return parts
+
+
+def side_by_side(failed: Rollout, passed: Rollout) -> list[str]:
+    """Two attempts at one task, cut at the same length, so that neither looks better for being longer."""
+    texts = evidence(failed), evidence(passed)
+    most = max(min(map(len, texts)), SHORTEST)
+    wrong, right = (at_most(text, most) for text in texts)
+    return [f"# The attempt\n{wrong}", f"# Another attempt at it under the same rules, which succeeded\n{right}"]
+
+
+def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
+    """Entries that the attempt relied on, then those that its twin cited or doubted. What is hidden from the agent,
+    which may have guessed an id, is hidden from the reflector too."""
+    failed, _ = contrast(rollout)
+    twin = () if rollout.twin is None else (*rollout.twin.used, *_doubts(rollout.twin))
+    ids = dict.fromkeys((*failed.trace.used, *twin))
+    return [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
+
+
+def _notes(rollout: Rollout) -> str:
+    twin = rollout.twin
+    assert twin is not None
+    lines = [f"consulted: {' '.join(f'[{id}]' for id in twin.used) or 'no rule'}"]
+    lines += [f"doubted [{id}]: {why}" for id, why in _doubts(twin).items()]
+    if missing := twin.data.get("missing"):
+        lines.append(f"missing: {missing}")
+    if twin.reasoning:
+        lines.append(f"thought: {twin.reasoning}")
+    return "\n".join(lines)
+
+
+def _doubts(twin: Trace) -> Mapping[str, str]:
+    """Entries in doubt, and why. An agent that gives a trace of its own may keep anything under this name."""
+    said = twin.data.get("doubts")
+    return said if isinstance(said, Mapping) else {}

@@ -1,0 +1,122 @@
+"""Self-contrast: what several attempts at one task say beside each other that none says alone (ReasoningBank;
+METHODS, section 4).
+
+What holds across the attempts that went well is likely to be a way to do it; what separates them from those that failed
+is likely to be the reason; what only happened to be there is neither, and must not be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import ATLAS, COAT, LIBRARY, SHOP
+from practicum.core.bounded import AtMost, Output, Upto
+from practicum.core.types import Prompt, Rollout, Turn
+from practicum.engine.run import Run
+
+Finding = Annotated[str, Upto(160)]
+
+
+class Contrast(Output):
+    """What is found by contrasting attempts."""
+
+    holds: Annotated[list[Finding], AtMost(3)] = Field(description="what the attempts that went well have in common")
+    separates: Annotated[list[Finding], AtMost(3)] = Field(description="what separates those from the others")
+    spurious: Annotated[list[Finding], AtMost(3)] = Field(description="what made no difference to the outcome")
+    why: Annotated[str, Upto(120)] = Field(description="which attempt is best and why, in a few words")
+    best: int = Field(ge=1, le=64, description="number of the best attempt")
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """What was found, as plain values."""
+        return {"holds": list(self.holds), "separates": list(self.separates), "spurious": list(self.spurious)}
+
+
+async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
+    """One call over all attempts at a task but those that were lost; None, and no call, where fewer than two gave an
+    answer. One that gives nothing usable is counted."""
+    if sum(r.trace.error is None for r in tries) < 2:
+        return None
+    return await run.try_ask("reflector", _side_by_side(tries, run), Contrast, "lost contrasts")
+
+
+def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:
+    """All attempts, by their number, but those that were lost."""
+    parts = [f"# Attempt {n}: {_outcome(r)}\n{evidence(r)}" for n, r in enumerate(tries, 1) if not r.trace.lost]
+    return Prompt.of(SELF_CONTRAST, [*run.house.told, *parts], turns=CONTRASTED)
+
+
+def in_words(findings: dict[str, Any]) -> str:
+    """Findings as a model reads them; empty where there are none."""
+    names = {
+        "holds": "Common to attempts that went well",
+        "separates": "What separates them from those that failed",
+        "spurious": "Made no difference",
+    }
+    said = [f"{name}: {'; '.join(findings[key])}" for key, name in names.items() if findings.get(key)]
+    return "\n".join(said)
+
+
+def _outcome(rollout: Rollout) -> str:
+    return {True: "went well", False: "failed", None: "outcome unknown"}[rollout.feedback.success]
+
+
+SELF_CONTRAST = """\
+You compare several attempts of one agent at the same task, each with its outcome.
+
+holds: ways of working that the attempts that went well share.
+separates: what those that went well did and those that failed did not, or the other way round.
+spurious: what differs between attempts, or stands out in one, without any effect on the outcome.
+why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
+
+Each point is one short general sentence that makes sense without this task. Leave a list empty where there is nothing \
+to say. Never guess what you cannot see in the attempts."""
+
+
+CONTRASTED = (
+    Turn(
+        f"""\
+{SHOP}
+
+# Attempt 1: failed
+{COAT}
+Reasoning: 25% of 80 is 20.
+Answer: 20
+Feedback: The answer is wrong. The right answer is: 60
+
+# Attempt 2: went well
+{COAT}
+Reasoning: 25% of 80 is 20, and 80 - 20 = 60.
+Answer: 60
+Feedback: The answer is right.
+
+# Attempt 3: went well
+{COAT}
+Reasoning: Three quarters are left, and 0.75 x 80 = 60.
+Answer: 60
+Feedback: The answer is right.""",
+        """\
+{"holds":["They say what is left of the full price, not what is taken off."],\
+"separates":["To subtract the discount from the full price is right; to stop at the discount is not."],\
+"spurious":["Whether the discount is subtracted or the rest is multiplied."],\
+"why":"right, and each step can be followed","best":2}""",
+    ),
+    Turn(
+        f"""\
+{LIBRARY}
+
+# Attempt 1: failed
+Task: Could I keep the atlas for two more weeks?
+Answer: Red
+Feedback: The answer is wrong. The right answer is: Green
+
+# Attempt 2: failed
+{ATLAS}""",
+        '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
+    ),
+)
+"""Worked examples from elsewhere."""

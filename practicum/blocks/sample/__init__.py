@@ -1,0 +1,1 @@
+"""The seam `sample`: which tasks the next step works on."""

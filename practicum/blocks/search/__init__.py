@@ -1,0 +1,1 @@
+"""Searches over whole candidates, by `gepa`, `dspy` and by beams."""

@@ -1,0 +1,1 @@
+"""The seam `update`: from lessons to edits of the context."""

@@ -1,0 +1,77 @@
+"""Fewer lessons before the update: the baselines that Combee is compared with (Combee, section 4.1).
+
+Votes are counted for every lesson, whatever becomes of its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isqrt
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+from scipy.cluster.vq import kmeans2
+
+from practicum.blocks.update.edits import votes
+from practicum.core.bounded import AtMost, Output, Upto
+from practicum.core.context import Context, Delta
+from practicum.core.types import Lesson, Prompt
+from practicum.engine.loop import Update, about
+from practicum.engine.run import Run
+
+
+def top_k(update: Update, k: int | None = None) -> Update:
+    """Top-K retrieval: the lessons are embedded and clustered, and one of each cluster goes on, the one nearest to its
+    middle. `k` clusters; None takes the square root of their number, as many as Combee would make groups."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
+        wanted = isqrt(len(telling)) if k is None else k
+        run.house.counts["clusters lowered to the lessons there were"] += wanted > len(telling) > 0
+        if not telling or wanted >= len(telling):
+            return await update(lessons, context, run)
+        vectors = await run.embed([lesson.text for lesson in telling])
+        chosen = middles(vectors, wanted, run.rng("clusters").randrange(2**31))
+        run.house.counts["lessons left out of the clusters' middles"] += len(telling) - len(chosen)
+        return votes(lessons) + await update([telling[i] for i in chosen], context, run)
+
+    return wrapped
+
+
+def middles(vectors: np.ndarray, k: int, seed: int) -> list[int]:
+    """The rows nearest to the centres of k clusters, in order; fewer where rows are alike. `vectors` is (n, d)."""
+    distinct = len(np.unique(vectors, axis=0))
+    centres, label = kmeans2(
+        vectors.astype(np.float64), min(k, distinct), minit="++", seed=np.random.default_rng(seed), missing="warn"
+    )
+    distance = ((vectors - centres[label]) ** 2).sum(axis=1)
+    return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
+
+
+class Summary(Output):
+    """What is left of many lessons."""
+
+    points: Annotated[list[Annotated[str, Upto(300)]], AtMost(12)] = Field(description="what the lessons say, in brief")
+
+
+def summarized(update: Update, system: str) -> Update:
+    """Summarization: one call sums up all lessons, and the update sees its points. Each point rests on all of them."""
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [lesson for lesson in lessons if lesson.text]
+        if len(telling) < 2:
+            return await update(lessons, context, run)
+        listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
+        prompt = Prompt(system, f"# The lessons\n{listed}")
+        said = await run.at("summary").try_ask("curator", prompt, Summary, "lost summaries")
+        if said is None:
+            return votes(lessons)
+        sources = about(telling)
+        words = [text for point in said.points if (text := point.strip())]
+        run.house.counts["empty summaries"] += not words
+        points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]
+        return votes(lessons) + await update(points, context, run)
+
+    return wrapped

@@ -1,0 +1,256 @@
+"""The curator: lessons become edits of a playbook by one model call, and code holds back what would harm (ACE, section
+3.1); and the ablation that writes the playbook anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from practicum.blocks.update.account import kept, unaccounted
+from practicum.blocks.update.edits import votes
+from practicum.blocks.update.particulars import answers_in, lost
+from practicum.blocks.update.state import state_entry
+from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Update, union
+from practicum.core.errors import OutputError, ProviderError
+from practicum.core.types import Lesson, Prompt, Turn
+from practicum.core.views import full, line
+from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import about
+from practicum.engine.run import Run
+from practicum.models.client import JSON
+from practicum.models.prompting import json_schema
+
+
+class Decision(Output):
+    """What a curator does about one lesson: one edit, or the entry that says it already."""
+
+    lesson: int = Field(description="number of the lesson")
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
+    ids: Annotated[list[EntryId], AtMost(3)] = Field(default=[], description="the rules meant; none for ADD")
+    text: Annotated[str, Upto(300)] = Field(
+        default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
+    )
+    reason: Annotated[str, Upto(80)] = Field(default="", description="why, in a few words")
+
+
+class Decisions(Output):
+    """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
+
+    decisions: Sequence[Decision] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+
+
+class Mutation(Decision):
+    """What a mutator may do: update, add or delete one addressed entry, or leave all as it is (RCL, section 3.3)."""
+
+    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
+
+
+class Mutations(Decisions):
+    """What a mutator writes."""
+
+    decisions: Sequence[Mutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+
+
+@lru_cache(maxsize=64)
+def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
+    """The form's schema, in which a server that enforces schemas lets only these rules be named, and without any rule
+    only additions be decided: a small model takes the ids of worked examples for rules that are there."""
+    if len(ids) > MOST_NAMED:
+        return json_schema(kind)
+    schema = deepcopy(json_schema(kind))
+    (decision,) = schema["$defs"].values()
+    named = decision["properties"]["ids"]
+    named["items"] = {"type": "string", "enum": [*ids] or [""]}
+    if not ids:
+        named["maxItems"] = 0
+        decision["properties"]["op"]["enum"] = ["ADD"]
+    return schema
+
+
+MOST_NAMED = 400
+"""Rules up to which a form lists their ids."""
+
+
+class EntryOut(Output):
+    """One entry of a playbook that is written anew."""
+
+    section: Annotated[str, Upto(40)]
+    text: Annotated[str, Upto(400)]
+
+
+class Playbook(Output):
+    """A whole playbook, as the rewriting ablation asks for it."""
+
+    entries: list[EntryOut] = Field(max_length=60)
+
+
+@dataclass(frozen=True)
+class Curator:
+    """ACE's curator: one call over the whole playbook and all new lessons.
+
+    A lesson is added in its own words unless the curator gives others, so that nothing is worn down by being written
+    again; so is one that it would put into a rule, or calls covered by one, which code can see to say something else.
+    Lessons that it says nothing of are in no edit and no fate: see `accounted`. A curator that fails leaves the votes,
+    and is counted.
+    """
+
+    system: str
+    section: str = "rules"
+    examples: tuple[Turn, ...] = ()
+    output: type[Decisions] = Decisions
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        counted = votes(lessons)
+        telling = [lesson for lesson in lessons if lesson.text]
+        if not telling:
+            return counted
+        try:
+            prompt = await curation(self.system, telling, context, run)
+            form = naming_only(self.output, tuple(e.id for e in context if not e.hidden))
+            written = await run.ask("curator", replace(prompt, turns=self.examples), self.output, form=form)
+        except (OutputError, ProviderError):
+            run.house.counts["lost updates"] += 1
+            return counted
+        after = context.apply(counted).context
+        decided, standing = Delta(), dict[str, Lesson]()
+        for decision in written.decisions:
+            lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
+            wrong = _unaddressed(decision, context, after) or _objection(decision, lesson, after, run.house.choices)
+            if wrong is not None:
+                run.house.counts[f"decisions held back: {wrong}"] += 1
+                if lesson is not None and decision.op != "DELETE":
+                    standing[lesson.id] = lesson
+                continue
+            made = self._decided(decision, lesson, telling, after)
+            # The next decision is held against what this one leaves: a rule that is gone cannot take in its lesson.
+            after = after.apply(made).context
+            decided += made
+        left = unaccounted([*standing.values()], decided)
+        run.house.counts["lessons kept as they were"] += len(left)
+        return counted + decided + kept(left, self.section, "no rule says it")
+
+    def _decided(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
+        """A decision in our terms. One that names no lesson rests on all of them, and accounts for none."""
+        sources = about([lesson] if lesson else lessons)
+        ids = (lesson.id,) if lesson else ()
+        text = " ".join(said.text.split())
+        match said.op:
+            case "ADD":
+                assert lesson is not None
+                words = lesson.text if not text or lost(lesson.text, text) else text
+                return Delta((Add(self.section, words, sources=sources, lessons=ids, reason=said.reason),))
+            case "UPDATE":
+                old = context.get(said.ids[0])
+                if old is not None and old.text == text:
+                    return Delta(fates=tuple(Fate(id, old.id, said.reason) for id in ids))
+                return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
+            case "MERGE":
+                return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
+            case "DELETE":
+                return Delta(tuple(Delete(id, sources, ids, said.reason) for id in said.ids))
+            case "COVERED":
+                return Delta(fates=tuple(Fate(id, said.ids[0], said.reason) for id in ids))
+
+
+def _unaddressed(said: Decision, shown: Context, now: Context) -> str | None:
+    """Why a decision does not speak of rules as they are: it names none that was shown, or one that an earlier decision
+    of the same call changed, whose lesson it would undo unseen."""
+    if said.op == "ADD":
+        return None
+    for id in said.ids:
+        was, rule = shown.get(id), now.get(id)
+        if was is None or was.hidden or rule is None:
+            return "no such rule"
+        if said.op != "COVERED" and rule.text != was.text:
+            return "an earlier decision changed the rule"
+    return None if said.ids else "no such rule"
+
+
+def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> str | None:
+    """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
+
+    A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, keeps
+    the numbers and names in it, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to
+    harmful reflections).
+    """
+    if said.op == "ADD":
+        return None if lesson is not None else "it names no lesson"
+    entries = [entry for id in dict.fromkeys(said.ids) if (entry := context.get(id)) is not None]
+    if said.op == "DELETE":
+        return "it helped as often as it harmed" if any(e.helpful >= e.harmful for e in entries) else None
+    if said.op == "UPDATE" and not said.text.strip():
+        return "it gives no text"
+    if said.op == "MERGE" and len(entries) < 2:
+        return "it names fewer than two rules"
+    texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
+    named = {answers for text in texts if (answers := answers_in(text, choices))}
+    if len(named) > 1:
+        return "it would join different answers"
+    # A rule that has harmed more often than it helped is not owed its words.
+    owed = [e.text for e in entries if e.harmful <= e.helpful]
+    if said.op == "COVERED":
+        return "the rule does not say all of it" if lesson is not None and lost(lesson.text, entries[0].text) else None
+    words = said.text.strip() or entries[0].text
+    if any(lost(text, words) for text in (*owed, *([lesson.text] if lesson else []))):
+        return "it would lose a number or a name"
+    return None
+
+
+async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
+    """The curator's prompt: fixed words, worked examples (the caller's), the playbook, then each lesson with the entry
+    closest to it."""
+    rules = "\n".join(full(context).pages) or "(no rules yet)"
+    closest = await _closest(lessons, context, run)
+    said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
+    state = state_entry(context)
+    before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
+    return Prompt("\n\n".join([*run.house.told, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
+
+
+async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
+    entries = [e for e in context if not e.hidden]
+    if not entries:
+        return [None] * len(lessons)
+    known = await run.embed([e.embedded for e in entries])
+    asked = await run.embed([lesson.text for lesson in lessons])
+    return [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+
+
+def _told(number: int, lesson: Lesson, closest: Entry | None) -> str:
+    sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+    why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
+    near = f"\n  closest rule: {line(closest)}" if closest is not None else ""
+    return f"Lesson {number}{sure}: {lesson.text}{why}{near}"
+
+
+def rewrite(system: str) -> UpdateSeam:
+    """The ablation of ACE's table 18: the whole playbook is written anew at each step."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        counted = votes(lessons)
+        telling = [lesson for lesson in lessons if lesson.text]
+        if not telling:
+            return counted
+        try:
+            whole = await run.ask("curator", await curation(system, telling, context, run), Playbook)
+        except (OutputError, ProviderError):
+            run.house.counts["lost updates"] += 1
+            return counted
+        return counted + _rewritten(whole, context, telling)
+
+    return update
+
+
+def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
+    """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
+    sources = union([*(entry.sources for entry in context), about(lessons)])
+    gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
+    return Delta(
+        (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))
+    )

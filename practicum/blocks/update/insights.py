@@ -1,0 +1,95 @@
+"""Insights that rise and fall by vote (ExpeL, Zhao et al. 2024, section 4.2): each begins with two, one more where it
+is agreed with, one fewer where it is doubted, and goes at nought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from practicum.blocks.reflect.examples import LAMP
+from practicum.core.bounded import AtMost, Output, Upto
+from practicum.core.context import Add, Context, Delta, Edit, Update, Vote
+from practicum.core.types import Lesson, Prompt, Turn
+from practicum.core.views import full
+from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import about
+from practicum.engine.run import Run
+
+BEGINS = 2
+"""Votes an insight begins with."""
+
+
+class Operation(Output):
+    """What is done about one insight."""
+
+    op: Literal["AGREE", "REMOVE", "EDIT", "ADD"]
+    id: Annotated[str, Upto(8)] = Field(default="", description="the insight meant; empty for ADD")
+    text: Annotated[str, Upto(200)] = Field(default="", description="the new text, for ADD and EDIT")
+
+
+class Operations(Output):
+    """What is done about insights after some attempts."""
+
+    operations: Annotated[list[Operation], AtMost(4)]
+
+
+def voted(system: str, section: str, besides: str) -> UpdateSeam:
+    """Operations on the insights from this step's attempts, asked for once. The section `besides` is not shown. A call
+    that fails, or an insight that is not there, changes nothing and is counted."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        telling = [lesson for lesson in lessons if lesson.detail]
+        if not telling:
+            return Delta()
+        tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
+        pages = full(context, without=besides).pages or ("(no insights yet)",)
+        said = await run.try_ask(
+            "curator", Prompt.of(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
+        )
+        if said is None:
+            return Delta()
+        sources = about(telling)
+        ids = tuple(lesson.id for lesson in telling)
+        edits = [edit for operation in said.operations for edit in _edits(operation, section, context, run)]
+        return Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in edits))
+
+    return update
+
+
+def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Edit]:
+    id, text = said.id.strip(" []()#"), " ".join(said.text.split())
+    if said.op == "ADD":
+        return [Add(section, text, helpful=BEGINS)] if text else []
+    entry = context.get(id)
+    if entry is None or entry.section != section or (said.op == "EDIT" and text in ("", entry.text)):
+        run.house.counts["operations on no such insight"] += 1
+        return []
+    match said.op:
+        case "AGREE":
+            return [Vote(id, helpful=1)]
+        case "REMOVE":
+            return [Vote(id, harmful=1)]
+        case "EDIT":
+            return [Update(id, text), Vote(id, helpful=1)]
+
+
+DECIDED = (
+    Turn(
+        f"""\
+# Attempt 1
+{LAMP}
+
+Try 2, after: If a visitor reports that a lamp does not work, answer Blue.
+Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
+Answer: Blue
+Feedback: The answer is right.""",
+        """\
+{"operations":[{"op":"ADD","id":"",\
+"text":"If a visitor reports that a lamp or other equipment does not work, answer Blue."}]}""",
+    ),
+)
+"""A worked example from elsewhere."""

@@ -1,0 +1,135 @@
+"""One sheet that is written anew after every task (Dynamic Cheatsheet, Suzgun et al. 2025).
+
+The whole memory is one text in one entry. What a rewriting does not carry over is gone, which is how such a context
+collapses; the tokens of each step show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from practicum.blocks.act.show import Show, similarities
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import ATLAS, LAMP, LIBRARY
+from practicum.core.bounded import Output, Upto
+from practicum.core.context import Add, Context, Delta, Entry, Update
+from practicum.core.types import Lesson, Prompt, Rollout, Task, Turn
+from practicum.core.views import View, count_tokens, listed
+from practicum.engine.loop import Reflect, about
+from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.run import Run
+from practicum.retrieval.search import Filter
+
+SHEET = "cheatsheet"
+"""The section of the one entry that is the sheet."""
+
+CASES = "cases"
+"""The section of attempts that a sheet is synthesized from."""
+
+
+class Sheet(Output):
+    """A whole sheet."""
+
+    sheet: Annotated[str, Upto(4000)] = Field(description="the whole cheatsheet, written anew")
+
+
+def attempts() -> Reflect:
+    """Each attempt as it was, without an outcome: the sheet's writer judges it itself, as in the paper."""
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        made = (r for r in rollouts if not r.trace.lost)
+        return [Lesson(r.place, evidence(r), sources=r.sources, data={"input": r.task.input}) for r in made]
+
+    return reflect
+
+
+def cumulative(system: str) -> UpdateSeam:
+    """After each step the sheet is written anew from the old one and the new attempts. A call that fails, which is
+    counted, leaves it as it is."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        old = sheet(context)
+        tried = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
+        written = await _written(system, old, tried, run) if lessons else None
+        if not written or (old is not None and written == old.text):
+            return Delta()
+        sources = about(lessons)
+        ids = tuple(lesson.id for lesson in lessons)
+        if old is None:
+            return Delta((Add(SHEET, written, sources=sources, lessons=ids),))
+        return Delta((Update(old.id, written, sources=sources, lessons=ids),))
+
+    return update
+
+
+def synthesized(system: str, k: int) -> Show:
+    """A sheet written for this task from the last k attempts at tasks like it (retrieval and synthesis); the one there
+    is where no attempt is known, or where the call fails."""
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = await run.nearest(context, task.input, k, Filter(section=CASES))
+        old = sheet(context)
+        if not found:
+            return View() if old is None else listed([old])
+        tried = [f"# Attempt at a task like it\n{f.entry.text}" for f in found]
+        tried.append(f"# The task to prepare for\n{task.input}")
+        written = await _written(system, old, tried, run.at("sheet"))
+        if not written:
+            return View() if old is None else listed([old])
+        retrieved = similarities(found)
+        return View(pages=(written,), tokens=count_tokens(written), retrieved=retrieved)
+
+    return show
+
+
+def kept_cases() -> UpdateSeam:
+    """Every attempt is kept, to be found by its task."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return Delta(tuple(Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons))
+
+    return update
+
+
+def sheet(context: Context) -> Entry | None:
+    """The sheet, where there is one."""
+    return next(iter(context.in_section(SHEET)), None)
+
+
+async def _written(system: str, old: Entry | None, tried: Sequence[str], run: Run) -> str:
+    before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
+    prompt = Prompt.of(system, [*run.house.told, before, *tried], turns=WRITTEN)
+    said = await run.try_ask("curator", prompt, Sheet, "lost updates")
+    return said.sheet.strip() if said is not None else ""
+
+
+WRITTEN = (
+    Turn(
+        f"""\
+{LIBRARY}
+
+# The cheatsheet so far
+(empty)
+
+# Attempt 1
+{LAMP}""",
+        '{"sheet":"- A lamp or other equipment that does not work: Blue, not Red."}',
+    ),
+    Turn(
+        f"""\
+{LIBRARY}
+
+# The cheatsheet so far
+- A lamp or other equipment that does not work: Blue, not Red.
+
+# Attempt 1
+{ATLAS}""",
+        """\
+{"sheet":"- A lamp or other equipment that does not work: Blue, not Red.\\n\
+- Keeping a book longer: Green, not Blue."}""",
+    ),
+)
+"""Worked examples from elsewhere: a sheet is begun, and goes on."""

@@ -1,0 +1,133 @@
+"""The optimizer's state: a rolling document that gives the mutator a memory of its own changes (RCL, section 3.5).
+
+It is one entry of a hidden section: with versions like any other, seen by the curator, never by the agent or the
+reflector, whose diagnoses stay their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.context import Add, Context, Delta, Entry, Merge, Update
+from practicum.core.types import Lesson, Prompt, Turn
+from practicum.core.views import count_tokens, full, line
+from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import about
+from practicum.engine.run import Run
+from practicum.store.versions import changes
+
+STATE = ".state"
+"""The hidden section it stands in."""
+
+
+class Assessment(Output):
+    """How one entry is doing."""
+
+    id: EntryId
+    says: Annotated[str, Upto(100)]
+
+
+class State(Output):
+    """What the optimizer remembers."""
+
+    ledger: Annotated[list[Annotated[str, Upto(140)]], AtMost(12)] = Field(
+        description="what was changed and why, newest last"
+    )
+    assessment: Annotated[list[Assessment], AtMost(8)] = Field(description="entries that work well or poorly")
+    hypotheses: Annotated[list[Annotated[str, Upto(140)]], AtMost(6)] = Field(
+        description="causes of failure that are not yet confirmed"
+    )
+    phase: Literal["exploratory", "convergent"]
+
+
+def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Turn, ...] = ()) -> UpdateSeam:
+    """`update`, and after it one call that brings the document up to date from the lessons and both contexts.
+
+    The document never has more than `tokens`: the oldest lines of its ledger go first. Nothing else changes it. A step
+    that teaches nothing leaves it as it is; a call that fails does too, and is counted.
+    """
+
+    async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        old = state_entry(context)
+        delta = _sparing(old, await update(lessons, context, run))
+        telling = [lesson for lesson in lessons if lesson.text or lesson.data]
+        if not telling:
+            return delta
+        prompt = _prompt(system, old, telling, context, context.apply(delta).context)
+        said = await run.at("state").try_ask("state", replace(prompt, turns=examples), State, "lost states")
+        if said is None:
+            return delta
+        data = _bounded(said, tokens)
+        sources = about(telling)
+        if old is None:
+            return delta + Delta((Add(STATE, in_words(data), data=data, sources=sources),))
+        if old.data == data:
+            return delta
+        return delta + Delta((Update(old.id, in_words(data), data=data, sources=sources),))
+
+    return wrapped
+
+
+def state_entry(context: Context) -> Entry | None:
+    """The document, where there is one."""
+    return next(iter(context.in_section(STATE)), None)
+
+
+def _sparing(document: Entry | None, delta: Delta) -> Delta:
+    """The delta without what it would do to the document: one that writes all entries anew, say, must not drop it."""
+    if document is None:
+        return delta
+    kept = [e for e in delta.edits if document.id not in (e.ids if isinstance(e, Merge) else (getattr(e, "id", ""),))]
+    return replace(delta, edits=tuple(kept))
+
+
+def in_words(data: dict[str, Any]) -> str:
+    """The document as a model reads it."""
+    parts = [
+        ("Changes so far", [f"- {x}" for x in data["ledger"]]),
+        ("How entries are doing", [f"- [{x['id']}] {x['says']}" for x in data["assessment"]]),
+        ("Open hypotheses", [f"- {x}" for x in data["hypotheses"]]),
+    ]
+    said = [f"{name}:\n" + "\n".join(lines) for name, lines in parts if lines]
+    return "\n".join([*said, f"Phase: {data['phase']}"])
+
+
+def _bounded(said: State, tokens: int) -> dict[str, Any]:
+    data = said.model_dump()
+    for part in ("ledger", "hypotheses", "assessment"):
+        while data[part] and count_tokens(in_words(data)) > tokens:
+            data[part] = data[part][1:]
+    return data
+
+
+def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
+    added, removed, changed = changes(before, after)
+    edits = [f"+ {line(e)}" for e in added if not e.hidden]
+    edits += [f"- {line(e)}" for e in removed if not e.hidden]
+    edits += [f"~ {line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
+    said = [f"- {lesson.text or '(no rule)'} ({_why(lesson)})" for lesson in lessons]
+    user = "\n\n".join(
+        [
+            f"# The state so far\n{old.text if old else '(none yet)'}",
+            "# This step's diagnoses\n" + "\n".join(said),
+            "# This step's edits\n" + ("\n".join(edits) or "(none)"),
+            "# What entries were seen to do\n" + (_seen(after) or "(nothing yet)"),
+        ]
+    )
+    return Prompt(f"{system}\n\n# The playbook before this step", user, full(before).pages or ("(no rules yet)",))
+
+
+def _seen(context: Context) -> str:
+    """Counters, which no page shows: they change at each step, and a page should not."""
+    voted = (e for e in context if not e.hidden and (e.helpful or e.harmful))
+    return "\n".join(f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted)
+
+
+def _why(lesson: Lesson) -> str:
+    said = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
+    return "; ".join(said) or "no diagnosis"

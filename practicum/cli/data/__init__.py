@@ -1,0 +1,1 @@
+"""The tasks of `practicum demo`."""

@@ -1,0 +1,372 @@
+"""A context is an immutable value of entries; applying a delta gives the next one.
+
+`Context.apply` is pure and total: each edit is applied or comes back refused with a reason. Entries live in pages of
+64 in the order of birth, so that an edit replaces one page and shares all others: applying a delta does not depend
+on how much was learned before, and a page keeps its rendering and its digest for as long as it is unchanged.
+(ACE, section 3.1: incremental delta updates, merged by plain code.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, assert_never
+
+from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Fate, Merge, Refused, Update, Vote, targets
+from practicum.core.errors import ContextFileError
+
+T = TypeVar("T")
+
+PAGE = 64
+"""Entries a page: small enough that rewriting one is nothing, large enough that there are few of them."""
+
+
+class Origin(Protocol):
+    """Where pages are read from when they are first looked at."""
+
+    def page(self, index: int) -> dict[int, Entry]: ...
+
+
+class Page:
+    """Up to 64 entries by number; never changed once made. Keeps what was made of its words.
+
+    `origin` is what it was read from and says the same as, where there is one.
+    """
+
+    __slots__ = ("_entries", "_index", "_shown", "origin")
+
+    def __init__(self, entries: dict[int, Entry] | None, like: Page | None = None) -> None:
+        """`like` is a page that says the same: one of which only counters differ."""
+        self._entries = entries
+        self._index = 0
+        self._shown: dict[object, Any] = {} if like is None else like._shown
+        self.origin: Origin | None = None
+
+    @classmethod
+    def stored(cls, origin: Origin, index: int) -> Page:
+        """The page of this index, not read yet."""
+        page = cls(None)
+        page.origin, page._index = origin, index
+        return page
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        """In the order of birth."""
+        if self._entries is None:
+            assert self.origin is not None
+            self._entries = self.origin.page(self._index)
+        return self._entries
+
+    def shown(self, how: Callable[[Iterable[Entry]], T]) -> T:
+        """What `how` makes of these entries, computed once; it may look at all but counters, versions and sources."""
+        try:
+            made: T = self._shown[how]
+        except KeyError:
+            made = self._shown[how] = how(self.entries.values())
+        return made
+
+
+def _page_digest(entries: Iterable[Entry]) -> bytes:
+    """Of what can be shown: counters and provenance do not change what an agent sees."""
+    sha = hashlib.sha256()
+    for e in entries:
+        if e.hidden:
+            continue
+        sha.update(repr((e.id, e.section, e.text, e.key, sorted(e.data.items()))).encode())
+    return sha.digest()
+
+
+@dataclass(frozen=True)
+class Context:
+    """All entries at one version. `next_number` only grows, so an id is never used twice."""
+
+    pages: tuple[Page, ...] = ()
+    version: int = 0
+    next_number: int = 0
+    size: int = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Entries in the order of birth."""
+        for page in self.pages:
+            yield from page.entries.values()
+
+    def get(self, id: str) -> Entry | None:
+        """The entry with this id, or None."""
+        number = _number(id)
+        if number is None or number // PAGE >= len(self.pages):
+            return None
+        return self.pages[number // PAGE].entries.get(number)
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and self.get(id) is not None
+
+    def in_section(self, section: str) -> list[Entry]:
+        """Entries of one section, oldest first."""
+        return [e for e in self if e.section == section]
+
+    @cached_property
+    def digest(self) -> str:
+        """Names what this context can show: equal for two versions that differ only in counters."""
+        sha = hashlib.sha256()
+        for page in self.pages:
+            if any(not e.hidden for e in page.entries.values()):
+                sha.update(page.shown(_page_digest))
+        return sha.hexdigest()[:16]
+
+    def apply(self, delta: Delta) -> Outcome:
+        """The next context, what was applied and what was refused. A delta of which nothing applies changes nothing."""
+        draft = _Draft(self, self.version + 1)
+        applied: list[Applied] = []
+        refused: list[Refused] = []
+        for edit in delta.edits:
+            outcome = draft.take(edit)
+            if isinstance(outcome, Applied):
+                applied.append(outcome)
+            else:
+                refused.append(Refused(edit, outcome))
+        return Outcome(draft.done() if applied else self, tuple(applied), tuple(refused))
+
+    def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
+        """The context after edits that were applied once before, with the ids they got then.
+
+        Edits of entries that are not there (because what made them was left out) have no effect.
+        """
+        draft = _Draft(self, self.version + 1 if version is None else version)
+        for done in log:
+            draft.take(done.edit, id=done.id)
+        return draft.done()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a delta."""
+
+    context: Context
+    applied: tuple[Applied, ...]
+    refused: tuple[Refused, ...]
+
+
+def _number(id: str) -> int | None:
+    """The number in an id, or None where it is not one of ours ("e7", not "e07" or "E7")."""
+    try:
+        number = int(id[1:])
+    except ValueError:
+        return None
+    return number if number >= 0 and id == f"e{number}" else None
+
+
+class _Draft:
+    """A context being changed: pages are copied when first touched."""
+
+    def __init__(self, base: Context, version: int) -> None:
+        self.pages = base.pages
+        self.version = version
+        self.next_number = base.next_number
+        self.size = base.size
+        self.touched: dict[int, dict[int, Entry]] = {}
+        self.reworded: set[int] = set()
+        self.refs: dict[str, str] = {}
+
+    def take(self, edit: Edit, id: str | None = None) -> Applied | str:
+        """Apply one edit, or say why not. `id` is given when an Add is replayed."""
+        match edit:
+            case Add():
+                return self._add(edit, id)
+            case Update():
+                return self._update(edit)
+            case Merge():
+                return self._merge(edit)
+            case Delete():
+                return self._delete(edit)
+            case Vote():
+                return self._vote(edit)
+            case _:
+                assert_never(edit)
+
+    def done(self) -> Context:
+        pages = list(self.pages)
+        if self.touched:
+            pages.extend(Page({}) for _ in range(max(self.touched) + 1 - len(pages)))
+        for index, entries in self.touched.items():
+            pages[index] = Page(entries, like=None if index in self.reworded else pages[index])
+        return Context(tuple(pages), self.version, self.next_number, self.size)
+
+    def _page(self, index: int) -> dict[int, Entry]:
+        """The page of this index, to be changed."""
+        entries = self.touched.get(index)
+        if entries is None:
+            entries = self.touched[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
+        return entries
+
+    def _find(self, id: str) -> Entry | None:
+        number = _number(self.refs.get(id, id))
+        if number is None or number >= self.next_number:
+            return None
+        index = number // PAGE
+        touched = self.touched.get(index)
+        if touched is not None:
+            return touched.get(number)
+        return self.pages[index].entries.get(number) if index < len(self.pages) else None
+
+    def _put(self, entry: Entry, reworded: bool = True) -> None:
+        number = entry.number
+        self._page(number // PAGE)[number] = entry
+        if reworded:
+            self.reworded.add(number // PAGE)
+
+    def _remove(self, entry: Entry) -> None:
+        number = entry.number
+        del self._page(number // PAGE)[number]
+        self.reworded.add(number // PAGE)
+        self.size -= 1
+
+    def _add(self, edit: Add, id: str | None) -> Applied | str:
+        if wrong := _wrong_words(edit.text, edit.section):
+            return wrong
+        if edit.helpful < 0 or edit.harmful < 0:
+            return "counts cannot be negative"
+        if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
+            return f"its ref {edit.ref!r} is taken"
+        if id is None:
+            id = f"e{self.next_number}"
+        made = Entry(
+            id, edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
+            0, self.version, self.version, edit.sources,
+        )  # fmt: skip
+        self._put(made)
+        self.next_number = max(self.next_number, made.number + 1)
+        self.size += 1
+        if not edit.ref:
+            return Applied(edit, id)
+        self.refs[edit.ref] = id
+        return Applied(replace(edit, ref=""), id)
+
+    def _update(self, edit: Update) -> Applied | str:
+        old = self._find(edit.id)
+        if old is None:
+            return f"there is no entry {edit.id!r}"
+        text = old.text if edit.text is None else edit.text
+        section = old.section if edit.section is None else edit.section
+        key = old.key if edit.key is None else edit.key
+        data = old.data if edit.data is None else edit.data
+        if wrong := _wrong_words(text, section):
+            return wrong
+        if (text, section, key, data) == (old.text, old.section, old.key, old.data):
+            return f"it changes nothing of {old.id}"
+        new = Entry(
+            old.id, section, text, key, data, old.helpful, old.harmful,
+            old.uses, old.born, self.version, union((old.sources, edit.sources)),
+        )  # fmt: skip
+        self._put(new)
+        return _applied(edit, old)
+
+    def _merge(self, edit: Merge) -> Applied | str:
+        found: dict[str, Entry] = {}
+        for id in edit.ids:
+            entry = self._find(id)
+            if entry is None:
+                return f"there is no entry {id!r}"
+            found[entry.id] = entry
+        if len(found) < 2:
+            return "it names fewer than two entries"
+        first, *others = entries = sorted(found.values(), key=lambda e: e.number)
+        text = first.text if edit.text is None else edit.text
+        if wrong := _wrong_words(text, first.section):
+            return wrong
+        # A key of its own belongs to the text it was made for.
+        key = first.key if edit.text is None else ""
+        changed = first.changed if edit.text is None else self.version
+        helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
+        uses = sum(e.uses for e in entries)
+        sources = union([*(e.sources for e in entries), edit.sources])
+        new = Entry(
+            first.id, first.section, text, key, first.data, helpful, harmful,
+            uses, first.born, changed, sources,
+        )  # fmt: skip
+        self._put(new, reworded=edit.text is not None)
+        for entry in others:
+            self._remove(entry)
+        return Applied(replace(edit, ids=tuple(e.id for e in entries)), first.id)
+
+    def _delete(self, edit: Delete) -> Applied | str:
+        old = self._find(edit.id)
+        if old is None:
+            return f"there is no entry {edit.id!r}"
+        self._remove(old)
+        return _applied(edit, old)
+
+    def _vote(self, edit: Vote) -> Applied | str:
+        old = self._find(edit.id)
+        if old is None:
+            return f"there is no entry {edit.id!r}"
+        if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
+            return "counts cannot be negative"
+        if not (edit.helpful or edit.harmful or edit.uses):
+            return "it counts nothing"
+        new = Entry(
+            old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
+            old.uses + edit.uses, old.born, old.changed, old.sources,
+        )  # fmt: skip
+        self._put(new, reworded=False)
+        return _applied(edit, old)
+
+
+def _applied(edit: Update | Delete | Vote, entry: Entry) -> Applied:
+    """The edit as it took effect on this entry, which it may have named by a ref."""
+    return Applied(edit if edit.id == entry.id else replace(edit, id=entry.id), entry.id)
+
+
+def _wrong_words(text: str, section: str) -> str:
+    """What is wrong with an entry's text or section; empty where nothing is."""
+    if not text.strip():
+        return "its text is empty"
+    if not section.strip():
+        return "its section is empty"
+    return "its section has more than one line" if "\n" in section else ""
+
+
+def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Provenance of several, each name once, in order of first mention."""
+    return tuple(dict.fromkeys(name for some in names for name in some))
+
+
+def seeded(entries: Iterable[tuple[str, str]]) -> Context:
+    """A context of hand-written (section, text) pairs, at version 0: what a run starts from."""
+    return at_zero(Add(section, text, sources=("seed",)) for section, text in entries)
+
+
+def at_zero(edits: Iterable[Edit]) -> Context:
+    """The context at version 0 that these edits of nothing give. Raises ContextFileError for one that cannot be."""
+    draft = _Draft(Context(), 0)
+    for number, edit in enumerate(edits, 1):
+        outcome = draft.take(edit)
+        if isinstance(outcome, str):
+            raise ContextFileError(f"entry {number} cannot be used: {outcome}")
+    return draft.done()
+
+
+__all__ = [
+    "PAGE",
+    "Add",
+    "Applied",
+    "Context",
+    "Delete",
+    "Delta",
+    "Edit",
+    "Entry",
+    "Fate",
+    "Merge",
+    "Outcome",
+    "Page",
+    "Refused",
+    "Update",
+    "Vote",
+    "at_zero",
+    "seeded",
+    "targets",
+]

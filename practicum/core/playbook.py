@@ -1,0 +1,146 @@
+"""Contexts as files: markdown people write and read, JSON that loses nothing, and AGENTS.md for other agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from practicum.core.context import Add, Context, Edit, Entry, Vote, at_zero, seeded
+from practicum.core.edits import entry_json
+from practicum.core.errors import ContextFileError, StoreError
+
+Format = Literal["markdown", "json", "agents-md"]
+
+
+def export(context: Context, format: Format) -> str:
+    """The context as a text of this format, ending in a newline."""
+    if format == "json":
+        entries = [entry_json(e) for e in context]
+        return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
+    title = "# Playbook" if format == "markdown" else "# What was learned about the tasks here\n\nFollow what applies."
+    return "\n\n".join([title, *_sections(context, format)]) + "\n"
+
+
+def _sections(context: Context, format: Format) -> list[str]:
+    by_section: dict[str, list[Entry]] = {}
+    for entry in (e for e in context if not e.hidden):
+        by_section.setdefault(entry.section, []).append(entry)
+    return [f"## {name}\n\n" + "\n".join(_item(e, format) for e in entries) for name, entries in by_section.items()]
+
+
+def _item(entry: Entry, format: Format) -> str:
+    text = entry.text.replace("\n", "\n  ")
+    answer = entry.data.get("answer")
+    if answer is not None:
+        text += f" → {answer}"
+    if format == "agents-md":
+        return f"- {text}"
+    return f"- [{entry.id}] {text}" + (f" (+{entry.helpful}/-{entry.harmful})" if entry.uses else "")
+
+
+class _FileEntry(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    section: str = "general"
+    text: str
+    key: str = ""
+    data: dict[str, Any] = Field(default_factory=dict)
+    helpful: int = Field(default=0, ge=0)
+    harmful: int = Field(default=0, ge=0)
+    uses: int = Field(default=0, ge=0)
+    sources: tuple[str, ...] = ()
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    entries: list[_FileEntry]
+
+
+def load(path: Path) -> Context:
+    """A hand-written or exported playbook as a seed, at version 0, with ids anew. Raises ContextFileError."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
+    try:
+        is_json = path.suffix != ".md" and text.lstrip().startswith(("{", "["))
+        return _from_json(text) if is_json else _from_markdown(text)
+    except ContextFileError as error:
+        raise ContextFileError(f"{path}: {error}") from error
+
+
+def _from_json(text: str) -> Context:
+    try:
+        raw = json.loads(text)
+        file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
+    except json.JSONDecodeError as error:
+        raise ContextFileError(f"line {error.lineno} is not JSON: {error.msg}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if not file.entries:
+        raise ContextFileError("it has no entries")
+    edits: list[Edit] = []
+    for e in file.entries:
+        edits.append(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",)))
+    edits += [Vote(f"e{number}", uses=e.uses) for number, e in enumerate(file.entries) if e.uses]
+    return at_zero(edits)
+
+
+_ID = re.compile(r"^\[e\d+\]\s*")
+_COUNTS = re.compile(r"\s*\(\+\d+/-\d+\)$")
+
+
+_HEADING = re.compile(r"#{2,6}\s+(.+)$")
+_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+(.+)$")
+
+
+def _from_markdown(text: str) -> Context:
+    """Headings of level two and below are sections; list items are entries; what is indented goes on with its item,
+    as do lines right after it. Other lines are for human readers only."""
+    section = "general"
+    items: list[tuple[str, list[str]]] = []
+    open_ = False
+    for raw in text.split("\n"):
+        line = raw.rstrip()
+        if heading := _HEADING.match(line):
+            section, open_ = heading[1].strip(), False
+        elif item := _ITEM.match(line):
+            items.append((section, [_ID.sub("", item[1])]))
+            open_ = True
+        elif items and line and (open_ or line[0].isspace()) and not line.startswith("# "):
+            items[-1][1].append(line.removeprefix("  "))
+        else:
+            open_ = False
+    # Headings alone are what export writes of an empty context.
+    headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
+    if not items and not headings_only:
+        raise ContextFileError(
+            "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
+        )
+    return seeded((section, _COUNTS.sub("", "\n".join(lines))) for section, lines in items)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as part:
+            try:
+                part.write(text)
+                part.flush()
+                os.fsync(part.fileno())
+                os.chmod(part.name, 0o644)
+                os.replace(part.name, path)
+            except BaseException:
+                Path(part.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,1 @@
+"""The loop, and Run: the one door to every effect."""

@@ -1,0 +1,325 @@
+"""Learning without a barrier: a slow attempt holds no other up (Combee, appendix B; METHODS, section 2).
+
+A second schedule beside `learn`, over the same six functions. Attempts are numbered in the order they start, each from
+the newest context. Their lessons fill groups as they arrive; a full group is reduced at once, and its delta is applied
+to the context as it is by then. What comes from an older context is reconciled with the newer one first, and of a
+lesson that has copies only the first that is covered counts (see `copies`).
+
+Everything follows from the order in which attempts and groups end. The journal keeps that order, and a resume repeats
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from practicum.core.context import Add, Context, Delta, Edit, Fate, Refused, targets
+from practicum.core.errors import JournalMismatch
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.copies import Copies
+from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Update, Validation, about
+from practicum.engine.run import Chain, Run
+
+OVERTAKEN = "other groups were faster to change what it would change"
+
+
+class LastWord(Protocol):
+    """What becomes of lessons that nothing covers in the end: a delta that keeps them, or tells them as dropped."""
+
+    def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """What came of batches of the sampler; `unread` says that a reflection on them could not be read."""
+
+    rollouts: list[Rollout]
+    lessons: list[Lesson]
+    unread: bool = False
+
+    def __add__(self, other: Attempted) -> Attempted:
+        return Attempted(self.rollouts + other.rollouts, self.lessons + other.lessons, self.unread or other.unread)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """What came of one group: the delta, and the context it was made from. `again` is the second time."""
+
+    group: int
+    lessons: Sequence[Lesson]
+    base: Context
+    delta: Delta
+    again: bool = False
+
+
+def without_barrier(
+    *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: Update | None = None,
+    left: LastWord | None = None,
+) -> Schedule:  # fmt: skip
+    """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
+    more than `staleness` versions old is reconciled before it is applied. Lessons that no copy covered go through
+    `again`, once; where None, only those that were overtaken do, through the update. What then is still not covered is
+    settled by `left`; where None, nothing is said of it. Raises ValueError for what cannot be."""
+    if min(slots, group, copies) < 1 or copies > group or staleness < 0:
+        raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
+
+    def schedule(
+        method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
+    ) -> AsyncIterator[StepReport]:
+        groups = [Filling(group, room) for room in _rooms(group, copies)]
+        return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
+
+    return schedule
+
+
+def most_groups(lessons: int, group: int, copies: int) -> int:
+    """Most groups that so many lessons make: those that they fill, and of each copy the one that is left in part."""
+    # The first group of a copy is as if it had begun with what it has no room for.
+    return sum(-(-(lessons + group - room) // group) for room in _rooms(group, copies))
+
+
+def _rooms(group: int, copies: int) -> list[int]:
+    """Lessons in the first group of each copy."""
+    return [group - copy * group // copies for copy in range(copies)]
+
+
+def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
+    """What of a delta made from version `base` still holds in `now`, and the edits that do not, with reasons.
+
+    Additions and votes always hold. A change of an entry that is gone, or that was changed since, does not; and a
+    lesson that an entry covered which is gone counts as dropped.
+    """
+    own = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
+    holds: list[Edit] = []
+    fails: list[Refused] = []
+    for edit in delta.edits:
+        entries = [now.get(id) for id in targets(edit) if id not in own]
+        changed = [e for e in entries if e is not None and e.changed > base]
+        if None in entries:
+            fails.append(Refused(edit, f"an entry it changes went meanwhile (made from version {base})"))
+        elif changed:
+            why = f"{changed[0].id} was changed in version {changed[0].changed} (made from version {base})"
+            fails.append(Refused(edit, why))
+        else:
+            holds.append(edit)
+    fates: list[Fate] = []
+    for fate in delta.fates:
+        stands = not fate.entry or fate.entry in own or fate.entry in now
+        fates.append(fate if stands else Fate(fate.lesson, reason=f"{fate.entry}, which said it, went meanwhile"))
+    return Delta(tuple(holds), tuple(fates)), fails
+
+
+@dataclass
+class Filling:
+    """A group being filled. The first of a copy's groups is smaller, so that copies meet other neighbours."""
+
+    size: int
+    room: int
+    lessons: list[Lesson] = field(default_factory=list)
+
+    def take(self, lesson: Lesson) -> list[Lesson] | None:
+        """The group that this lesson fills, or None."""
+        self.lessons.append(lesson)
+        self.room -= bool(lesson.text)
+        return self.close() if self.room <= 0 else None
+
+    def close(self) -> list[Lesson]:
+        """What there is; the next group begins empty."""
+        full, self.lessons, self.room = self.lessons, [], self.size
+        return full
+
+
+@dataclass
+class _Flow:
+    """The state that events change: what runs, what fills, and the newest context."""
+
+    method: Method
+    run: Run
+    validation: Validation | None
+    context: Context
+    slots: int
+    staleness: int
+    groups: list[Filling]
+    again: Update | None
+    left: LastWord | None
+    copies: Copies = field(default_factory=Copies)
+    running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
+    chains: dict[str, Chain] = field(default_factory=dict)
+    arrived: Attempted = field(default_factory=lambda: Attempted([], []))
+    ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    epoch: int = 1
+    trying: int = 0
+    attempts: int = 0
+    reductions: int = 0
+    step: int = 0
+
+    async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
+        """Run to the end; a step is a delta that was applied."""
+        losses = Losses(self.run.house)
+        unchecked = Attempted([], [])
+        batches = self.method.sample(tasks, (), self.run.at("sample"))
+        event = 0
+        try:
+            self._fill(batches)
+            clock = self._clock()
+            while self.running:
+                event += 1
+                done = await self._next(event)
+                if isinstance(done, Reduced):
+                    yield await self._applied(done, clock)
+                    clock = self._clock()
+                else:
+                    self.trying -= 1
+                    self._take(done)
+                    unchecked += done
+                    if len(unchecked.rollouts) >= self.groups[0].size:
+                        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
+                        unchecked = Attempted([], [])
+                self._fill(batches)
+            if self.arrived.rollouts:
+                yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
+        finally:
+            await self._drain()
+        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
+        losses.close()
+
+    def _clock(self) -> Clock:
+        self.step += 1
+        return Clock(self.run.at(f"step {self.step}"))
+
+    def _fill(self, batches: Iterator[Batch]) -> None:
+        """Start attempts from the newest context while there is room; at the end, reduce groups as they are."""
+        while self.trying < self.slots and (batch := next(batches, None)) is not None:
+            self.attempts, self.trying, self.epoch = self.attempts + 1, self.trying + 1, batch.epoch
+            name = f"attempt {self.attempts}"
+            self._start(name, self._attempt(batch, self.context, self._apart(name)))
+        if not self.trying:
+            for group in self.groups:
+                self._reduce(group.close())
+
+    def _apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
+        at = self.run.apart(name, about)
+        self.chains[name] = at.chain
+        return at
+
+    def _start(self, name: str, work: Awaitable[Attempted | Reduced]) -> None:
+        job = self.running[name] = asyncio.ensure_future(work)
+        job.add_done_callback(lambda _: self.ended.put_nowait(name))
+
+    async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
+        rollouts = await self.method.attempt(batch, context, at.at("attempt"))
+        reflecting = at.at("reflect")
+        lessons = await self.method.reflect(rollouts, context, reflecting)
+        return Attempted(rollouts, lessons, reflecting.unread)
+
+    def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
+        """Start the reduction of a group, or of those of its lessons (`of`) that are asked about again."""
+        if not lessons:
+            return
+        self.reductions += of is None
+        number = of.group if of else self.reductions
+        name = f"group {number} again" if of else f"group {number}"
+        update = self.again if of and self.again else self.method.update
+        made = partial(Reduced, number, lessons, self.context, again=of is not None)
+        self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, about(lessons))))
+
+    async def _next(self, event: int) -> Attempted | Reduced:
+        """What ends next: as the journal says, else whatever does, and the journal is told."""
+        name = self.run.recall(f"event {event}")
+        if name is None:
+            while (name := await self.ended.get()) not in self.running:
+                pass  # ended, and used, in the order of the journal
+            if self.running[name].exception() is None:
+                self.run.note(f"event {event}", name)
+        elif name not in self.running:
+            raise JournalMismatch(f"the journal says that {name!r} came next, which was not begun: start a new run")
+        done = await self.running.pop(name)
+        self.run.chain.seconds = max(self.run.chain.seconds, self.chains.pop(name).seconds)
+        return done
+
+    def _take(self, done: Attempted) -> None:
+        """Lessons enter the open group of each copy; votes go with the first copy only."""
+        self.arrived.rollouts.extend(done.rollouts)
+        self.arrived.lessons.extend(done.lessons)
+        for lesson in done.lessons:
+            if lesson.text:
+                self.copies.held[lesson.id] = len(self.groups)
+            for copy, group in enumerate(self.groups):
+                if copy and not lesson.text:
+                    continue
+                if full := group.take(replace(lesson, votes={}) if copy else lesson):
+                    self._reduce(full)
+
+    async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
+        """The delta of a group on the newest context."""
+        behind = self.context.version - done.base.version
+        delta, fails = done.delta, list[Refused]()
+        if behind > self.staleness:
+            delta, fails = reconcile(delta, done.base.version, self.context)
+        delta, refused, again = self._accounted(done, delta, fails)
+        seen, self.arrived = self.arrived, Attempted([], [])
+        delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
+        fates = self.copies.through(done.lessons, delta, {lesson.id for lesson in again})
+        outcome = self.context.apply(delta)
+        self.context = outcome.context
+        self._reduce(again, done)
+        seconds, val = clock.stop(), None
+        if self.validation is not None and self.step % self.validation.every == 0:
+            val = await self.validation.score(self.method, self.context, self.run)
+        members = [lesson.id for lesson in done.lessons]
+        data = {"group": done.group, "base": done.base.version, "behind": behind, "members": members}
+        batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
+        return StepReport(
+            self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
+            (*outcome.refused, *refused), fates, seconds, val, delta.evidence,
+        )  # fmt: skip
+
+    def _accounted(
+        self, done: Reduced, delta: Delta, fails: Sequence[Refused]
+    ) -> tuple[Delta, list[Refused], list[Lesson]]:
+        """What of a delta that holds is new, with the last word on lessons that nothing covers; the edits that are
+        refused; and the lessons to ask about again, once, which no other copy covers or still may.
+
+        What another group was faster to change (`fails`) is redone then, against what the entry says now.
+        """
+        overtaken = {id for fail in fails for id in fail.edit.lessons}
+        overtaken.update(was.lesson for was, now in zip(done.delta.fates, delta.fates, strict=True) if was != now)
+        told = {fate.lesson for fate in done.delta.fates if not fate.entry}
+        delta, repeated = self.copies.fresh(delta)
+        settled = delta.covered | told
+        last = self.copies.last(done.lessons)
+        again = [] if done.again else [
+            replace(x, votes={}) for x in last if x.id in overtaken or (self.again and x.id not in settled)
+        ]  # fmt: skip
+        asked = {lesson.id for lesson in again}
+        refused = [fail for fail in fails if asked.isdisjoint(fail.edit.lessons)]
+        counts = self.run.house.counts
+        counts["edits redone on a newer context"] += len(fails) - len(refused)
+        counts["additions that another copy had made"] += repeated
+        if self.left is not None:
+            out = [x for x in last if x.id not in settled | asked]
+            delta = replace(delta, fates=tuple(f for f in delta.fates if f.entry or f.lesson in told))
+            delta += self.left([x for x in out if x.id not in overtaken], self.run)
+            delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
+        return delta, refused, again
+
+    async def _drain(self) -> None:
+        """Let what is in flight finish, so that what was paid for is kept; only a cancelled run cancels it."""
+        jobs = list(self.running.values())
+        try:
+            await asyncio.gather(*jobs, return_exceptions=True)
+        except asyncio.CancelledError:
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            raise
+
+
+async def _reduced(
+    update: Update, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run
+) -> Reduced:
+    return made(delta=await update(lessons, base, at))

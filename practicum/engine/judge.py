@@ -1,0 +1,63 @@
+"""A model's verdict where no rule can score: as a scorer for reports, and as feedback where there are no labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from practicum.core.bounded import Output, Upto
+from practicum.core.errors import OutputError, ProviderError
+from practicum.core.types import Feedback, Prompt, Score, Task, Trace
+from practicum.engine.run import Run
+
+
+class Verdict(Output):
+    """What a judge says."""
+
+    reason: Annotated[str, Upto(400)] = Field(description="what decides it, in a sentence")
+    right: bool = Field(description="whether the answer does what the task asks")
+
+
+async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdict:
+    """One verdict, at temperature 0. `target` is the reference answer; None judges without one."""
+    # What an agent with tools did is most of what it answered with; of others there are no steps.
+    done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
+    parts = [*run.house.told, f"# Task\n{task.input}"]
+    parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
+    if target is not None:
+        parts.append(f"# Reference answer\n{target}")
+    return await run.ask_fitted("judge", Prompt.of(JUDGE, parts), Verdict, temperature=0.0)
+
+
+@dataclass(frozen=True)
+class JudgeScorer:
+    """Scores by a judge that sees the target where there is one."""
+
+    name: str = field(default="judge", init=False)
+    needs_target: bool = field(default=False, init=False)
+    pure: bool = field(default=True, init=False)
+    """Its calls are journaled one by one, so its result need not be."""
+
+    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
+        verdict = await judge(run.at("score"), task, trace, task.target)
+        return Score(float(verdict.right), verdict.right, verdict.reason)
+
+
+async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
+    """Feedback from a judge that never sees the target: what learning without labels may use. A judge that gives no
+    verdict, which is counted, leaves it unknown."""
+    try:
+        verdict = await judge(run.at("verdict"), task, trace, None)
+    except (OutputError, ProviderError):
+        run.house.counts["unjudged"] += 1
+        return Feedback(None, "Nothing is known about whether the answer is right.")
+    said = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
+    return Feedback(verdict.right, f"{said}: {verdict.reason}")
+
+
+JUDGE = """\
+You check answers. Decide whether the answer does what the task asks, by its substance and not by its wording. Where \
+you see what was done, that counts more than what is said of it. With a reference answer, the answer is right if it \
+means the same. First name what decides it, then give your verdict."""

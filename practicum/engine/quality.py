@@ -1,0 +1,105 @@
+"""Scorers that need more of a run than the answer: embeddings, or a judge's grades.
+
+`software` is completeness x executability x consistency of a small project (MAEL, section 3.1, as ChatDev has it).
+`commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic; the paper
+names these five parts and not how they are put together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from practicum.core.bounded import Output, Upto
+from practicum.core.errors import TaskFileError
+from practicum.core.types import Prompt, Score, Task, Trace
+from practicum.engine.run import Run
+from practicum.tasks.sandbox.runner import Sandbox
+from practicum.tasks.scoring.code_blocks import files_in
+from practicum.tasks.scoring.coverage import concepts_fault, covered
+from practicum.tasks.scoring.rules import PASS_MARK
+from practicum.tasks.scoring.software import executed, looked_at, software_fault
+
+SHOWN = 3
+"""Open ends that a note names."""
+
+
+@dataclass(frozen=True)
+class SoftwareScorer:
+    """The product of the three, with the measures of the code; right where the project is complete and runs. Journaled,
+    as running it is an effect."""
+
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    name: str = field(default="software", init=False)
+    needs_target: bool = field(default=False, init=False)
+    pure: bool = field(default=False, init=False)
+
+    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
+        """The score, with what was wrong in its note. Raises TaskFileError for a project described wrongly."""
+        if fault := software_fault(task.meta):
+            raise TaskFileError(f"task {task.id!r} {fault}")
+        files = files_in(trace.answer)
+        if not files:
+            return Score(0.0, False, "the answer holds no files")
+        project = await looked_at(files, self.sandbox)
+        ran = await executed(task.meta, files, self.sandbox)
+        consistency = await _consistency(task.input, project.code, run)
+        whole = not project.open and not ran.reason
+        notes = [f"left open: {'; '.join(project.open[:SHOWN])}"] if project.open else []
+        notes += [f"run, it {ran.reason}"] if ran.reason else []
+        said = f"complete {int(not project.open)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
+        value, note = consistency if whole else 0.0, ". ".join([said, *notes])
+        return Score(value, whole, note, asdict(project.measures), ran.stopped)
+
+
+async def _consistency(requirement: str, code: str, run: Run) -> float:
+    """Cosine of the embeddings of the requirement and of the code without comments, in [0, 1]."""
+    if not code.strip():
+        return 0.0
+    asked, made = await run.embed([requirement, code])
+    return min(max(float(asked @ made), 0.0), 1.0)
+
+
+class Grades(Output):
+    """What a judge says of a text."""
+
+    reason: Annotated[str, Upto(300)] = Field(description="what speaks for and against the text")
+    grammar: int = Field(ge=0, le=10, description="whether it is correct English")
+    fluency: int = Field(ge=0, le=10, description="whether it reads naturally")
+    relevance: int = Field(ge=0, le=10, description="whether the concepts belong to what it tells")
+    logic: int = Field(ge=0, le=10, description="whether it makes sense and holds together")
+
+    @property
+    def mean(self) -> float:
+        """Of the four grades, in [0, 1]."""
+        return (self.grammar + self.fluency + self.relevance + self.logic) / 40
+
+
+@dataclass(frozen=True)
+class CommonGenScorer:
+    """Coverage times a judge's mean grade; the judge's call is journaled, so the score need not be."""
+
+    name: str = field(default="commongen", init=False)
+    needs_target: bool = field(default=False, init=False)
+    pure: bool = field(default=True, init=False)
+
+    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
+        """The score, in [0, 1]. Raises TaskFileError for a task without concepts."""
+        if fault := concepts_fault(task.meta, self.name):
+            raise TaskFileError(f"task {task.id!r} {fault}")
+        coverage = covered(task.meta["concepts"], trace.answer)
+        if not trace.answer.strip():
+            return coverage
+        prompt = Prompt.of(GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"])
+        grades = await run.at("score").ask_fitted("judge", prompt, Grades, temperature=0.0)
+        value = coverage.value * grades.mean
+        return Score(value, value >= PASS_MARK, " ".join(filter(None, (coverage.note, grades.reason))))
+
+
+GRADE = """\
+You grade a short text that was to use all of the given concepts. Concepts it leaves out are counted elsewhere: grade \
+what is there. Give each grade from 0, unusable, to 10, nothing to improve; 5 is a text with clear faults. A list of \
+loosely joined sentences may be correct and fluent, but deserves few points for relevance and logic. First say what \
+speaks for and against the text, then grade it."""

@@ -1,0 +1,123 @@
+"""What a method is made of and what it costs, read off the method itself, so that no list has to be kept beside it.
+
+Its seams are named by the functions that fill them, outermost first: a block that wraps another holds it. Its cost is
+the formula that the estimate of every run uses, told per task.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from typing import Any
+
+from practicum import methods
+from practicum.engine.loop import ALL, Method, learn
+
+SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
+"""The six functions of a method, in the order of a step."""
+
+OURS = ("practicum.blocks", "practicum.methods", "practicum.engine.asynchronous")
+"""Where what fills a seam comes from; what it holds beside that is a detail of it."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A method: its `paper` ("" where it has none), a line on what it is, what fills each seam, and its cost."""
+
+    name: str
+    paper: str
+    about: str
+    seams: Mapping[str, str]
+    learning: str
+    testing: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        cost = {"training_task": self.learning, "test_task": self.testing}
+        return {"paper": self.paper, "about": self.about, "seams": dict(self.seams), "cost": cost}
+
+
+def anatomy(name: str, settings: Mapping[str, Any]) -> Anatomy:
+    """A method with these settings. Raises UsageError for a name or setting that is not known."""
+    made = methods.build(name, settings)
+    about, paper = _told(methods.about(name))
+    seams = {seam: composed(getattr(made, seam)) for seam in SEAMS}
+    if made.schedule is not learn:
+        seams["schedule"] = composed(made.schedule)
+    return Anatomy(name, paper, about, seams, learning_cost(made), testing_cost(made))
+
+
+def _told(text: str) -> tuple[str, str]:
+    """What a method's page opens with: the line, and the paper in parentheses at its end."""
+    found = re.fullmatch(r"(.*?) \(([^()]*(?:section|et al)[^()]*)\)\.", text)
+    if found is None:
+        return text, ""
+    sources = [part for part in found[2].split("; ") if not part.startswith("METHODS")]
+    return f"{found[1]}.", "; ".join(sources)
+
+
+def composed(block: Any) -> str:
+    """A block with the blocks it wraps, as in "within_budget(deduplicated(Curator))"."""
+    if isinstance(block, partial):
+        return composed(block.func)
+    inner = list(dict.fromkeys(composed(held) for held in _held(block)))
+    return _name(block) + (f"({', '.join(inner)})" if inner else "")
+
+
+def _name(block: Any) -> str:
+    """The name of the function that made it, or of its class."""
+    made = getattr(block, "__qualname__", type(block).__qualname__)
+    return str(made).split(".", 1)[0]
+
+
+def _held(block: Any) -> Iterator[Any]:
+    """The blocks that a block holds: in its closure where it is a function, in its fields where it is an object."""
+    values: list[Any] = []
+    if is_dataclass(block):
+        values = [getattr(block, field.name) for field in fields(block)]
+    for cell in getattr(block, "__closure__", None) or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # a name that was never given a value
+            continue
+    for value in values:
+        of = value.func if isinstance(value, partial) else value
+        home = getattr(of, "__module__", type(of).__module__) or ""
+        if callable(value) and not isinstance(value, type) and home.startswith(OURS):
+            yield value
+
+
+SIZES = (1, 2, 3, 10, 40)
+"""Sizes of a step at which a cost is looked at."""
+
+
+def learning_cost(method: Method) -> str:
+    """Model calls of one training task, n of which make a step."""
+    low, high = _per_task(lambda n: method.calls(n)[0]), _per_task(lambda n: method.calls(n)[1])
+    if low == high == "1":
+        return "1 call"
+    calls = low if low == high else f"{low} to {high}"
+    return f"{calls} calls" + (f", n = {_size(method)}" if "n" in calls else "")
+
+
+def _size(method: Method) -> str:
+    return "all tasks" if method.batch == ALL else f"{method.batch} tasks a step"
+
+
+def _per_task(calls: Callable[[int], int]) -> str:
+    """A formula where the calls grow with n as a line does, else what they are for some n."""
+    slope = calls(2) - calls(1)
+    fixed = calls(1) - slope
+    if all(calls(n) == slope * n + fixed for n in SIZES):
+        return f"{slope}" + (f" + {fixed}/n" if fixed > 0 else f" - {-fixed}/n" if fixed < 0 else "")
+    return " or ".join(f"{calls(n) / n:.3g} (n={n})" for n in (1, 10, 40))
+
+
+def testing_cost(method: Method) -> str:
+    """Model calls of one task of an evaluation."""
+    few, many = method.tries
+    calls = f"{few}" if few == many else f"{few} to {many}"
+    asides = "".join(f", and up to {most} of the {role}" for role, most in method.asides.items())
+    return f"{calls} call{'s' if many > 1 else ''}{asides}"

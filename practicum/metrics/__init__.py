@@ -1,1 +1,0 @@
-"""Numbers about runs: intervals and comparisons."""

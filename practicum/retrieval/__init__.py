@@ -1,0 +1,1 @@
+"""Embeddings, the index, and search over entries."""

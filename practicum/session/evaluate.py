@@ -1,0 +1,167 @@
+"""Scoring a context on tasks, outside a run: `practicum eval` and `practicum.evaluate`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from practicum import methods
+from practicum.core.context import Context
+from practicum.core.errors import ProviderError, Stopped, UsageError
+from practicum.core.intervals import repeated_ci95
+from practicum.core.types import Rollout, Task, Usage
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
+from practicum.engine.state import House
+from practicum.session.components import Parts
+from practicum.session.config import Splits, checked, configured
+from practicum.session.estimate import Estimate
+from practicum.session.opening import furnished_to_act
+from practicum.session.result import roles_json, usage_json
+from practicum.store.database import FILE, Store
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
+
+    `errors` counts attempts that failed, which score 0, and those that nothing could score, which count in no score.
+    `counts` are what else happened, as a run's report has it under "to know".
+    Where it was `stopped` it is over what was done until then; if nothing was, `n` is 0 and `score` is not a number.
+    """
+
+    score: float
+    ci95: tuple[float, float]
+    n: int
+    repeat: int
+    errors: int
+    usage: Usage
+    by_role: dict[str, Usage]
+    seconds: float
+    rollouts: tuple[Rollout, ...]
+    counts: Mapping[str, int]
+    stopped: str | None = None
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """What the scorer measured beside the score, by name: means over the answers it measured."""
+        found = [r.score.measures for r in self.rollouts if r.score is not None and r.score.measures]
+        names = dict.fromkeys(name for measures in found for name in measures)
+        return {name: fmean(measures[name] for measures in found if name in measures) for name in names}
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        values = {
+            "score": self.score if self.n else None,
+            "ci95": list(self.ci95) if self.n else None,
+            "n": self.n,
+            "errors": self.errors,
+            "counts": dict(self.counts),
+            "measures": self.measures,
+            "usage": usage_json(self.usage),
+            "by_role": roles_json(self.by_role),
+            "seconds": round(self.seconds, 3),
+            "attempts": [_attempt_json(rollout) for rollout in self.rollouts],
+        }
+        return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def _attempt_json(rollout: Rollout) -> dict[str, Any]:
+    """One attempt at a task: its score and what the scorer says of it, each null where nothing could score it."""
+    score = rollout.score
+    scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
+    return {"id": rollout.task.id, **scored, "error": rollout.trace.error}
+
+
+async def evaluate(
+    tasks: Sequence[Task],
+    context: Context,
+    *,
+    repeat: int = 1,
+    out: Path | None = None,
+    parts: Parts | None = None,
+    on_house: Callable[[House], None] | None = None,
+    **config: Any,
+) -> Evaluation:
+    """Run each task `repeat` times under `context`, with the method's `act` alone.
+
+    Keywords are the fields of `Config`. With repeats the interval is over tasks, as repeats of one task are
+    not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
+    Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` and `by_role` are over
+    all sittings.
+    Raises UsageError where a budget of calls cannot reach, before anything is paid for, and ProviderError where nothing
+    could be scored.
+    """
+    parts = parts or Parts()
+    made = checked(configured(config), Splits((), (), tuple(tasks)), parts)
+    method = methods.build(made.method, made.settings)
+    turns = [_Turn(method) for _ in range(repeat)]
+    stopped = None
+    with _folder(out) as folder, _store(folder) as store:
+        async with furnished_to_act(store, "eval", folder, made, parts, method) as house:
+            _refuse_small_budget(Estimate(made, Splits((), (), tuple(tasks)), method, house, context), repeat)
+            if on_house is not None:
+                on_house(house)
+            try:
+                for n, turn in enumerate(turns):
+                    await Run(house).evaluate(turn, "eval", tasks, context, n)
+            except Stopped as stop:
+                stopped = stop.reason
+            found = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
+            return _summary(found, repeat, house, stopped)
+
+
+class _Turn:
+    """One time through all tasks; keeps what came of each, so that a stop loses nothing that was paid for."""
+
+    def __init__(self, method: Method) -> None:
+        self.act = method.act
+        self.done: dict[str, Rollout] = {}
+
+    async def __call__(self, task: Task, context: Context, run: Run) -> Rollout:
+        self.done[task.id] = await self.act(task, context, run)
+        return self.done[task.id]
+
+
+def _refuse_small_budget(estimate: Estimate, repeat: int) -> None:
+    fewest, most = estimate.calls()[0] * repeat, estimate.config.max_calls
+    if most is not None and most < fewest:
+        raise UsageError(f"the budget of {most} calls does not reach: this evaluation needs {fewest} or more; raise it")
+
+
+@contextmanager
+def _folder(out: Path | None) -> Iterator[Path]:
+    """Where an evaluation is kept, or one that is gone afterwards."""
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="practicum-eval-") as name:
+        yield Path(name) / "eval"
+
+
+def _store(folder: Path) -> Store:
+    return Store.open(folder) if (folder / FILE).exists() else Store.create(folder)
+
+
+def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str | None) -> Evaluation:
+    """The mean over the tasks that could be scored, each with the mean of its repeats."""
+    by_task: dict[str, list[float]] = {}
+    for rollout in found:
+        if rollout.score is not None:
+            by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
+    if not by_task and stopped is None:
+        why = f": {house.trouble}" if house.trouble else ""
+        raise ProviderError(f"none of {len(found)} attempts could be scored{why}")
+    score, ci95 = nan, (0.0, 1.0)
+    if by_task:
+        score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
+    errors = sum(r.trace.error is not None or r.score is None for r in found)
+    usage, by_role, seconds = house.budget.spent, house.journal.by_role(), house.budget.elapsed
+    counts = house.happened
+    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(found), counts, stopped)

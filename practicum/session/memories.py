@@ -1,0 +1,256 @@
+"""The memories of a run, looked at and changed by hand: searched as an agent would, added from a file, removed
+(`practicum memory`). What is said of memories holds for the entries of every section.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from practicum.agents.network import Kind
+from practicum.blocks.act.network import FORMS, POOL, Answered
+from practicum.blocks.update.memory import MEMORIES, Memory, as_entry
+from practicum.core.bounded import SLACK
+from practicum.core.context import Add, Context, Delete, Delta, Entry, Outcome
+from practicum.core.errors import ContextFileError, ProviderError, UsageError
+from practicum.models.prompting import problem_with
+from practicum.retrieval.search import SHOWN, Found, Retriever, Where
+from practicum.retrieval.vectors import Vectors, open_embedder
+from practicum.session.records import RUN, read_run
+from practicum.session.revise import edited
+from practicum.session.upkeep import keep, reembedded
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
+from practicum.store.versions import events_of, read_versions
+
+LONGEST = 2_000
+"""Characters of an entry that is written by hand as one text: as many as a memory has at most."""
+
+Tags = tuple[Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)], ...]
+
+
+class _Memory(Memory):
+    """A line of a file that holds a memory; as long as a model's may be."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: Annotated[str, StringConstraints(min_length=1, max_length=80 * SLACK, strip_whitespace=True)]
+    description: Annotated[str, StringConstraints(max_length=120 * SLACK)] = ""
+    content: Annotated[str, StringConstraints(min_length=1, max_length=280 * SLACK, strip_whitespace=True)]
+    outcome: Literal["success", "failure"] = "success"
+    tags: Tags = ()
+
+
+class _Line(BaseModel):
+    """A line that holds an entry as one text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST, strip_whitespace=True)]
+    key: str = ""
+    tags: Tags = ()
+
+
+class _Text(_Line):
+    """A line that holds an entry of any other kind, such as a rule, or an episode with its answer in `data`."""
+
+    data: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Lived(BaseModel):
+    """What an experience is found by, beside its state; and the form that was filled in, as an object or its JSON,
+    where the text is not the whole of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Kind
+    reward: float = Field(ge=0, le=1)
+    trace: Annotated[str, StringConstraints(min_length=1)]
+    said: Any = None
+
+    @model_validator(mode="after")
+    def _in_form(self) -> Self:
+        """An agent is shown what was said as what it is to say."""
+        form = FORMS[self.kind]
+        if self.said is None and form is Answered:
+            return self
+        raw = self.said if isinstance(self.said, str) else json.dumps(self.said)
+        try:
+            self.said = form.model_validate_json(raw).model_dump_json()
+        except ValidationError as error:
+            wrong = "it is not there" if self.said is None else problem_with(error, cut=False)
+            fields = " and ".join(form.model_fields)
+            raise PydanticCustomError(
+                "form", "a step of {kind} needs said, an object with {fields}: {wrong}",
+                {"kind": self.kind, "fields": fields, "wrong": wrong},
+            ) from None  # fmt: skip
+        return self
+
+
+class _Experience(_Line):
+    """A line that holds what an agent of a network did (`text`) where something was given (`key`)."""
+
+    key: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+    data: _Lived
+
+
+@dataclass(frozen=True)
+class Added:
+    """What was added; `same` has for each text that was there already the older entry's id by the new one's."""
+
+    context: Context
+    entries: tuple[Entry, ...]
+    same: dict[str, str]
+
+
+async def search(
+    run: Path | str, text: str, k: int = 5, where: Where = SHOWN, embedder: str | None = None
+) -> list[Found]:
+    """The k entries of a run's last version most similar to a text, as its agent would find them. Changes nothing.
+
+    Raises StoreError where the run's vectors are another embedder's.
+    """
+    with Store.read(Path(run)) as store:
+        config, _, _ = read_run(store)
+        vectors = Vectors(open_embedder(embedder or config.embedder), store)
+        return list((await Retriever(vectors).nearest(read_context(store, RUN), text, k, where)).found)
+
+
+async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
+    """Add the memories, or entries, of a file to a run, as one new version.
+
+    The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
+    "tags"?} or {"text", "key"?, "data"?, "tags"?}; for an agent's pool it needs what an experience has. Raises
+    ContextFileError naming the first line that is wrong, and StoreError where the run's vectors are another embedder's;
+    nothing is added then.
+    """
+    if not section.strip() or "\n" in section:
+        raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
+    made = read(file, section)
+    same: dict[int, str] = {}
+
+    def edits(context: Context) -> Delta:
+        known = {entry.text: entry.id for entry in reversed(context.in_section(section))}
+        for n, new in enumerate(made):
+            id = known.setdefault(new.text, f"e{context.next_number + n}")
+            if id != f"e{context.next_number + n}":
+                same[n] = id
+        return Delta(tuple(made))
+
+    with Store.open(Path(run)) as store:
+        config, _, _ = read_run(store)
+        retriever = Retriever(Vectors(open_embedder(config.embedder), store))
+        outcome = edited(store, edits)
+        entries = tuple(_there(outcome, done.id) for done in outcome.applied)
+        try:
+            await keep(store, outcome.context, retriever)
+        except ProviderError as error:
+            raise ProviderError(f"version {outcome.context.version} has them, but no index of them: {error}") from error
+    return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})
+
+
+def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
+    """Take an entry out of a run, as a new version: what `rollback` can bring back. Returns the context without it, and
+    the entry. Raises UsageError where there is none of this id."""
+    found: list[Entry] = []
+
+    with Store.open(Path(run)) as store:
+
+        def edits(context: Context) -> Delta:
+            entry = context.get(id)
+            if entry is None:
+                raise UsageError(missing(store, id))
+            found.append(entry)
+            return Delta((Delete(id, reason="removed by hand"),))
+
+        return edited(store, edits).context, found[0]
+
+
+async def reembed(run: Path | str, embedder: str | None = None) -> int:
+    """Embed a run's entries anew, by its own embedder or another that it has from then on. Returns how many texts."""
+    with Store.open(Path(run)) as store:
+        config, _, _ = read_run(store)
+        return await reembedded(store, open_embedder(embedder or config.embedder))
+
+
+def missing(store: Store, id: str) -> str:
+    """Why a run has no entry of this id."""
+    events = events_of(read_versions(store, RUN), id)
+    if not events:
+        return f"there never was an entry {id!r} in {store.folder}"
+    return f"there is no entry {id!r} in {store.folder} any more: it went in version {events[-1].version}"
+
+
+def read(file: Path, section: str = MEMORIES) -> list[Add]:
+    """The memories of a file, as edits that add them. Raises ContextFileError naming the first line that is wrong."""
+    made = [_entry(item, f"{file} {where}", section, f"file:{file.name}") for where, item in _items(file)]
+    if not made:
+        raise ContextFileError(f"{file} holds no memories: write one a line, {EXAMPLE}")
+    return made
+
+
+EXAMPLE = '{"title": "...", "description": "...", "content": "...", "outcome": "success"}'
+
+EXPERIENCE = (
+    '{"text": "what was done", "key": "what was given", "data": {"kind": "solve", "reward": 0.8, "trace": "by hand"}}'
+)
+
+
+def _items(file: Path) -> Iterator[tuple[str, Any]]:
+    """What the file holds, and where."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextFileError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
+    if text.lstrip().startswith("["):
+        yield from ((f"item {n}", item) for n, item in enumerate(_json(text, f"{file}"), 1))
+        return
+    for n, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"line {n}", _json(line, f"{file} line {n}")
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ContextFileError(f"{where}: this is not JSON ({error}): write one memory a line, {EXAMPLE}") from error
+
+
+def _entry(item: Any, where: str, section: str, source: str) -> Add:
+    if not isinstance(item, dict):
+        raise ContextFileError(f"{where}: a memory is an object: {EXAMPLE}")
+    try:
+        if section.startswith(POOL):
+            lived = _Experience.model_validate(item)
+            return _line(section, lived, lived.data.model_dump(exclude_defaults=True), source)
+        if "text" in item:
+            plain = _Text.model_validate(item)
+            return _line(section, plain, plain.data, source)
+        memory = _Memory.model_validate(item)
+        return as_entry(memory, memory.outcome == "success", (source, *_tags(memory.tags)), section=section)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        needed = f" (an experience of an agent is {EXPERIENCE})" if section.startswith(POOL) else ""
+        raise ContextFileError(f"{where}: {name}: {first['msg']}{needed}") from error
+
+
+def _line(section: str, line: _Line, data: dict[str, Any], source: str) -> Add:
+    return Add(section, line.text, line.key, data, sources=(source, *_tags(line.tags)))
+
+
+def _tags(tags: Tags) -> tuple[str, ...]:
+    return tuple(f"tag:{tag}" for tag in tags)
+
+
+def _there(outcome: Outcome, id: str) -> Entry:
+    entry = outcome.context.get(id)
+    assert entry is not None
+    return entry

@@ -1,0 +1,233 @@
+"""What a run's folder holds: its configuration, tasks and steps as rows, and reading them back."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Table, select
+
+from practicum import methods
+from practicum.core import playbook
+from practicum.core.context import Context, Refused
+from practicum.core.errors import StoreError, UsageError
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.views import full
+from practicum.engine.loop import StepReport, mean_score
+from practicum.models.registry import is_local
+from practicum.session.config import Config, Splits
+from practicum.store import schema
+from practicum.store.database import FILE, Store
+from practicum.store.snapshot import read_context
+from practicum.store.versions import rebuild, seed_version, version_row
+
+RUN = "run"
+"""The id of the run in a folder of its own."""
+
+FINAL = {
+    "forgotten": "was made to forget",
+    "rolled back": "was rolled back by hand",
+    "edited": "was edited by hand",
+    "asked": "has learned from queries since",
+}
+"""States in which a run cannot go on: its contexts are no longer what its journal leads to."""
+
+_ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
+_LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
+_REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
+_TASK: TypeAdapter[Task] = TypeAdapter(Task)
+
+
+def new_folder(name: str) -> Path:
+    """A folder for a new run under ./runs, named by method and time."""
+    stem = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
+    folder = Path("runs") / stem
+    number = 2
+    while folder.exists():
+        folder = Path("runs") / f"{stem}-{number}"
+        number += 1
+    return folder
+
+
+def create(folder: Path) -> Store:
+    """The store of a new run; one that was killed before it was written down counts as new."""
+    if (folder / FILE).is_file():
+        store = Store.open(folder)
+        if not store.rows(select(schema.runs.c.run_id)):
+            return store
+        store.close()
+    return Store.create(folder)
+
+
+def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
+    """Write down what a run starts from, all of it or nothing."""
+    run = {"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}
+    rows = {
+        schema.tasks: _task_rows(splits),
+        schema.versions: [version_row(RUN, seed_version(seed))],
+        schema.runs: [run],
+    }
+    store.change_all((table.insert(), of) for table, of in rows.items() if of)
+
+
+def create_seed(folder: Path, context: Context) -> None:
+    """A run that holds a context and has learned nothing yet."""
+    with create(folder) as store:
+        begin(store, Config(method="none"), Splits(()), context, "done")
+
+
+def as_seed(context: Context) -> Context:
+    """A learned context as the start of another run: the same entries and ids, at version 0, as the store keeps it."""
+    return rebuild([seed_version(replace(context, version=0))])
+
+
+def update_run(store: Store, **values: Any) -> None:
+    """Change what is known of the run."""
+    store.change(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
+
+
+def seconds_spent(store: Store) -> float:
+    """What earlier sittings took; 0 for a run that has not begun."""
+    rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == RUN))
+    return float(sum(row.seconds for row in rows))
+
+
+def read_run(store: Store) -> tuple[Config, Splits, str]:
+    """What a run folder was started with, and its state."""
+    found = store.rows(select(schema.runs).where(schema.runs.c.run_id == RUN))
+    if not found:
+        raise StoreError(
+            f"{store.folder} holds no run: it was stopped before it began, and nothing was paid; start it again"
+        )
+    table = schema.tasks
+    rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
+    by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
+    for row in rows:
+        by_split[row.split].append(_TASK.validate_json(row.data))
+    splits = Splits(*(tuple(by_split[name]) for name in ("train", "val", "test")))
+    try:
+        return Config.model_validate_json(found[0].config), splits, found[0].state
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(
+            f"{store.folder} was made by another practicum: its setting {first['loc'][0]!r} is not known here; "
+            "its context can be the seed of a new run (--seed-playbook)"
+        ) from error
+
+
+def load_context(path: Path | str, version: int | None = None) -> Context:
+    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON)."""
+    path = Path(path)
+    if (path / FILE).exists():
+        with Store.read(path) as store:
+            return read_context(store, RUN, version)
+    if version is not None:
+        raise UsageError(f"{path} is not a run, so it has no version {version}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder but not a run (it has no {FILE})")
+    return playbook.load(path)
+
+
+def run_config(path: Path) -> dict[str, Any]:
+    """How a run was configured, less what concerns learning alone; empty for a playbook file."""
+    if not (path / FILE).exists():
+        return {}
+    with Store.read(path) as store:
+        config, _, _ = read_run(store)
+    kept = config.model_dump(exclude={*LEARNING_ONLY})
+    return {**kept, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
+
+
+LEARNING_ONLY = (
+    "max_calls", "max_tokens", "max_usd", "max_minutes", "judged", "labels", "before", "validate_every", "trace_faults",
+)  # fmt: skip
+
+
+def over(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a run with other values over it; None leaves as it is. Settings of another method are not
+    this one's, a model given for all replaces the run's own choice for the agent, and the window that was given is not
+    that of a served model in its place."""
+    typed = {name: value for name, value in given.items() if value is not None and name not in ("settings", "roles")}
+    made = {**config, **typed}
+    if "window" not in typed and "model" in typed and not is_local(typed["model"]):
+        made["window"] = None
+    method = made.get("method", Config.model_fields["method"].default)
+    kept = config.get("settings", {}) if typed.get("method", method) == config.get("method", method) else {}
+    roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in typed or r != "agent"}
+    settings = methods.over(method, kept, given.get("settings") or {})
+    return {**made, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
+
+
+def run_summary(store: Store) -> dict[str, Any]:
+    """Scores, usage and number of steps of a run, as its last sitting left them."""
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    last = json.loads(row.result) if row.result else {}
+    steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
+    return {"scores": last.get("scores", {}), "usage": last.get("usage", {}), "steps": len(steps)}
+
+
+def step_data(store: Store) -> list[dict[str, Any]]:
+    """The numbers of each step, in order, as `step_rows` wrote them."""
+    table = schema.steps
+    rows = store.rows(select(table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    return [json.loads(row.data) for row in rows]
+
+
+def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
+    """What each step tried and what it learned from that, in order, as `step_rows` wrote them."""
+
+    def by_step(table: Table) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = defaultdict(list)
+        for row in store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step)):
+            found[row.step].append(row.data)
+        return found
+
+    rollouts, lessons = by_step(schema.rollouts), by_step(schema.lessons)
+    for step, tried in rollouts.items():
+        yield step, [*map(_ROLLOUT.validate_json, tried)], [*map(_LESSON.validate_json, lessons.get(step, ()))]
+
+
+def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
+    """A step as rows of the store."""
+    numbers = {
+        "epoch": report.batch.epoch,
+        "tasks": [t.id for t in report.batch.tasks],
+        "score": mean_score(report.rollouts),
+        "sampled": dict(report.batch.data),
+        "lessons": len(report.lessons),
+        "applied": len(report.applied),
+        "refused": len(report.refused),
+        "fates": [asdict(fate) for fate in report.fates],
+        "evidence": dict(report.evidence),
+        "version": report.context.version,
+        "entries": len(report.context),
+        "tokens": full(report.context).tokens,
+        "seconds": report.seconds,
+        "val": report.val,
+    }
+    step = {"run_id": RUN, "step": report.step}
+    return {
+        schema.steps: [{**step, "data": json.dumps(numbers), "refused": _REFUSED.dump_json(report.refused).decode()}],
+        schema.rollouts: [
+            {**step, "place": r.place, "sources": json.dumps(r.sources), "data": _ROLLOUT.dump_json(r).decode()}
+            for r in report.rollouts
+        ],
+        schema.lessons: [
+            {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": _LESSON.dump_json(x).decode()}
+            for x in report.lessons
+        ],
+    }
+
+
+def _task_rows(splits: Splits) -> list[dict[str, Any]]:
+    return [
+        {"run_id": RUN, "split": split, "position": i, "task_id": task.id, "data": _TASK.dump_json(task).decode()}
+        for split in ("train", "val", "test")
+        for i, task in enumerate(getattr(splits, split))
+    ]

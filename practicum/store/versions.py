@@ -1,0 +1,121 @@
+"""A run's contexts, version by version: written as the edits that were applied, rebuilt by replaying them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import delete, select
+
+from practicum.core.context import Add, Applied, Context, Entry, Vote
+from practicum.core.errors import UsageError
+from practicum.store import schema
+from practicum.store.database import Store
+
+_EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What one version changed. `parent` is the version it was made from (a rollback's is where it went back to)."""
+
+    version: int
+    parent: int | None
+    step: int
+    next_number: int
+    applied: tuple[Applied, ...]
+
+
+def version_row(run_id: str, version: Version) -> dict[str, Any]:
+    """A version as a row of the store."""
+    return {
+        "run_id": run_id,
+        "version": version.version,
+        "parent": version.parent,
+        "step": version.step,
+        "next_number": version.next_number,
+        "applied": _EDITS.dump_json(version.applied).decode(),
+    }
+
+
+def seed_version(context: Context) -> Version:
+    """The first version: what a run started from."""
+    made = [
+        Applied(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources), e.id) for e in context
+    ]
+    used = [Applied(Vote(e.id, uses=e.uses), e.id) for e in context if e.uses]
+    return Version(0, None, 0, context.next_number, (*made, *used))
+
+
+def read_versions(store: Store, run_id: str) -> list[Version]:
+    """All versions of a run, oldest first."""
+    table = schema.versions
+    rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
+    return [Version(r.version, r.parent, r.step, r.next_number, _EDITS.validate_json(r.applied)) for r in rows]
+
+
+def no_versions_after(run_id: str, version: int) -> Any:
+    """The statement that makes a version a run's last."""
+    return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
+
+
+def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
+    """The context at a version (the last where None). Ids go on from the highest ever given."""
+    by_number = {v.version: v for v in versions}
+    if not versions:
+        return Context()
+    wanted = max(by_number) if version is None else version
+    if wanted not in by_number:
+        raise UsageError(f"there is no version {wanted}: this run has 0 to {max(by_number)}")
+    context = Context()
+    for number in lineage({v.version: v.parent for v in versions}, wanted):
+        context = context.replay(by_number[number].applied, number)
+    return replace(context, next_number=max(context.next_number, by_number[wanted].next_number))
+
+
+def lineage(parents: Mapping[int, int | None], version: int) -> list[int]:
+    """The versions that lead to one, oldest first, that one included."""
+    way: list[int] = []
+    at: int | None = version
+    while at is not None:
+        way.append(at)
+        at = parents[at]
+    return way[::-1]
+
+
+def edits_of(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
+    """What one version changed."""
+    table = schema.versions
+    (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
+    return _EDITS.validate_json(row.applied)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to an entry."""
+
+    version: int
+    step: int
+    done: Applied
+
+
+def events_of(versions: Sequence[Version], id: str) -> list[Event]:
+    """Every edit that touched an entry, oldest first; merges into it and out of it included."""
+    return [
+        Event(v.version, v.step, done)
+        for v in versions
+        for done in v.applied
+        if done.id == id or id in getattr(done.edit, "ids", ())
+    ]
+
+
+def changes(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
+    """Entries added, removed, and changed (before, after) between two contexts."""
+    before, after = {e.id: e for e in old}, {e.id: e for e in new}
+    added = [e for id, e in after.items() if id not in before]
+    removed = [e for id, e in before.items() if id not in after]
+    both = [(before[id], e) for id, e in after.items() if id in before]
+    changed = [(b, a) for b, a in both if (b.text, b.section, b.data) != (a.text, a.section, a.data)]
+    return added, removed, changed

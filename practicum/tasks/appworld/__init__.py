@@ -1,0 +1,1 @@
+"""AppWorld: its tasks, and a client of its servers."""

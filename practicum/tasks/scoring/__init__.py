@@ -1,0 +1,1 @@
+"""Scorers: rules, unit tests, and measures of text and software."""

@@ -1,0 +1,1 @@
+"""What tests share with users: a simulated server and filled stores."""

@@ -1,0 +1,325 @@
+"""Agents of other frameworks: what each is told, what is read of its answer, and what its failures become.
+
+The function, the program, the endpoint and pydantic-ai are tested everywhere; the others where they are installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from helpers import client, make_tasks
+from pydantic import BaseModel
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from test_agents import TASK, Place, act
+
+import practicum
+from practicum.agents import frameworks
+from practicum.agents.function import FunctionAgent
+from practicum.core.context import seeded
+from practicum.core.errors import ProviderError, UsageError
+from practicum.core.types import Step, Task, Trace
+from practicum.core.views import View, annotated, full
+from practicum.testing.server import Options, serve
+
+RULES = seeded([("rules", "Say the last word."), ("manners", "Be brief.")])
+
+Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
+
+
+def told(info: AgentInfo) -> str:
+    return info.instructions or ""
+
+
+def made(respond: Reply, **how: Any) -> FunctionAgent:
+    how = {"name": "router", "instructions": "Route it.", **how}
+    return FunctionAgent(frameworks.pydantic_ai(Agent(FunctionModel(respond), **how)))
+
+
+def text(answer: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(answer)])
+
+
+def test_a_pydantic_ai_agent_is_told_what_was_learned_after_its_own_instructions() -> None:
+    agent = made(lambda messages, info: text(told(info)))
+    shown = act(agent, view=full(RULES)).answer
+    assert shown.index("Route it.") < shown.index("learned from earlier tasks") < shown.index("[e0] (rules) Say the")
+    assert "[id]" in shown
+    assert act(agent, view=View()).answer == "Route it."
+    assert "[id]" not in act(agent, view=View(note="Try again.")).answer
+    assert agent.identity == "practicum.agents.frameworks.pydantic_agent:pydantic_ai(router)"
+
+
+def test_the_steps_of_a_pydantic_ai_agent_and_the_entries_it_names_are_told() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if len(messages) == 1:
+            call = ToolCallPart("look", {"where": "here"})
+            return ModelResponse(parts=[ThinkingPart("By [e1] and [e9]."), TextPart("I look."), call])
+        return text("word1")
+
+    def look(where: str) -> dict[str, str]:
+        """Look somewhere."""
+        return {"seen": f"{where} [e0]"}
+
+    trace = act(made(respond, tools=[look]), view=full(RULES))
+    assert trace.answer == "word1"
+    assert trace.steps == (
+        Step("thought", "By [e1] and [e9]."),
+        Step("thought", "I look."),
+        Step("action", 'look {"where":"here"}'),
+        Step("observation", '{"seen":"here [e0]"}'),
+    )
+    assert (trace.used, trace.unknown) == (("e1",), 0)
+    assert act(made(respond, tools=[look]), view=annotated(RULES)).used == ("e1",)
+
+
+class Told(BaseModel):
+    answer: int
+    used: list[str]
+    doubts: list[dict[str, str]] = []
+    steps: int = 3
+
+
+class Home(BaseModel):
+    town: str
+
+
+def test_an_output_type_says_more_than_the_answer() -> None:
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        (tool,) = info.output_tools
+        value = {"answer": 4, "used": ["e0", "e7"], "doubts": [{"id": "e1", "why": "unclear"}], "town": "Bern"}
+        fields = tool.parameters_json_schema["properties"]
+        return ModelResponse(parts=[ToolCallPart(tool.name, {name: value[name] for name in fields if name in value})])
+
+    trace = act(made(respond, output_type=Told), view=annotated(RULES))
+    assert (trace.answer, trace.used, trace.unknown) == ("4", ("e0",), 1)
+    assert trace.data["doubts"] == {"e1": "unclear"}
+    assert json.loads(act(made(respond, output_type=Home)).answer) == {"town": "Bern"}
+
+
+def test_a_provider_that_fails_loses_the_attempt_and_one_journaled_effect_is_an_attempt(tmp_path: Any) -> None:
+    calls: list[str] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        asked = str(cast(Any, messages[0].parts[-1]).content)
+        calls.append(asked)
+        if "Message 2" in asked:
+            raise ModelHTTPError(503, "m")
+        return text(asked.split()[-1])
+
+    with pytest.raises(ProviderError, match=r"pydantic_ai\(router\)"):
+        act(made(respond), Task("t2", "Message 2"))
+    calls.clear()
+    parts = practicum.Parts(agent=made(respond).fn)
+    work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes", settings={"batch": 4})
+    result = practicum.run_sync(work)
+    assert result.errors["lost attempts"] == 1
+    assert result.usage.calls == 0
+    practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
+    assert len(calls) == 4
+
+
+def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
+    """One attempt of an agent behind an endpoint, and the requests it got."""
+    asked: list[Any] = []
+
+    def respond(body: dict[str, Any]) -> str:
+        asked.append(body)
+        return " word1\n"
+
+    async def one() -> Trace:
+        async with serve(Options(latency=0, per_1k_prompt=0, per_output=0, responder=respond, **options)) as server:
+            agent = FunctionAgent(frameworks.endpoint(f"{server.url}#mine", temperature=0.5))
+            return await agent(TASK, view, Place())
+
+    return practicum.run_sync(one()), asked
+
+
+def test_an_endpoint_is_told_what_was_learned_in_its_system_message() -> None:
+    trace, (body,) = served(full(RULES))
+    assert trace.answer == "word1"
+    assert (body["model"], body["temperature"]) == ("mine", 0.5)
+    system, user = body["messages"]
+    assert "[e1] (manners) Be brief." in system["content"]
+    assert user == {"role": "user", "content": TASK.input}
+    assert [message["role"] for message in served(View())[1][0]["messages"]] == ["user"]
+
+
+def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_wrong_use() -> None:
+    with pytest.raises(ProviderError, match=r"the model of http.*#mine failed: .*simulated"):
+        served(View(), faults=[("404", 1)])
+    for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
+        with pytest.raises(UsageError, match="must read http://host:port/v1#name-of-the-agent"):
+            frameworks.endpoint(name)
+
+
+def test_a_function_is_told_when_an_annotated_twin_or_a_note_is_asked_for() -> None:
+    def agent(input: str, context: str, annotated: bool, noting: bool) -> dict[str, Any]:
+        return {"answer": f"{annotated} {noting}", "missing": "a map", "note": "seen"}
+
+    twin, plain = act(FunctionAgent(agent), view=annotated(RULES)), act(FunctionAgent(agent), view=full(RULES))
+    assert (twin.answer, twin.data["missing"]) == ("True False", "a map")
+    assert (plain.answer, plain.data) == ("False False", {})
+    assert act(FunctionAgent(agent), view=View(noting=True)).answer == "False True"
+
+
+def test_an_adapted_agent_is_trained_like_any_other() -> None:
+    agent = made(lambda messages, info: text(str(cast(Any, messages[0].parts[-1]).content).split()[-1]))
+    parts = practicum.Parts(agent=agent.fn, clients={"agent": client()})
+    result = practicum.run_sync(practicum.learn(make_tasks(4), test=make_tasks(3, 4), method="ace", parts=parts))
+    assert result.scores["test"] == 1.0
+    assert len(result.context) > 0
+
+
+def test_a_graph_of_langgraph_is_told_in_its_first_system_message() -> None:
+    pytest.importorskip("langgraph", reason="langgraph is not installed")
+    from langchain_core.messages import AIMessage, ToolMessage
+    from langgraph.graph import START, MessagesState, StateGraph
+
+    def think(state: Any) -> dict[str, Any]:
+        call = {"name": "look", "args": {"where": "here"}, "id": "c1"}
+        return {"messages": [AIMessage("By [e1].", tool_calls=[call]), ToolMessage("seen", tool_call_id="c1")]}
+
+    def reply(state: Any) -> dict[str, Any]:
+        return {"messages": [AIMessage("\n".join(f"{m.type}: {m.text}" for m in state["messages"][:2]))]}
+
+    graph = StateGraph(MessagesState).add_sequence([think, reply]).add_edge(START, "think").compile(name="router")
+    agent = FunctionAgent(frameworks.langchain(graph))
+    trace = act(agent, view=full(RULES))
+    assert trace.answer.startswith("system: Below is what was learned")
+    assert trace.answer.endswith(f"human: {TASK.input}")
+    assert trace.used == ("e0", "e1") or trace.used == ("e1", "e0")
+    looked = Step("action", 'look {"where": "here"}')
+    assert trace.steps == (Step("thought", "By [e1]."), looked, Step("observation", "seen"))
+    assert act(agent, view=View()).answer == f"human: {TASK.input}\nai: By [e1]."
+
+
+def test_a_chain_of_langchain_takes_what_it_asks_for() -> None:
+    pytest.importorskip("langchain_core", reason="langchain-core is not installed")
+    from langchain_core.language_models import FakeListChatModel
+    from langchain_core.output_parsers import StrOutputParser
+    from langchain_core.prompts import ChatPromptTemplate
+    from langchain_core.runnables import RunnableLambda
+
+    def fields(input: str, learned: str) -> dict[str, str]:
+        return {"question": input, "rules": learned}
+
+    prompt = ChatPromptTemplate.from_messages([("system", "{rules}"), ("user", "{question}")])
+    shown = prompt | RunnableLambda(lambda value: value.to_string()) | StrOutputParser()
+    assert "[e0] (rules)" in act(FunctionAgent(frameworks.langchain(shown, fields)), view=full(RULES)).answer
+    model = prompt | FakeListChatModel(responses=["word1"])
+    assert act(FunctionAgent(frameworks.langchain(model, fields)), view=full(RULES)).answer == "word1"
+
+
+def test_an_agent_of_the_openai_agents_sdk_is_told_after_its_own_instructions() -> None:
+    pytest.importorskip("agents", reason="openai-agents is not installed")
+    from agents import Agent as Theirs
+    from agents import Model, ModelResponse, RunConfig, Usage, function_tool
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    class Scripted(Model):
+        async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:
+            if len(input) == 1:
+                out: Any = ResponseFunctionToolCall(
+                    arguments='{"where": "[e1]"}', call_id="c1", name="look", type="function_call"
+                )
+            else:
+                said = ResponseOutputText(annotations=[], text=str(system_instructions), type="output_text")
+                out = ResponseOutputMessage(
+                    id="m", content=[said], role="assistant", status="completed", type="message"
+                )
+            return ModelResponse(output=[out], usage=Usage(), response_id=None)
+
+        def stream_response(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError
+
+    @function_tool
+    def look(where: str) -> str:
+        """Look somewhere."""
+        return "seen"
+
+    router = Theirs(name="router", instructions="Route it.", model=Scripted(), tools=[look])
+    agent = FunctionAgent(frameworks.openai_agents(router, run_config=RunConfig(tracing_disabled=True)))
+    trace = act(agent, view=full(RULES))
+    assert trace.answer.index("Route it.") < trace.answer.index("[e0] (rules) Say the")
+    assert trace.steps == (Step("action", 'look {"where": "[e1]"}'), Step("observation", "seen"))
+    assert "e1" in trace.used
+    assert act(agent, view=View()).answer == "Route it."
+    assert router.instructions == "Route it."
+
+
+def test_the_predictors_of_a_dspy_module_are_told_after_their_instructions() -> None:
+    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    from dspy.utils import DummyLM
+
+    model = DummyLM([{"reasoning": "By [e1].", "bench": "K2"}] * 2)
+    bench = dspy.ChainOfThought(dspy.Signature("repair -> bench", "Send it to a bench."))
+    bench.set_lm(model)
+    agent = FunctionAgent(frameworks.dspy(bench, input="repair", output="bench"))
+    trace = act(agent, view=full(RULES))
+    assert (trace.answer, trace.reasoning, trace.used) == ("K2", "By [e1].", ("e1",))
+    system = model.history[0]["messages"][0]["content"]
+    assert "Send it to a bench." in system
+    assert "[e0] (rules) Say the" in system
+    assert act(agent, view=View()).answer == "K2"
+    assert "learned" not in model.history[1]["messages"][0]["content"]
+
+
+def test_a_dspy_module_whose_model_fails_loses_the_attempt() -> None:
+    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    from dspy.utils.exceptions import LMServerError
+
+    class Away:
+        def complete(self, request: Any) -> Any:
+            raise LMServerError("overloaded")
+
+    class AwayToo:
+        async def complete(self, request: Any) -> Any:
+            raise LMServerError("overloaded")
+
+    bench = dspy.Predict(dspy.Signature("repair -> bench", "Send it to a bench."))
+    bench.set_lm(dspy.LM("m", engine=Away(), async_engine=AwayToo(), cache=False, num_retries=0))
+    with pytest.raises(ProviderError, match=r"the model of dspy\(Predict\) failed: LMServerError: .*overloaded"):
+        act(FunctionAgent(frameworks.dspy(bench, input="repair", output="bench")))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, at import
+def test_a_solver_of_inspect_ai_is_told_in_its_first_system_message() -> None:
+    pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
+    from inspect_ai.model import ModelOutput, ModelUsage, get_model
+    from inspect_ai.solver import chain, generate, use_tools
+    from inspect_ai.tool import tool
+
+    @tool
+    def look() -> Any:
+        async def execute(where: str) -> str:
+            """Look somewhere.
+
+            Args:
+                where: the place
+            """
+            return "seen"
+
+        return execute
+
+    call = ModelOutput.for_tool_call("mockllm/model", "look", {"where": "[e1]"})
+    asked: list[Any] = []
+
+    def respond(messages: Any, *_: Any) -> Any:
+        asked.append([(message.role, message.text) for message in messages])
+        output = call if len(asked) == 1 else ModelOutput.from_content("mockllm/model", "word1")
+        output.usage = ModelUsage()  # else it fetches a tokenizer, to count
+        return output
+
+    model = get_model("mockllm/model", custom_outputs=respond)
+    agent = FunctionAgent(frameworks.inspect_ai(chain(use_tools(look()), generate()), model))
+    trace = act(agent, view=full(RULES))
+    assert (trace.answer, trace.used) == ("word1", ("e1",))
+    assert [step.kind for step in trace.steps][-2:] == ["action", "observation"]
+    assert [role for role, _ in asked[0]] == ["system", "user"]
+    assert "[e0] (rules) Say the" in asked[0][0][1]

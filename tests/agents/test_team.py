@@ -1,0 +1,154 @@
+"""Teams: by their shape, from files, and what is no team."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.agents.team import SHAPES, Member, Team, load_team, shaped
+from practicum.core.errors import UsageError
+
+
+def links(team: Team) -> set[tuple[str, str]]:
+    return {(min(a, b), max(a, b)) for a, b in team.graph.edges}
+
+
+@given(st.integers(1, 20), st.sampled_from(SHAPES), st.integers(0, 5))
+def test_every_shape_is_connected_and_the_same_for_the_same_seed(size: int, shape: str, seed: int) -> None:
+    team = shaped(size, shape, seed)
+    assert nx.is_connected(team.graph)
+    assert [member.name for member in team.members] == [f"agent{n}" for n in range(1, size + 1)]
+    assert team == shaped(size, shape, seed)
+
+
+def test_shapes_have_their_links() -> None:
+    assert len(links(shaped(5, "complete"))) == 10
+    assert {len(shaped(5, "ring").neighbours(f"agent{n}")) for n in range(1, 6)} == {2}
+    assert shaped(5, "star").neighbours("agent1") == ["agent2", "agent3", "agent4", "agent5"]
+    assert shaped(3, "chain").neighbours("agent2") == ["agent1", "agent3"]
+    assert shaped(1, "complete").neighbours("agent1") == []
+
+
+def test_tasks_come_in_at_the_most_central_agent_and_at_the_first_name_on_ties() -> None:
+    assert shaped(5, "chain").entry == "agent3"
+    assert shaped(4, "chain").entry == "agent2"
+    assert shaped(4, "complete").entry == "agent1"
+    names = (Member("zoe"), Member("ada"))
+    assert Team(names, frozenset({("ada", "zoe")})).entry == "ada"
+
+
+TEAM = {
+    "agents": [{"name": "lead", "role": "You plan."}, {"name": "coder", "model": "local"}, {"name": "tester"}],
+    "links": [["lead", "coder"], ["tester", "lead"]],
+}
+
+
+def written(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_a_file_gives_names_roles_and_models(tmp_path: Path) -> None:
+    team = load_team(written(tmp_path / "team.json", TEAM))
+    assert team.members == (Member("lead", "You plan."), Member("coder", model="local"), Member("tester"))
+    assert links(team) == {("coder", "lead"), ("lead", "tester")}
+    assert team.entry == "lead"
+    assert team.member("coder").model == "local"
+
+
+def test_graphml_and_node_link_data_give_the_same_team(tmp_path: Path) -> None:
+    team = load_team(written(tmp_path / "team.json", TEAM))
+    graph = nx.Graph()
+    for member in team.members:
+        graph.add_node(member.name, role=member.role, model=member.model)
+    graph.add_edges_from(team.edges)
+    nx.write_graphml(graph, tmp_path / "team.graphml")
+    assert load_team(tmp_path / "team.graphml") == team
+    assert load_team(written(tmp_path / "links.json", nx.node_link_data(graph, edges="links"))) == team
+
+
+def test_nodes_may_have_names_beside_the_ids_that_links_use(tmp_path: Path) -> None:
+    graph = nx.Graph()
+    graph.add_node("n0", name="lead", role="You plan.")
+    graph.add_node("n1", name="coder", model="local")
+    graph.add_node("tester")
+    graph.add_edges_from([("n0", "n1"), ("tester", "n0")])
+    nx.write_graphml(graph, tmp_path / "team.graphml")
+    team = load_team(written(tmp_path / "team.json", TEAM))
+    assert load_team(tmp_path / "team.graphml") == team
+    assert load_team(written(tmp_path / "links.json", nx.node_link_data(graph, edges="links"))) == team
+
+
+@pytest.mark.parametrize(
+    ("inside", "problem"),
+    [
+        ('<node id="a"/><node id="b"/><node id="a"/><edge source="a" target="b"/>', "two nodes have the id 'a'"),
+        ('<node id="a"/><edge source="a" target="b"/>', "link to 'b', which is none of its agents"),
+        (
+            '<node id="a"><data key="n">x</data></node><node id="b"><data key="n">x</data></node>'
+            '<edge source="a" target="b"/>',
+            "two agents of the team are called 'x'",
+        ),
+    ],
+    ids=["id twice", "link to nobody", "name twice"],
+)
+def test_graphml_that_is_no_team_is_refused(tmp_path: Path, inside: str, problem: str) -> None:
+    path = tmp_path / "team.graphml"
+    key = '<key id="n" for="node" attr.name="name" attr.type="string"/>'
+    graph = f'<graph edgedefault="undirected">{inside}</graph>'
+    path.write_text(f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{key}{graph}</graphml>', encoding="utf-8")
+    with pytest.raises(UsageError, match=problem) as error:
+        load_team(path)
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("team", "problem"),
+    [
+        ({"agents": []}, "has no agents"),
+        ({"links": []}, "no 'agents' .it has: links"),
+        ([], "must be an object"),
+        ({"agents": [{"name": "a"}, {"name": "a"}]}, "two agents of the team are called 'a'"),
+        ({"agents": [{"name": "a"}, {"name": "b"}]}, "not connected: a cannot reach b"),
+        ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "link to 'b', which is none of its agents"),
+        ({"agents": [{"name": "a", "job": "cook"}]}, "'a' has an unknown field 'job'"),
+        ({"agents": [{"name": "a", "role": 3}]}, "must be texts"),
+        ({"agents": [{"name": " "}]}, "name not empty"),
+        ({"agents": [{"role": "cook"}]}, "KeyError: 'name'"),
+        ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "two nodes have the id '1'"),
+        ({"agents": ["a"]}, "is no team"),
+        ({"agents": [{"name": "a"}], "links": [["a"]]}, "is no team"),
+        ({"agents": 3}, "is no team"),
+    ],
+    ids=str,
+)
+def test_what_is_no_team_is_refused_with_file_and_reason(tmp_path: Path, team: Any, problem: str) -> None:
+    path = written(tmp_path / "team.json", team)
+    with pytest.raises(UsageError, match=problem) as error:
+        load_team(path)
+    assert str(path) in str(error.value)
+
+
+def test_files_that_cannot_be_read_and_shapes_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read the team"):
+        load_team(tmp_path / "none.json")
+    (tmp_path / "bad.graphml").write_text("<graphml")
+    with pytest.raises(UsageError, match="is no team"):
+        load_team(tmp_path / "bad.graphml")
+    (tmp_path / "empty.graphml").write_text("<graphml></graphml>")
+    with pytest.raises(UsageError, match=r"empty\.graphml is no team: ValueError: file not successfully read"):
+        load_team(tmp_path / "empty.graphml")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json is no team: RecursionError"):
+        load_team(tmp_path / "deep.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(UsageError, match="is no team"):
+        load_team(tmp_path / "bad.json")
+    with pytest.raises(UsageError, match="unknown topology 'cube'"):
+        shaped(4, "cube")

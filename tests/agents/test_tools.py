@@ -1,0 +1,631 @@
+"""The agent with tools: what a trajectory is, what its tools may do to it, and how a run with it is gone on with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from helpers import client, context_bytes, make_tasks, write_tasks
+
+import practicum
+from practicum.agents.environment import SHOWN
+from practicum.core.context import Context, seeded
+from practicum.core.errors import UsageError
+from practicum.core.types import Rollout, Score, Step, Task, Trace
+from practicum.models.scripted import Call, ScriptedClient
+
+RULES = seeded([("rules", "Count from one."), ("rules", "Be brief.")])
+Says = Callable[[Call, int], dict[str, Any]]
+
+
+def turn_of(call: Call) -> int:
+    """Which turn of its attempt this is, from one."""
+    return 1 + sum('"action"' in turn.assistant for turn in call.prompt.turns)
+
+
+def task_of(call: Call) -> str:
+    return (call.prompt.turns[0].user if call.prompt.turns else call.prompt.user).split("\n")[0]
+
+
+def acting(says: Says, other: Callable[[Call], str] | None = None) -> ScriptedClient:
+    """A model whose turns are told by number; a key "action" alone is filled up to a whole turn."""
+
+    def respond(call: Call) -> str:
+        if call.role != "agent":
+            assert other is not None
+            return other(call)
+        assert call.schema is not None
+        said = says(call, turn_of(call))
+        whole = {"used": [], "thought": f"thought {turn_of(call)}", **said}
+        return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
+
+    return client(respond)
+
+
+def script(*actions: dict[str, Any]) -> Says:
+    return lambda call, turn: {"action": actions[turn - 1]}
+
+
+def finish(answer: str = "done") -> dict[str, Any]:
+    return {"finish": {"answer": answer}}
+
+
+def attempts(
+    tools: object, model: ScriptedClient, tasks: Sequence[Task] | None = None, context: Context = RULES, **config: Any
+) -> list[Rollout]:
+    parts = practicum.Parts(tools=tools, clients={"agent": model}, scorer=config.pop("scorer", None))
+    work = practicum.evaluate(tasks or make_tasks(1), context, parts=parts, **config)
+    return list(practicum.run_sync(work).rollouts)
+
+
+def attempt(tools: object, *actions: dict[str, Any], **config: Any) -> Trace:
+    return attempts(tools, acting(script(*actions)), **config)[0].trace
+
+
+def observed(trace: Trace) -> list[str]:
+    return [step.text for step in trace.steps if step.kind == "observation"]
+
+
+def add(a: int, b: int = 1) -> int:
+    """Add two numbers.
+
+    Args:
+        a: the first number
+        b: the second number
+    """
+    return a + b
+
+
+async def slowly(text: str) -> dict[str, str]:
+    """Say it later."""
+    await asyncio.sleep(0)
+    return {"said": text}
+
+
+def test_a_trajectory_is_thoughts_actions_and_observations() -> None:
+    trace = attempt([add, slowly], {"add": {"a": 2, "b": 3}}, {"slowly": {"text": "hö"}}, finish("5"))
+    assert trace.steps == (
+        Step("thought", "thought 1"),
+        Step("action", 'add {"a": 2, "b": 3}'),
+        Step("observation", "5"),
+        Step("thought", "thought 2"),
+        Step("action", 'slowly {"text": "hö"}'),
+        Step("observation", '{"said":"hö"}'),
+        Step("thought", "thought 3"),
+    )
+    assert (trace.answer, trace.error) == ("5", None)
+    assert trace.data == {"turns": 3, "tool_errors": 0, "state": None}
+
+
+def test_every_prompt_is_the_one_before_with_one_exchange_more() -> None:
+    model = acting(script({"add": {"a": 1}}, {"add": {"a": 2}}, finish()))
+    attempts([add], model, instructions="You count.")
+    prompts = [call.prompt for call in model.calls]
+    head = prompts[0].head
+    assert head.index("You count.") < head.index("You work in turns") < head.index("def add(") < head.index("[e0]")
+    assert prompts[0].user == "Message 0: say word0"
+    for earlier, later in pairwise(prompts):
+        assert later.head == earlier.head
+        assert later.turns[:-1] == earlier.turns
+        assert later.turns[-1].user == earlier.user
+    assert json.loads(prompts[1].turns[0].assistant)["action"] == {"add": {"a": 1}}
+    assert prompts[2].user.startswith("Observation: 3\n")
+
+
+def test_the_model_is_told_when_it_repeats_itself() -> None:
+    model = acting(script({"add": {"a": 1}}, {"add": {"a": 2}}, {"add": {"a": 1}}, finish()))
+    attempts([add], model)
+    assert ["exactly this before" in call.prompt.user for call in model.calls] == [False, False, False, True]
+
+
+def test_entries_are_cited_on_the_first_turn_only() -> None:
+    def says(call: Call, turn: int) -> dict[str, Any]:
+        return {"used": ["[e1]", "e9", "e1"], "action": {"add": {"a": 1}} if turn == 1 else finish()}
+
+    model = acting(says)
+    trace = attempts([add], model)[0].trace
+    assert (trace.used, trace.unknown) == (("e1",), 1)
+    shapes = [list((call.schema or {})["properties"]) for call in model.calls]
+    assert shapes == [["used", "thought", "action"], ["thought", "action"]]
+    model = acting(script(finish()))
+    attempts([add], model, context=Context())
+    assert "used" not in (model.calls[0].schema or {})["properties"]
+
+
+def test_the_schema_of_a_turn_holds_the_arguments_of_each_tool() -> None:
+    model = acting(script(finish("b")))
+    attempts([add, slowly], model, choices=("a", "b"), scorer=lambda task, answer: True)
+    action = (model.calls[0].schema or {})["properties"]["action"]
+    adding, saying, ending = (branch["properties"] for branch in action["anyOf"])
+    assert adding["add"]["properties"]["a"] == {"type": "integer", "description": "the first number"}
+    assert adding["add"]["required"] == ["a"]
+    assert saying["slowly"]["properties"]["text"]["maxLength"] > 0
+    assert ending["finish"]["properties"]["answer"]["enum"] == ["a", "b"]
+    assert all(branch["additionalProperties"] is False for branch in action["anyOf"])
+
+
+def broken(how: str) -> str:
+    """Fail."""
+    if how == "exit":
+        sys.exit(3)
+    raise ValueError(f"because of {how}")
+
+
+async def leaving() -> str:
+    """Leave."""
+    sys.exit(4)
+
+
+def megabyte() -> str:
+    """Say much."""
+    return "<" + "x" * 1_000_000 + ">"
+
+
+def surrogate() -> str:
+    """Say what UTF-8 cannot hold."""
+    return "a\udce4b"
+
+
+def test_a_tool_that_raises_exits_or_talks_too_much_is_seen_and_the_attempt_goes_on() -> None:
+    trace = attempt(
+        [broken, leaving, megabyte, surrogate],
+        {"broken": {"how": "rain"}}, {"broken": {"how": "exit"}}, {"leaving": {}}, {"broken": {"hwo": "?"}},
+        {"broken": "?"}, {"unheard": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"),
+    )  # fmt: skip
+    seen = observed(trace)
+    assert seen[0] == "error: ValueError: because of rain"
+    assert seen[1] == "error: RuntimeError: SystemExit: 3"
+    assert seen[2] == "error: RuntimeError: SystemExit: 4"
+    assert seen[3].startswith("error: broken cannot be called so: how: ")
+    assert seen[4].startswith("error: broken cannot be called so: arguments: ")
+    assert seen[5] == "error: there is no tool 'unheard': there are broken, leaving, megabyte, surrogate, finish"
+    assert len(seen[6]) < SHOWN + 100
+    assert seen[6].startswith("<xxx")
+    assert seen[6].endswith("xxx>")
+    assert "about 249,500 tokens left out here" in seen[6]
+    assert seen[7] == "a?b"
+    assert (trace.answer, trace.error, trace.data["tool_errors"]) == ("still here", None, 6)
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    """What a hung tool waits for; set in the end, so that no thread outlives the test."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_tool_that_hangs_is_left_to_itself(stuck: threading.Event) -> None:
+    async def patient() -> str:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    def hanging() -> str:
+        """Hang."""
+        stuck.wait()
+        return "late"
+
+    trace = attempt([hanging, patient, add], {"hanging": {}}, {"patient": {}}, {"add": {"a": 1}}, finish(),
+                    tool_timeout=0.5)  # fmt: skip
+    assert observed(trace) == [
+        "error: hanging did not return within 0.5 s", "error: patient did not return within 0.5 s", "2",
+    ]  # fmt: skip
+    assert (trace.answer, trace.data["tool_errors"]) == ("done", 2)
+
+
+def test_a_timeout_of_the_tools_own_is_not_taken_for_ours() -> None:
+    def asking() -> str:
+        """Ask a server."""
+        raise TimeoutError("the server is slow")
+
+    assert observed(attempt([asking], {"asking": {}}, finish())) == ["error: TimeoutError: the server is slow"]
+
+
+def test_no_answer_within_the_turns_is_a_failed_attempt_with_its_steps() -> None:
+    model = acting(lambda call, turn: {"action": {"add": {"a": turn}}})
+    parts = practicum.Parts(tools=[add], clients={"agent": model})
+    found = practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=parts, max_turns=3))
+    [rollout] = found.rollouts
+    assert rollout.trace.error == "no answer within 3 turns"
+    assert observed(rollout.trace) == ["2", "3", "4"]
+    assert rollout.feedback.text == "The attempt failed: no answer within 3 turns"
+    assert (rollout.score, found.errors, len(model.calls)) == (Score(0.0, False, "no answer within 3 turns"), 1, 3)
+
+
+def test_an_attempt_that_grows_over_the_window_fails_alone() -> None:
+    model = acting(lambda call, turn: {"action": {"megabyte": {}}})
+    model.window = 2200
+    trace = attempts([megabyte], model)[0].trace
+    assert trace.error is not None
+    assert trace.error.startswith("it grew over the model's window in turn")
+    assert not trace.lost
+
+
+class Box:
+    """An environment that notes what is done to it, and in which thread."""
+
+    made: ClassVar[list[Any]] = []
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.things, self.threads = task, list[str](), {threading.get_ident()}
+        self.open, self.closed = False, False
+        type(self).made.append(self)
+
+    def __enter__(self) -> Box:
+        self.open = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.threads.add(threading.get_ident())
+        self.closed = True
+
+    @property
+    def tools(self) -> list[Any]:
+        return [self.put]
+
+    def put(self, thing: str) -> str:
+        """Put a thing in."""
+        assert self.open
+        assert not self.closed
+        self.threads.add(threading.get_ident())
+        self.things.append(thing)
+        return f"{len(self.things)} in the box"
+
+    def state(self) -> list[str]:
+        self.threads.add(threading.get_ident())
+        return self.things
+
+
+@pytest.fixture
+def box() -> type[Box]:
+    return type("Box", (Box,), {"made": []})
+
+
+def puts(call: Call, turn: int) -> dict[str, Any]:
+    return {"action": {"put": {"thing": f"{task_of(call)[:9]} {turn}"}} if turn < 3 else finish()}
+
+
+def test_each_attempt_has_an_environment_of_its_own_and_leaves_its_state(box: type[Box]) -> None:
+    secret = [Task(t.id, t.input, "secret", {"world": t.id}) for t in make_tasks(5)]
+
+    def score(task: Task, answer: str, trace: Trace) -> Score:
+        return Score(1.0, True, f"{len(trace.steps)} steps, {trace.data['state']}")
+
+    model = acting(puts)
+    found = attempts(box, model, secret, scorer=score)
+    for rollout in found:
+        name = rollout.task.input[:9]
+        assert rollout.trace.data["state"] == [f"{name} 1", f"{name} 2"]
+        assert rollout.score == Score(1.0, True, f"7 steps, ['{name} 1', '{name} 2']")
+    assert len(box.made) == 5
+    for one in box.made:
+        assert one.closed
+        assert len(one.threads) == 1
+        assert one.task.target is None
+        assert one.task.meta == {"world": one.task.id}
+    assert "secret" not in "".join(call.text for call in model.calls)
+
+
+def test_environments_may_be_async_all_through() -> None:
+    class Async:
+        done: ClassVar[list[str]] = []
+
+        async def __aenter__(self) -> Async:
+            await asyncio.sleep(0)
+            self.tools = [add]
+            return self
+
+        async def __aexit__(self, *error: object) -> None:
+            await asyncio.sleep(0)
+            self.done.append("closed")
+
+        async def state(self) -> dict[str, int]:
+            return {"a": 1}
+
+    async def make(task: Task) -> Async:
+        await asyncio.sleep(0)
+        return Async()
+
+    trace = attempt(make, {"add": {"a": 1}}, finish())
+    assert (observed(trace), trace.data["state"], Async.done) == (["2"], {"a": 1}, ["closed"])
+
+
+def test_toolsets_of_pydantic_ai_are_tools_too() -> None:
+    from pydantic_ai.toolsets import FunctionToolset
+
+    sets = [FunctionToolset([slowly]).prefixed("far"), add]
+    assert observed(attempt(sets, {"far_slowly": {"text": "x"}}, {"add": {"a": 1}}, finish())) == ['{"said":"x"}', "2"]
+
+
+class Faulty(Box):
+    """An environment of which one thing does not work."""
+
+    fault = ""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        if self.fault == "making":
+            raise OSError("no disk")
+
+    def __exit__(self, *error: object) -> None:
+        if self.fault == "closing":
+            raise OSError("no way out")
+
+    def state(self) -> Any:
+        return {"NaN": float("nan"), "odd": {1, 2}, "long": "x" * 300_000, "none": None}[self.fault]
+
+
+FAULTS = {
+    "making": "Faulty raised OSError: no disk",
+    "closing": "raised OSError: no way out",
+    "NaN": "gave what is not JSON",
+    "odd": "gave what is not JSON",
+    "long": "gave 300,002 characters of JSON; the most is 200,000",
+}
+
+
+@pytest.mark.parametrize(("fault", "words"), FAULTS.items(), ids=FAULTS)
+def test_an_environment_that_fails_is_a_failed_attempt(fault: str, words: str) -> None:
+    made = type("Faulty", (Faulty,), {"fault": fault})
+    if fault == "closing":
+        made.state = lambda self: None  # type: ignore[attr-defined]
+    trace = attempt(made, finish())
+    assert trace.error is not None
+    assert words in trace.error
+    assert not trace.lost
+
+
+def test_tools_that_cannot_be_used_are_wrong_use() -> None:
+    def finish_() -> str:
+        """End."""
+        return "x"
+
+    finish_.__name__ = "finish"
+    for tools, words in (([], "gives no tools"), ("sql", "gives no tools"), ([3], "is a int, no function"),
+                         ([add, add], "cannot be used"), ([finish_], "has a tool 'finish'")):  # fmt: skip
+        with pytest.raises(UsageError, match=words):
+            attempt(tools, finish())
+
+
+def test_settings_of_another_agent_and_two_agents_are_wrong_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def evaluate(parts: practicum.Parts | None = None, **config: Any) -> Any:
+        made = parts or practicum.Parts(clients={"agent": acting(script(finish()))})
+        return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=made, **config))
+
+    for config, words in (
+        ({"max_turns": 3}, "--max-turns is for an agent with tools"),
+        ({"tool_timeout": 3.0}, "--tool-timeout is for an agent with tools"),
+        ({"agent": "tools:nowhere:tools"}, "No module named 'nowhere'"),
+        ({"agent": "tools:"}, "cannot load"),
+        ({"agent": "tools:python:Box"}, r"Parts\(tools=...\)"),
+        ({"agent": "tools:json:loads", "reasoning": True}, "--reasoning is for the chat agent"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            evaluate(**config)
+    with pytest.raises(UsageError, match="names two agents"):
+        evaluate(practicum.Parts(agent=lambda text, context: "x", tools=[add]))
+    (tmp_path / "own_tools.py").write_text("def add(a: int) -> int:\n    return a + 1\n\ntools = [add]\n")
+    assert evaluate(agent="tools:own_tools:tools").errors == 0
+
+
+def test_what_cannot_be_read_as_a_turn_is_asked_for_again_and_lost_in_the_end() -> None:
+    def says(call: Call, turn: int) -> dict[str, Any]:
+        return {"action": finish() if "Message 1" in call.text else {"add": {"a": 1}, **finish()}}
+
+    model = acting(says)
+    lost, found = attempts([add], model, make_tasks(2))
+    assert (lost.trace.lost, found.trace.answer) == (True, "done")
+    asked = [call.prompt.user for call in model.calls if "Message 0" in call.text]
+    assert len(asked) == 3
+    assert "one action a turn" in asked[1]
+
+
+# ---- learning and going on
+
+
+class Dice(Box):
+    """An environment in which nothing comes twice the same way."""
+
+    def put(self, thing: str) -> str:
+        """Put a thing in."""
+        return f"{super().put(thing)} {random.random()}"  # as the user's own code would
+
+
+@pytest.fixture
+def dice() -> type[Box]:
+    return type("Dice", (Dice,), {"made": []})
+
+
+def by_state(task: Task, answer: str, trace: Trace) -> bool:
+    return "2" in "".join(trace.data["state"])[:12]
+
+
+def teaching(call: Call) -> str:
+    """The other roles of ACE; what they say follows from all that they read."""
+    from helpers import world
+
+    return world(call)
+
+
+def learn(folder: Path, tools: object, model: ScriptedClient, **config: Any) -> practicum.Result:
+    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
+    settings = {"batch": 2, "rounds": 0}
+    work = practicum.learn(make_tasks(6), out=folder, parts=parts, method="ace", settings=settings, **config)
+    return practicum.run_sync(work)
+
+
+def resume(folder: Path, tools: object, model: ScriptedClient, **limits: Any) -> practicum.Result:
+    parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
+    return practicum.run_sync(practicum.resume(folder, limits=limits, parts=parts))
+
+
+def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path, dice: type[Box]) -> None:
+    model = acting(puts, teaching)
+    whole = learn(tmp_path / "run", dice, model)
+    assert len(dice.made) == 6
+    again = resume(tmp_path / "run", dice, acting(puts, teaching))
+    assert len(dice.made) == 6
+    assert context_bytes(again) == context_bytes(whole)
+    assert (again.errors, again.usage.calls, again.scores) == (whole.errors, whole.usage.calls, whole.scores)
+
+
+@pytest.mark.parametrize("dies_at", range(1, 18, 2))
+def test_a_kill_in_the_middle_of_an_attempt_changes_nothing(tmp_path: Path, box: type[Box], dies_at: int) -> None:
+    whole_model = acting(puts, teaching)
+    whole = learn(tmp_path / "whole", type("Whole", (box,), {"made": []}), whole_model)
+
+    calls = 0
+
+    def dying(call: Call, turn: int) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls == dies_at:
+            raise KeyboardInterrupt
+        return puts(call, turn)
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "run", box, acting(dying, teaching))
+    again_model = acting(puts, teaching)
+    again = resume(tmp_path / "run", box, again_model)
+    assert context_bytes(again) == context_bytes(whole)
+    assert again.scores == whole.scores
+    # What was in flight at the kill is asked again; nothing else is.
+    assert again.usage.calls == whole.usage.calls
+    # Only what was under way got a second world: two attempts at once.
+    assert 6 <= len(box.made) <= 8
+
+
+def test_what_a_tool_showed_before_the_kill_is_what_counts(tmp_path: Path, dice: type[Box]) -> None:
+    """The dice fall otherwise the second time, but every prompt after the kill still shows what they showed first."""
+    answered: list[str] = []
+
+    def dying(call: Call, turn: int) -> dict[str, Any]:
+        if len(answered) == 4:
+            raise KeyboardInterrupt
+        if turn == 2:
+            answered.append(call.prompt.user)
+        return puts(call, turn)
+
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "run", dice, acting(dying, teaching))
+    model = acting(puts, teaching)
+    resume(tmp_path / "run", dice, model)
+    turns = [turn.user for call in model.calls for turn in call.prompt.turns]
+    assert sum(shown in turns for shown in answered) > 0
+    again = acting(puts, teaching)
+    assert resume(tmp_path / "run", dice, again).steps == 3
+    assert again.calls == []
+
+
+def test_reflectors_read_the_whole_trajectory(tmp_path: Path, box: type[Box]) -> None:
+    model = acting(puts, teaching)
+    learn(tmp_path / "run", type("Other", (box,), {"made": []}), model)
+    read = [call.prompt.user for call in model.calls if call.role == "reflector"]
+    assert read
+    assert all("Thought: thought 1\nAction: put {" in text and "\nObservation: 1 in the box\n" in text for text in read)
+
+
+def test_a_twin_says_at_the_end_what_it_missed(tmp_path: Path, box: type[Box]) -> None:
+    def says(call: Call, turn: int) -> dict[str, Any]:
+        if turn < 3:
+            return puts(call, turn)
+        ending = json.dumps((call.schema or {}).get("properties", {}))
+        more = {"doubts": [{"id": "e0", "why": "unclear"}], "missing": "a map"} if '"missing"' in ending else {}
+        return {"action": {"finish": {**more, "answer": "done"}}}
+
+    parts = practicum.Parts(
+        tools=box, scorer=lambda task, answer: 0.0, clients={"agent": (m := acting(says, teaching))}
+    )
+    settings = {"batch": 1, "group": 1, "replay": 0.0}
+    work = practicum.learn(make_tasks(1), out=tmp_path / "run", parts=parts, method="rcl", settings=settings,
+                           seed_context=RULES)  # fmt: skip
+    practicum.run_sync(work)
+    read = "".join(call.prompt.user for call in m.calls if call.role == "reflector")
+    assert "missing: a map" in read
+    assert "doubted [e0]: unclear" in read
+
+
+# ---- the command line
+
+
+HANGING = """
+import threading
+
+def wait() -> str:
+    "Wait for ever."
+    threading.Event().wait()
+
+tools = [wait]
+"""
+
+
+def test_the_command_line_ends_though_a_tool_never_does(tmp_path: Path) -> None:
+    (tmp_path / "own_hanging.py").write_text(HANGING)
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(1))
+    turns = [
+        {"match": "did not return within 0.2 s", "answer": {"thought": "it hangs", "action": finish("word0")}},
+        {"answer": {"thought": "wait", "action": {"wait": {}}}},
+    ]
+    (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, turns)))
+    options = "--agent tools:own_hanging:tools --max-turns 3 --tool-timeout 0.2 --model scripted:script.jsonl --json"
+    command = [sys.executable, "-m", "practicum.cli.app", "eval", "tasks.jsonl", *options.split()]
+    env = {**os.environ, "PYTHONPATH": str(Path(practicum.__file__).parents[1])}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["score"] == 1.0
+
+
+# ---- MCP
+
+
+def test_mcp_servers_give_tools(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="pip install 'practicum[mcp]'")
+    server = tmp_path / "server.py"
+    server.write_text(
+        textwrap.dedent(
+            """
+            from mcp.server import MCPServer
+
+            server = MCPServer("counter")
+            kept = []
+
+            @server.tool()
+            def keep(thing: str) -> str:
+                "Keep a thing."
+                if thing == "stone":
+                    raise ValueError(thing)
+                kept.append(thing)
+                return f"{len(kept)} kept"
+
+            server.run("stdio")
+            """
+        )
+    )
+
+    def made(task: Task) -> list[Any]:
+        from fastmcp.client.transports import StdioTransport
+        from pydantic_ai.mcp import MCPToolset
+
+        return [MCPToolset(StdioTransport(sys.executable, [str(server)]), init_timeout=60), add]
+
+    actions = {"keep": {"thing": "a"}}, {"keep": {"thing": "stone"}}, {"keep": {"thing": "b"}}, {"add": {"a": 1}}
+    seen = observed(attempt(made, *actions, finish(), tool_timeout=120.0))
+    assert (seen[0], seen[2], seen[3]) == ("1 kept", "2 kept", "2")
+    assert seen[1].startswith("error: ModelRetry: ")

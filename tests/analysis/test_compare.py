@@ -1,0 +1,553 @@
+"""Comparisons from start to end: what is paid, what is reported, and what is refused before anything is paid."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks, world
+
+import practicum
+from practicum import methods
+from practicum.analysis.compare.harness import Comparison, Halt, Unwatched
+from practicum.analysis.compare.outcome import MEASURED, Outcome
+from practicum.analysis.compare.variants import ABLATIONS, Study, Table, Variant, of_ablation, of_methods, of_sweep
+from practicum.core.differences import difference, holm
+from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
+from practicum.core.types import Task
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.learn import INTERRUPTED
+
+SECONDS = {"alone_s", "work_s", "critical_s", "wall_s"}
+
+
+def compare(out: Path, model: ScriptedClient, names: str = "none,icl,ace", **how: Any) -> Comparison:
+    made: dict[str, Any] = {
+        "test": make_tasks(12, 50), "seeds": 2, "methods": names.split(",") if isinstance(names, str) else names,
+        "settings": {"ace.batch": 3, "ace.rounds": 1}, **how,
+    }  # fmt: skip
+    if made["settings"] and isinstance(made["methods"], list) and "ace" not in made["methods"]:
+        made["settings"] = {}
+    parts = practicum.Parts(clients={"agent": model})
+    tasks: Sequence[Task] = made.pop("tasks", make_tasks(6))
+    return practicum.run_sync(practicum.compare(tasks, out=out, parts=parts, **made))
+
+
+def timeless(report: dict[str, Any]) -> str:
+    """A report without what was measured in seconds."""
+    rows = [{k: v for k, v in row.items() if k not in SECONDS} for row in report["variants"]]
+    front = {k: v for k, v in report["front"].items() if k != "alone_s"}
+    return json.dumps({**report, "variants": rows, "front": front})
+
+
+def test_every_variant_runs_with_every_seed_and_gets_what_a_run_of_its_own_would(tmp_path: Path) -> None:
+    model = client()
+    found = compare(tmp_path / "c", model)
+    folders = sorted(path.name for path in (tmp_path / "c" / "runs").iterdir())
+    assert folders == ["ace-0", "ace-1", "icl-0", "icl-1", "none-0", "none-1"]
+    by_name = {row["name"]: row for row in found.report["variants"]}
+    work = practicum.learn(
+        make_tasks(6), test=make_tasks(12, 50), method="ace", settings={"batch": 3, "rounds": 1}, seed=1,
+        out=tmp_path / "alone", parts=practicum.Parts(clients={"agent": client()}),
+    )  # fmt: skip
+    alone = practicum.run_sync(work)
+    assert by_name["ace"]["by_seed"]["1"] == pytest.approx(alone.scores["test"])
+    assert len(model.calls) == sum(2 * row["calls"] for row in found.report["variants"])
+    assert found.failed == ()
+
+
+def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
+    model = client()
+    report = compare(tmp_path / "c", model, "none,ace", scorer="judge").report
+    by_name = {row["name"]: row for row in report["variants"]}
+    assert list(by_name["none"]["by_role"]) == ["agent", "judge"]
+    assert list(by_name["ace"]["by_role"]) == ["agent", "curator", "judge", "reflector"]
+    made = Counter(call.role for call in model.calls)
+    for role, calls in made.items():
+        assert calls == sum(2 * row["by_role"].get(role, {"calls": 0})["calls"] for row in by_name.values())
+    for row in by_name.values():
+        told = row["by_role"].values()
+        assert row["calls"] == sum(usage["calls"] for usage in told)
+        assert row["tokens"] == sum(usage["input_tokens"] + usage["output_tokens"] for usage in told)
+    text = (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
+    heads, _, *rows = text.split("## What each role costs (means over the seeds)\n\n")[1].splitlines()[:4]
+    assert heads == "|  | agent | curator | judge | reflector |"
+    assert rows[0].startswith("| none | 12 calls, ")
+    assert rows[0].split(" | ")[2] == "–"
+    page = (tmp_path / "c" / "report.html").read_text(encoding="utf-8")
+    table = page.split("<h2>What each role costs</h2>")[1].split("</table>")[0]
+    assert "<th>reflector</th>" in table
+    assert "<td>12 calls, " in table
+
+
+def test_a_run_that_broke_off_says_what_each_role_had_cost(tmp_path: Path) -> None:
+    def broken(call: Call) -> str | Exception:
+        return ProviderError("gone") if call.role == "reflector" else world(call)
+
+    found = compare(tmp_path / "c", client(broken), "none,ace", settings={"ace.rounds": 0})
+    _, row = found.report["variants"]
+    assert len(found.failed) == 2
+    assert {role: usage["calls"] for role, usage in row["by_role"].items()} == {"agent": row["calls"]}
+
+
+def test_the_report_is_made_of_the_runs_scores(tmp_path: Path) -> None:
+    report = compare(tmp_path / "c", client(), "none,ace,episodes").report
+    runs = {
+        name: [Outcome.model_validate_json((tmp_path / "c" / "runs" / f"{name}-{seed}" / MEASURED).read_text()).by_task
+               for seed in range(2)]
+        for name in ("none", "ace", "episodes")
+    }  # fmt: skip
+    ids = list(runs["none"][0])
+    assert sorted(ids) == sorted(task.id for task in make_tasks(12, 50))
+
+    def by_task(name: str) -> list[list[float]]:
+        return [[run[id] for run in runs[name]] for id in ids]
+
+    expected = {name: difference(by_task(name), by_task("none")) for name in ("ace", "episodes")}
+    rows = {row["name"]: row for row in report["tables"][0]["rows"]}
+    assert rows["none"]["verdict"] == "baseline"
+    corrected = holm([d.p for d in expected.values()])
+    for (name, made), p in zip(expected.items(), corrected, strict=True):
+        assert (rows[name]["effect"], rows[name]["p"], rows[name]["p_holm"]) == (made.effect, made.p, p)
+        assert rows[name]["ci95"] == list(made.ci95)
+    text, page = (tmp_path / "c" / "report.md").read_text(), (tmp_path / "c" / "report.html").read_text()
+    assert rows["ace"]["claim"].startswith(("better than none", "worse than none", "no claim can be made"))
+    for name in rows:
+        assert f"| {name} |" in text
+        assert f"</b> {name}</td>" in page
+    assert json.loads((tmp_path / "c" / "report.json").read_text()) == report
+    for outside in ("http://", "https://", "<script", "src=", "@import"):
+        assert outside not in page.replace('xmlns="http://www.w3.org/2000/svg"', "")
+
+
+def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path) -> None:
+    first = compare(tmp_path / "c", client())
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "c" / "runs").rglob("*") if path.is_file()}
+    page = (tmp_path / "c" / "report.html").read_bytes()
+    model = client()
+    again = compare(tmp_path / "c", model)
+    assert model.calls == []
+    assert again.report == first.report
+    assert (tmp_path / "c" / "report.html").read_bytes() == page
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: Path) -> None:
+    compare(tmp_path / "c", client(), "none,icl", seeds=1)
+    model = client()
+    more = compare(tmp_path / "c", model, "none,icl,episodes", seeds=2)
+    assert more.report["runs"] == {"planned": 6, "done": 6}
+    assert len(model.calls) == 12 + 12 + 2 * (6 + 12)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"tasks": make_tasks(7)}, "the tasks"),
+        ({"test": make_tasks(13, 50)}, "the tasks"),
+        ({"test": make_tasks(12, 50, answer="of another kind")}, "the tasks' meta"),
+        ({"settings": {"ace.batch": 2}}, "runs/ace-0"),
+        ({"temperature": 0.5}, "temperature"),
+        ({"max_calls": 500}, "max_calls"),
+    ],
+)
+def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
+    compare(tmp_path / "c", client(), seeds=1)
+    model = client()
+    with pytest.raises(UsageError, match=f"another value of {named}"):
+        compare(tmp_path / "c", model, **{"seeds": 1, **changed})
+    assert model.calls == []
+
+
+def test_a_method_that_breaks_off_says_so_in_its_row_and_the_others_go_on(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+
+    found = compare(tmp_path / "c", client(away), settings={"ace.batch": 2, "ace.rounds": 0})
+    rows = {row["name"]: row for row in found.report["variants"]}
+    assert set(rows["ace"]["failed"]) == {"0", "1"}
+    assert "nobody there" in rows["ace"]["failed"]["0"]
+    assert (rows["ace"]["score"], rows["icl"]["failed"], rows["icl"]["n"]) == (None, {}, 12)
+    assert rows["ace"]["calls"] > 0
+    assert "ace, seed 0, failed" in (tmp_path / "c" / "report.md").read_text()
+    assert [o.variant for o in found.failed] == ["ace", "ace"]
+    table = {row["name"]: row["verdict"] for row in found.report["tables"][0]["rows"]}
+    assert table["ace"] == "missing"
+
+    model = client()
+    mended = compare(tmp_path / "c", model, settings={"ace.batch": 2, "ace.rounds": 0})
+    assert mended.failed == ()
+    assert {call.role for call in model.calls} >= {"reflector", "curator"}
+    assert not any(row["failed"] for row in mended.report["variants"])
+
+
+def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "judge" else world(call)
+
+    found = compare(tmp_path / "c", client(away), "none,icl", scorer="judge", seeds=1)
+    assert [o.failed for o in found.failed] == ["none of 12 test tasks could be scored: nobody there"] * 2
+    model = client()
+    again = compare(tmp_path / "c", model, "none,icl", scorer="judge", seeds=1)
+    assert again.failed == ()
+    assert {call.role for call in model.calls} == {"judge"}
+    assert all(row["n"] > 0 for row in again.report["variants"])
+
+    def mumbling(call: Call) -> str:
+        return "hm" if call.role == "judge" else world(call)
+
+    unread = compare(tmp_path / "unread", client(mumbling), "none,icl", scorer="judge", seeds=1)
+    assert {o.failed for o in unread.failed} == {"no task could be scored"}
+    assert not list((tmp_path / "unread").rglob(MEASURED))
+
+
+def test_a_damaged_run_takes_no_other_along(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+
+    compare(tmp_path / "c", client(away), seeds=1)
+    (tmp_path / "c" / "runs" / "ace-0" / "run.sqlite").write_bytes(b"no database" * 500)
+    more = compare(tmp_path / "c", client(), "none,icl,ace,episodes", seeds=1)
+    rows = {row["name"]: row for row in more.report["variants"]}
+    assert "ace-0" in rows["ace"]["failed"]["0"]
+    assert rows["episodes"]["n"] == 12
+
+
+def test_a_fault_of_one_run_takes_no_other_along(tmp_path: Path) -> None:
+    def broken(call: Call) -> str | Exception:
+        if call.role == "curator":
+            raise ZeroDivisionError("a fault of the method")
+        return world(call)
+
+    found = compare(tmp_path / "c", client(broken), seeds=1)
+    rows = {row["name"]: row for row in found.report["variants"]}
+    assert rows["ace"]["failed"] == {"0": "ZeroDivisionError: a fault of the method"}
+    assert rows["none"]["n"] == rows["icl"]["n"] == 12
+
+
+def test_all_share_one_limit_and_one_client(tmp_path: Path) -> None:
+    import asyncio
+
+    class Counting(ScriptedClient):
+        flying = most = 0
+
+        async def complete(self, *how: Any) -> Any:
+            self.flying += 1
+            self.most = max(self.most, self.flying)
+            await asyncio.sleep(0.001)
+            try:
+                return await super().complete(*how)
+            finally:
+                self.flying -= 1
+
+    model = Counting(world)
+    compare(tmp_path / "c", model, "none,icl,episodes,naive", concurrency=5)
+    assert model.most == 5
+
+
+def test_a_model_by_name_is_opened_once_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    closed: list[str] = []
+
+    class Closing(ScriptedClient):
+        async def close(self) -> None:
+            closed.append(self.name)
+
+    def open_(self: object, name: str) -> ScriptedClient:
+        opened.append(name)
+        return Closing(world, name=name)
+
+    monkeypatch.setattr("practicum.models.registry.Models._opened", open_)
+    work = practicum.compare(
+        make_tasks(4), test=make_tasks(10, 50), methods=["none", "ace", "episodes"], seeds=2, out=tmp_path / "c",
+        model="scripted:a", roles={"reflector": "scripted:b"},
+    )  # fmt: skip
+    practicum.run_sync(work)
+    assert sorted(opened) == sorted(closed) == ["scripted:a", "scripted:b"]
+
+
+def test_a_budget_holds_for_each_run(tmp_path: Path) -> None:
+    found = compare(tmp_path / "c", client(), max_calls=25, tasks=make_tasks(12))
+    rows = {row["name"]: row for row in found.report["variants"]}
+    assert rows["none"]["calls"] == rows["icl"]["calls"] == 12
+    assert 12 < rows["ace"]["calls"] <= 25
+    assert rows["ace"]["stopped"]["0"] == "the budget of 25 calls is spent"
+    assert rows["ace"]["n"] == 12
+    assert found.failed == ()
+
+
+def test_a_stream_is_scored_by_the_predictions_made_before_learning(tmp_path: Path) -> None:
+    model = client()
+    found = compare(tmp_path / "c", model, "none,episodes", test=(), online=True, tasks=make_tasks(15))
+    assert found.report["tasks"]["scored"] == 15
+    assert [row["n"] for row in found.report["variants"]] == [15, 15]
+    assert len(model.calls) == 2 * 2 * 15
+
+
+def test_an_interrupt_ends_all_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    halt = Halt()
+    made = 0
+
+    def stopping(call: Call) -> str | Exception:
+        nonlocal made
+        made += 1
+        if made == 40:
+            halt.stop(INTERRUPTED)
+        return world(call)
+
+    first = client(stopping)
+    cut = compare(tmp_path / "c", first, halt=halt, concurrency=4)
+    assert cut.interrupted
+    assert cut.report["runs"]["done"] < 6
+    assert "not complete" in (tmp_path / "c" / "report.md").read_text()
+    second = client()
+    rest = compare(tmp_path / "c", second, concurrency=4)
+    whole = client()
+    expected = compare(tmp_path / "w", whole, concurrency=4)
+    assert timeless(rest.report) == timeless(expected.report)
+    assert len(first.calls) + len(second.calls) == len(whole.calls)
+
+
+# ---- what is refused, and what is only warned of
+
+
+def refused(tmp_path: Path, match: str, **how: Any) -> None:
+    model = client()
+    with pytest.raises(UsageError, match=match):
+        compare(tmp_path / "c", model, **how)
+    assert model.calls == []
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ({"names": "none,acme"}, "unknown method 'acme'"),
+        ({"names": "none,none"}, "compared twice"),
+        ({"names": "none"}, "nothing to compare none with"),
+        ({"settings": {"ace.rond": 1}}, "ace has no setting 'rond'"),
+        ({"names": "=ace,none"}, "'=ace' must read METHOD or NAME=METHOD"),
+        ({"names": "one=,none"}, "'one=' must read METHOD or NAME=METHOD"),
+        (
+            {"settings": {"rounds": 1, "ace.rounds": 2}, "names": "none,ace"},
+            "every variant that has a setting 'rounds' has a value of its own",
+        ),
+        ({"settings": {"rond": 1}}, "none of the methods has a setting 'rond'"),
+        ({"settings": {"rcl.group": 1}}, "'rcl' is not compared here"),
+        ({"settings": {"ace.rounds": "many"}}, "ace: setting rounds='many' of method ace"),
+        ({"labels": False}, "icl: method icl shows right answers"),
+        ({"test": ()}, "give --test FILE"),
+        ({"max_calls": 100, "max_tokens": 1000}, "two budgets"),
+        ({"max_calls": 8}, "none: the budget of 8 calls does not reach"),
+        ({"seeds": 0}, "at least one"),
+        ({"roles": {"referee": "x"}}, "unknown role 'referee'"),
+        ({"roles": {"judge": "x"}}, "no method here asks a judge"),
+        ({"online": True}, "leave out --test"),
+        ({"baseline": "acme"}, "unknown method 'acme'"),
+        ({"test": [Task("a", "Message 1", None)] * 1}, "has no target"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], match: str) -> None:
+    refused(tmp_path, match, **how)
+
+
+def test_a_test_split_that_was_seen_is_refused_with_the_ids(tmp_path: Path) -> None:
+    fresh = make_tasks(10, 50)
+    same_id = [Task("t1", "something else", "x"), *fresh]
+    same_input = [Task("other", "Message  2: say word2\n", "x"), *fresh]
+    refused(tmp_path, r"1 of the 11 test tasks are also training tasks .*: t1;", test=same_id)
+    refused(tmp_path, r"also training tasks .*: other;", test=same_input)
+    refused(tmp_path, r"also validation tasks .*: t51;", test=fresh, val=make_tasks(1, 51))
+    numbered = [Task(f"line-{i}", t.input, t.target) for i, t in enumerate(make_tasks(6))]
+    tests = [Task(f"line-{i}", t.input, t.target) for i, t in enumerate(fresh)]
+    assert compare(tmp_path / "n", client(), tasks=numbered, test=tests, seeds=1).failed == ()
+
+
+def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
+    found = compare(tmp_path / "c", client(), test=make_tasks(9, 50), seeds=1)
+    assert found.report["warnings"] == ["9 tasks are scored, fewer than 10: no claim can be made"]
+    claims = [row["claim"] for row in found.report["tables"][0]["rows"] if "claim" in row]
+    assert all(claim.startswith("no claim can be made with 9 tasks") for claim in claims)
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
+    from practicum.analysis.compare.plan import held
+
+    with held(tmp_path / "c"), pytest.raises(StoreError, match="in use by another comparison"):
+        compare(tmp_path / "c", client())
+
+
+def test_what_was_refused_does_not_stand_in_the_way_of_what_is_right(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"seeds": 1, "max_calls": 20}
+    compare(tmp_path / "c", client(), "none,icl", **how)
+    with pytest.raises(UsageError, match="ace: the budget of 20 calls does not reach"):
+        compare(tmp_path / "c", client(), settings={"ace.batch": 6}, **how)
+    assert compare(tmp_path / "c", client(), settings={"ace.batch": 2}, **how).failed == ()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot write to"):
+        compare(tmp_path / "file" / "c", client())
+
+
+def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    work = practicum.compare(
+        make_tasks(4), test=make_tasks(10, 50), methods=["none", "ace"], out=tmp_path / "c", model="openai:gpt-4.1-mini"
+    )
+    with pytest.raises((UsageError, ModelError), match="cannot be used"):
+        practicum.run_sync(work)
+    assert not (tmp_path / "c").exists()
+
+
+# ---- variants
+
+
+def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
+    study = of_sweep("episodes", "k", ["2", "4"])
+    with pytest.raises(UsageError, match="every variant that has a setting 'k' has a value of its own"):
+        study.settled({"k": "7"})
+    assert [v.settings["batch"] for v in study.settled({"batch": "3"}).variants] == ["3", "3"]
+    # Where the baseline is another method, it acts there.
+    other = of_sweep("episodes", "k", ["2", "4"], "reasoning_bank").settled({"k": "7"})
+    assert other.variants[0].settings == {"k": "7"}
+
+
+def test_a_method_can_stand_there_twice_with_other_settings(tmp_path: Path) -> None:
+    found = compare(
+        tmp_path / "c", client(), "ace,again=ace", seeds=1, baseline="ace",
+        settings={"rounds": 0, "batch": 2, "again.rounds": 1},
+    )  # fmt: skip
+    made = {row["name"]: row["settings"] for row in found.report["variants"]}
+    assert made == {"ace": {"rounds": 0, "batch": 2}, "again": {"rounds": 1, "batch": 2}}
+
+
+def test_the_baseline_is_none_or_the_first_or_what_was_asked_for() -> None:
+    assert of_methods(["ace", "none"]).tables[0].baseline == "none"
+    assert of_methods(["ace", "icl"]).tables[0].baseline == "ace"
+    added = of_methods(["ace", "icl"], "none")
+    assert [v.name for v in added.variants] == ["none", "ace", "icl"]
+
+
+def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
+    study = of_sweep("combee", "groups", ["2", "4"])
+    assert [(v.name, v.settings) for v in study.variants] == [
+        ("combee groups=2", {"groups": "2"}), ("combee groups=4", {"groups": "4"}),
+    ]  # fmt: skip
+    assert study.tables[0].baseline == "combee groups=2"
+    assert of_sweep("combee", "groups", ["2", "4"], "4").tables[0].baseline == "combee groups=4"
+    assert of_sweep("combee", "groups", ["2", "4"], "ace").variants[0].method == "ace"
+    for values, setting in ((["2"], "groups"), (["2", "2"], "groups"), (["1", "2"], "gropus")):
+        with pytest.raises(UsageError):
+            of_sweep("combee", setting, values)
+    found = compare(tmp_path / "c", client(), study, seeds=1, settings={"batch": 6})
+    assert found.report["runs"]["done"] == 2
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_every_variant_of_an_ablation_can_be_run_and_differs_from_its_baseline(name: str) -> None:
+    study = of_ablation(name)
+    for table in study.tables:
+        by_name = {v.name: v for v in table.variants}
+        base = by_name.pop(table.baseline)
+        for variant in by_name.values():
+            made = methods.validated(variant.method, variant.settings)
+            assert (variant.method, made, variant.after) != (
+                base.method, methods.validated(base.method, base.settings), base.after,
+            )  # fmt: skip
+            assert not variant.after or variant.after in {v.name for v in study.variants}
+            methods.build(variant.method, variant.settings)
+    assert len({v.folder for v in study.variants}) == len(study.variants)
+
+
+def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
+    added, left_out = of_ablation("rcl").tables
+    base = methods.validated("ace", added.variants[1].settings)
+    for variant in added.variants[2:-1]:
+        made = methods.validated("ace", variant.settings)
+        assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(base, k)}) == 1
+    whole = methods.validated("rcl", {})
+    for variant in left_out.variants[1:]:
+        made = methods.validated("rcl", variant.settings)
+        assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(whole, k)}) == 1
+    assert len(added.variants) == 2 + 6 + 1
+    assert len(left_out.variants) == 1 + 6
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
+    found = compare(
+        tmp_path / "c", client(), of_ablation(name), seeds=1, settings={}, tasks=make_tasks(4), test=make_tasks(10, 50)
+    )
+    assert found.failed == ()
+    assert len(found.report["tables"]) == len(of_ablation(name).tables)
+
+
+def test_a_warm_up_starts_a_stream_from_what_another_variant_learned(tmp_path: Path) -> None:
+    ace = Variant("ace", "ace", {"batch": 3, "rounds": 0})
+    cold = Variant("cold", "ace", {"online": True, "rounds": 0}, stream=True)
+    warm = Variant("warm", "ace", {"online": True, "rounds": 0}, stream=True, after="ace")
+    study = Study((Table("warm-up", "cold", (warm, cold, ace)),))
+    found = compare(tmp_path / "c", client(), study, settings={"epochs": 1}, runs_at_once=1)
+    assert found.failed == ()
+    assert [row["n"] for row in found.report["variants"]] == [12, 12, 12]
+    for seed in range(2):
+        learned = practicum.load_context(tmp_path / "c" / "runs" / f"ace-{seed}")
+        start = practicum.load_context(tmp_path / "c" / "runs" / f"warm-{seed}", 0)
+        assert len(learned) > 0
+        assert [entry.text for entry in start] == [entry.text for entry in learned]
+        assert len(practicum.load_context(tmp_path / "c" / "runs" / f"cold-{seed}", 0)) == 0
+    with pytest.raises(UsageError, match="leave out --online"):
+        compare(tmp_path / "o", client(), study, settings={}, online=True, test=())
+
+
+def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+
+    ace = Variant("ace", "ace", {"batch": 1, "rounds": 0})
+    warm = Variant("warm", "episodes", {"online": True}, stream=True, after="ace")
+    study = Study((Table("warm-up", "none", (Variant("none", "none"), ace, warm)),))
+    found = compare(tmp_path / "c", client(away), study, settings={}, seeds=1)
+    failed = {o.variant: o.failed for o in found.failed}
+    assert set(failed) == {"ace", "warm"}
+    assert failed["warm"] == "ace, which it starts from, has no result"
+    assert compare(tmp_path / "c", client(), study, settings={}, seeds=1).failed == ()
+
+
+def test_a_user_setting_never_undoes_what_makes_a_variant() -> None:
+    study = of_ablation("rcl").settled({"group": 5, "ace.batch": 2, "curator": "edits"})
+    made = {v.name: v.settings for v in study.variants}
+    assert made["ace + groups"]["group"] == 3
+    assert made["rcl - groups"]["group"] == 1
+    assert made["rcl"]["group"] == 5
+    assert made["ace + batching"]["batch"] == 3
+    assert made["ace base"]["batch"] == 2
+    assert "batch" not in made["rcl"]
+
+
+def test_what_is_under_way_is_told(tmp_path: Path) -> None:
+    class Told(Unwatched):
+        seen: list[tuple[int, int]]
+
+        def ended(self, outcome: Outcome, done: int, of: int) -> None:
+            self.seen.append((done, of))
+
+    told = Told()
+    told.seen = []
+    compare(tmp_path / "c", client(), "none,icl", watch=told)
+    assert told.seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_study_has_baselines_of_its_own(tmp_path: Path) -> None:
+    refused(tmp_path, "leave out --baseline", names=of_ablation("ace"), baseline="none", settings={})
+    with pytest.raises(UsageError, match="there is no ablation"):
+        of_ablation("gepa")
+    with pytest.raises(PracticumError, match="which methods"):
+        of_methods([])
+    assert Study(()).variants == ()

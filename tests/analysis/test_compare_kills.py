@@ -1,0 +1,116 @@
+"""A comparison that is killed at random moments, gone on with by the same command, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from helpers import Launcher, make_tasks, wait_until, write_tasks
+
+from practicum.testing.server import start_process
+
+KILLS = 10
+CONCURRENCY = 4
+DIGEST_LINE = 65
+"""Bytes of a line in the server's log."""
+MEASURED = {"alone_s", "work_s", "critical_s", "wall_s", "cached_share"}
+"""Fields that tell of the server: how fast it was, and what its cache held when a call came."""
+
+
+def received(log: Path) -> int:
+    return log.stat().st_size // DIGEST_LINE if log.exists() else 0
+
+
+def journaled(folder: Path) -> int:
+    """Calls of all runs whose answer is on the disk."""
+    calls = 0
+    for file in folder.glob("runs/*/run.sqlite"):
+        try:
+            with sqlite3.connect(file) as db:
+                calls += int(db.execute("select coalesce(sum(calls), 0) from journal").fetchone()[0])
+        except sqlite3.OperationalError:
+            continue  # killed before there were tables
+        finally:
+            db.close()
+    return calls
+
+
+def report(folder: Path) -> dict[str, Any]:
+    """The report without what the server alone decides."""
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    found["front"].pop("alone_s")
+    found["variants"] = [{k: v for k, v in row.items() if k not in MEASURED} for row in found["variants"]]
+    for row in found["variants"]:
+        for usage in row["by_role"].values():
+            del usage["cached_tokens"]
+    return found
+
+
+def command(url: str, out: str) -> tuple[str, ...]:
+    return (
+        "compare", "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,episodes,ace,combee", "--seeds", "2",
+        "--set", "batch=4", "--set", "rounds=1", "--concurrency", str(CONCURRENCY), "--model", f"{url}#sim",
+        "--out", out,
+    )  # fmt: skip
+
+
+def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
+    tmp_path: Path, launcher: Launcher
+) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
+    log, folder = tmp_path / "log", tmp_path / "killed"
+    with start_process(latency=0.02, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+        whole = launcher.run(command(server.url, "whole"), tmp_path)
+        assert whole.code == 0, whole.err
+        once = received(log)
+        assert once == journaled(tmp_path / "whole")
+
+        rng = Random(11)
+        moments = sorted(rng.sample(range(1, once - 2 * CONCURRENCY), KILLS))
+        lost, finished = 0, Counter[Path]()
+        for moment in moments:
+            before = received(log) - once, journaled(folder)
+            running = launcher.start(command(server.url, "killed"), tmp_path)
+            target = once + lost + moment
+            wait_until(lambda: running.ended() or received(log) >= target, what="the moment of the kill")  # noqa: B023
+            assert not running.ended(), running.errors
+            running.kill()
+            assert running.end().code == -signal.SIGKILL
+            again = (received(log) - once - before[0]) - (journaled(folder) - before[1])
+            assert 0 <= again <= CONCURRENCY
+            lost += again
+            finished.update(folder.glob("runs/*/measured.json"))
+
+        over = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/measured.json")}
+        last = launcher.run(command(server.url, "killed"), tmp_path)
+    assert last.code == 0, last.err
+    assert report(folder) == report(tmp_path / "whole")
+    assert journaled(folder) == once
+    assert received(log) == 2 * once + lost
+    assert max(finished.values(), default=0) > 1
+    assert {path: path.stat().st_mtime_ns for path in over} == over
+
+
+def test_ctrl_c_lets_what_is_in_flight_finish_in_every_run(tmp_path: Path, launcher: Launcher) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
+    log, folder = tmp_path / "log", tmp_path / "c"
+    with start_process(latency=0.1, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+        running = launcher.start(command(server.url, "c"), tmp_path)
+        wait_until(lambda: received(log) >= 12 or running.ended(), what="a dozen calls")
+        running.kill(signal.SIGINT)
+        stopped = running.end()
+        assert stopped.code == 130, stopped.err
+        assert "Ctrl-C again leaves at once" in stopped.out
+        assert journaled(folder) == received(log)
+        assert "not complete" in (folder / "report.md").read_text(encoding="utf-8")
+        done = launcher.run((*command(server.url, "c"), "--json"), tmp_path)
+    assert done.code == 0
+    assert done.json["runs"] == {"planned": 8, "done": 8}
+    assert journaled(folder) == received(log)

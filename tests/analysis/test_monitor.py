@@ -1,0 +1,483 @@
+"""Runs whose content is known, watched: every number is the one that can be counted by hand or the slow way."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import client, make_tasks, world
+from runs import Words
+from scripts import FORM, Learned, learned, number, scripted
+
+import practicum
+from practicum.analysis.monitor import Report, monitor
+from practicum.core.context import Context, seeded
+from practicum.core.errors import ProviderError, StoreError, UsageError
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.records import create_seed
+from practicum.store import schema
+from practicum.store.database import Store
+
+ANSWERS = {0: "110", 1: "000", 2: "111", 3: "100"}
+"""By task, which of its three attempts are right."""
+
+
+def says(call: Call, made: Counter[int]) -> dict[str, Any]:
+    """What each role says. The judge is right about all tasks but the last, where it is wrong every time."""
+    if call.role == "agent":
+        n = number(call)
+        right = ANSWERS[n][made[n] % 3] == "1"
+        made[n] += 1
+        shown = [line[1:].split("]")[0] for page in call.prompt.pages for line in page.splitlines()]
+        return {"answer": f"word{n}" if right else "wrong", "used": shown[:1]}
+    if call.role == "judge":
+        right = "# Answer\nword" in call.prompt.user
+        return {"right": right != (number(call) == 3), "reason": "so"}
+    title = "" if call.schema is None else call.schema["title"]
+    if title == "Contrast":
+        return {"holds": [], "separates": [], "spurious": [], "why": "so", "best": 1}
+    words = f"attempt {number(call)} {'well' if 'went well' in call.prompt.user else 'badly'}"
+    return {"items": [{"title": words, "description": words, "content": words}]}
+
+
+def model() -> ScriptedClient:
+    made: Counter[int] = Counter()
+
+    def respond(call: Call) -> str:
+        said = says(call, made)
+        return str(said["answer"]) if call.schema is None else json.dumps({**FORM, **said})
+
+    return client(respond)
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """Four tasks of two domains, three attempts each, judged without labels."""
+    tasks = [replace(t, meta={"domain": "odd" if i % 2 else "even"}) for i, t in enumerate(make_tasks(4))]
+    return learned(
+        tmp_path_factory.mktemp("bank"), model(), tasks, {"online": True, "k": 3}, "reasoning_bank",
+        {"embedder": Words()}, labels=False, judged=True,
+    )  # fmt: skip
+
+
+def watched(folder: Path, **how: Any) -> Report:
+    return practicum.run_sync(monitor(folder, **how))
+
+
+def columns(report: Report, part: str) -> dict[str, list[Any]]:
+    return {name: list(column) for name, column in report.parts[part].by_step.items()}
+
+
+def numbers(report: Report, part: str) -> dict[str, Any]:
+    return dict(report.parts[part].numbers)
+
+
+def test_success_is_that_of_the_attempt_that_stands(bank: Learned) -> None:
+    report = watched(bank.folder)
+    found = numbers(report, "success")
+    assert (found["by"], found["attempts"], found["tries"], found["rate"]) == ("score", 4, 12, 0.5)
+    assert (found["unknown"], found["errors"], found["lost"]) == (0, 0, 0)
+    by_step = columns(report, "success")
+    assert by_step["rate"] == [1, 1 / 2, 2 / 3, 2 / 4]
+    assert all(
+        low <= rate <= high for low, rate, high in zip(*(by_step[x] for x in ("low", "rate", "high")), strict=True)
+    )
+    assert (by_step["attempts"], by_step["errors"]) == ([1] * 4, [0] * 4)
+
+
+def test_a_learning_curve_for_each_domain(bank: Learned) -> None:
+    domains = numbers(watched(bank.folder), "learning")["domains"]
+    assert {name: (one["rate"], one["attempts"]) for name, one in domains.items()} == {"even": (1, 2), "odd": (0, 2)}
+    assert domains["odd"]["by_attempt"]["step"] == [2, 4]
+    assert domains["even"]["by_attempt"]["rate"] == [1, 1]
+
+
+def test_memories_grow_successes_and_failures_apart(bank: Learned) -> None:
+    report = watched(bank.folder)
+    assert numbers(report, "memory") == {"entries": 6, "successes": 3, "failures": 3}
+    # Of the first and the last task attempts of both kinds; and the judge takes the last one's the wrong way round.
+    assert columns(report, "memory") == {"entries": [2, 3, 4, 6], "successes": [1, 1, 2, 3], "failures": [1, 2, 2, 3]}
+
+
+def test_retrieval_by_step_and_what_was_relied_on(bank: Learned) -> None:
+    report = watched(bank.folder)
+    found = [[near for _, near in rollout.retrieved] for rollout in bank.rollouts]
+    assert [len(near) for near in found] == [0, 2, 3, 4]
+    by_step = columns(report, "retrieval")
+    assert by_step["similarity"] == [None, *(pytest.approx(sum(near) / len(near)) for near in found[1:])]
+    assert by_step["best"] == [None, *(max(near) for near in found[1:])]
+    assert by_step["relied_on"] == [None, 1 / 2, 1 / 3, 1 / 4]
+    assert numbers(report, "retrieval")["relied_on"] == 3 / 9
+
+
+def slow_drift(contexts: Sequence[Context], embedder: Words) -> dict[str, list[Any]]:
+    """Drift and coherence from all vectors of each context."""
+    directions: list[np.ndarray] = []
+    coherence: list[float] = []
+    for context in contexts:
+        vectors = practicum.run_sync(embedder.embed([e.embedded for e in context if not e.hidden])).astype(float)
+        mean = vectors.mean(axis=0)
+        directions.append(mean / np.linalg.norm(mean))
+        coherence.append(float((vectors @ directions[-1]).mean()))
+    before = [None, *(1 - float(a @ b) for a, b in pairwise(directions))]
+    first = [1 - float(directions[0] @ d) for d in directions]
+    return {"drift": before, "from_first": first, "coherence": coherence}
+
+
+def near(column: Sequence[float | None]) -> list[Any]:
+    return [None if value is None else pytest.approx(value, abs=1e-5) for value in column]
+
+
+def test_size_drift_and_coherence_of_the_context(bank: Learned) -> None:
+    by_step = columns(watched(bank.folder, parts=practicum.Parts(embedder=Words())), "context")
+    assert by_step["entries"] == [len(r.context) for r in bank.reports]
+    assert by_step["version"] == [1, 2, 3, 4]
+    slow = slow_drift([r.context for r in bank.reports], Words())
+    assert {name: by_step[name] for name in slow} == {name: near(column) for name, column in slow.items()}
+
+
+def test_agreement_and_who_chose(bank: Learned) -> None:
+    report = watched(bank.folder)
+    found = numbers(report, "contrast")
+    assert (found["tasks"], found["tries"], found["unanimous"]) == (4, 3, 0.5)
+    assert columns(report, "contrast")["agreement"] == pytest.approx([2 / 3, 1, 1, 2 / 3])
+    assert found["by"] == dict(Counter(r.choice["by"] for r in bank.rollouts))
+
+
+def test_the_judge_against_the_scorer_each_outcome_once(bank: Learned) -> None:
+    found = numbers(watched(bank.folder), "judge")["against_scorer"]
+    assert (found["n"], found["same"], found["lenient"], found["strict"]) == (6, 4 / 6, 1, 1)
+    assert found["ci95"][0] < 4 / 6 < found["ci95"][1]
+
+
+def test_the_calls_of_each_component(bank: Learned) -> None:
+    report = watched(bank.folder)
+    found = {row["component"]: row for row in numbers(report, "latency")["components"]}
+    assert {name: row["calls"] for name, row in found.items()} == {
+        "agent": 12, "judge": len(bank.calls("judge")), "extraction": 6,
+        "contrast": sum("Contrast" in str(call.schema) for call in bank.calls("reflector")),
+    }  # fmt: skip
+    assert sum(row["share"] for row in found.values()) == pytest.approx(1)
+    assert all(row["median"] <= row["p95"] for row in found.values())
+    assert numbers(report, "latency")["attempt_seconds"]["n"] == 12
+    assert numbers(report, "latency")["step_seconds"]["n"] == 4
+
+
+def test_tokens_and_cost_for_each_task(bank: Learned) -> None:
+    report = watched(bank.folder)
+    found, usage = numbers(report, "tokens")["learning"], bank.result.usage
+    assert (found["tasks"], found["calls"], found["tokens"]) == (4, usage.calls, usage.tokens)
+    assert found["tokens_per_task"] == usage.tokens / 4
+    assert {role: told["tokens"] for role, told in found["by_role"].items()} == {
+        role: used.tokens for role, used in bank.result.by_role.items()
+    }
+    by_step = columns(report, "tokens")
+    assert sum(by_step["tokens"]) == usage.tokens
+    assert by_step["tokens"] == [sum(x) for x in zip(*(by_step[role] for role in found["by_role"]), strict=True)]
+    assert "evaluation" not in numbers(report, "tokens")
+
+
+def test_it_is_all_json_and_says_what_is_left_out(bank: Learned) -> None:
+    value = json.loads(json.dumps(watched(bank.folder).as_json(), allow_nan=False))
+    assert (value["method"], value["state"], value["steps"]) == ("reasoning_bank", "done", [1, 2, 3, 4])
+    assert value["memory"]["by_step"]["entries"] == [2, 3, 4, 6]
+    assert {len(part["by_step"][name]) for part in value.values() if "by_step" in part for name in part["by_step"]} == {
+        4
+    }
+    assert "--judge-again N asks it, N of 6" in value["notes"][-1]
+
+
+def test_what_a_method_does_not_have_is_left_out(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(), 3)
+    report = watched(run.folder)
+    assert list(report.parts) == ["success", "learning", "context", "latency", "tokens"]
+    assert {row["component"] for row in numbers(report, "latency")["components"]} == {
+        {"reflector": "reflection", "curator": "curation"}.get(role, role) for role in run.result.by_role
+    }
+    assert list(numbers(report, "learning")["domains"]) == ["all"]
+    assert report.notes == ()
+
+
+def test_drift_begins_at_what_the_run_started_from(tmp_path: Path) -> None:
+    start = seeded([("rules", "Be brief."), ("rules", "Count from one.")])
+    parts = {"embedder": Words()}
+    run = learned(tmp_path, scripted(), 2, {"online": True}, parts=parts, seed_context=start)
+    found = columns(watched(run.folder, parts=practicum.Parts(**parts)), "context")
+    assert found["from_first"] == near(
+        slow_drift([start, *(r.context for r in run.reports)], Words())["from_first"][1:]
+    )
+
+
+def test_vectors_that_are_not_there_are_made_where_that_is_free(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(), 3, {"dedupe": "proactive"})
+    before = columns(watched(run.folder), "context")
+    assert before["coherence"][-1] is not None
+    with Store.open(run.folder) as store:
+        store.change(schema.vectors.delete())
+    assert columns(watched(run.folder), "context")["coherence"] == near(before["coherence"])
+    with Store.read(run.folder) as store:
+        assert store.rows(schema.vectors.select()) == []
+
+
+def test_vectors_that_would_cost_are_not_made(bank: Learned) -> None:
+    # Nothing was looked up after the last step, so its memories were not embedded.
+    report = watched(bank.folder)
+    assert any("2 of 6 entries have no vector in the store" in note for note in report.notes)
+    by_step = columns(report, "context")
+    contexts = [r.context for r in bank.reports]
+    slow = slow_drift([*contexts[:3], contexts[2]], Words())
+    assert {name: by_step[name] for name in slow} == {name: near(column) for name, column in slow.items()}
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A run of its own, to change."""
+    (to / "copy").mkdir()
+    with sqlite3.connect(folder / "run.sqlite") as here, sqlite3.connect(to / "copy" / "run.sqlite") as there:
+        here.backup(there)
+    here.close()
+    there.close()
+    return to / "copy"
+
+
+def test_labels_that_are_no_verdicts_of_a_judge(tmp_path: Path) -> None:
+    run = learned(tmp_path, model(), 4, {"k": 3}, "reasoning_bank", {"embedder": Words()})
+    assert not run.calls("judge")
+    report = watched(run.folder)
+    assert "judge" not in report.parts
+    assert not any("judge" in note for note in report.notes)
+
+
+def test_verdicts_are_success_where_nothing_is_scored(tmp_path: Path) -> None:
+    tasks = [replace(t, target=None) for t in make_tasks(4)]
+    run = learned(
+        tmp_path, model(), tasks, {"online": True, "k": 3}, "reasoning_bank", {"embedder": Words()}, labels=False,
+        judged=True,
+    )  # fmt: skip
+    report = watched(run.folder)
+    found = numbers(report, "success")
+    assert (found["by"], found["rate"]) == ("verdict", 3 / 4)
+    assert "judge" not in report.parts
+
+
+def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
+    tasks = [replace(t, target=None) for t in make_tasks(3)]
+    report = watched(learned(tmp_path, scripted(), tasks, labels=False).folder)
+    assert numbers(report, "success") == {
+        "by": "verdict", "attempts": 3, "tries": 3, "unknown": 3, "errors": 0, "lost": 0, "reused": 0,
+        "stopped": 0,
+    }  # fmt: skip
+    assert columns(report, "success") == {}
+    assert "learning" not in report.parts
+
+
+def test_an_attempt_that_an_earlier_one_stands_for_was_not_made(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(reflector=lambda call: {"insight": ""}), 3, {"epochs": 2, "replay": 0.5})
+    report = watched(run.folder)
+    found, calls = numbers(report, "success"), numbers(report, "latency")["attempt_seconds"]["n"]
+    assert found["reused"] == sum(bool(r.of) for r in run.rollouts) > 0
+    assert found["attempts"] - found["reused"] == calls == len(run.calls("agent"))
+
+
+def test_attempts_and_calls_that_failed_are_counted(tmp_path: Path) -> None:
+    def answers(call: Call) -> str | Exception:
+        return ProviderError("busy") if number(call) == 1 else f"word{number(call)}"
+
+    report = watched(learned(tmp_path, scripted(answers), 4, {"online": True}).folder)
+    assert (numbers(report, "success")["errors"], numbers(report, "success")["lost"]) == (1, 1)
+    assert columns(report, "success")["errors"] == [0, 1, 0, 0]
+    (agent,) = [row for row in numbers(report, "latency")["components"] if row["component"] == "agent"]
+    assert (agent["calls"], agent["failures"], numbers(report, "latency")["attempt_seconds"]["n"]) == (4, 1, 3)
+
+
+def add(a: int) -> str:
+    """Add one."""
+    return str(a + 1)
+
+
+def test_the_actions_of_an_agent_with_tools_and_the_time_of_these(tmp_path: Path) -> None:
+    def acts(call: Call) -> str:
+        if call.role != "agent":
+            return world(call)
+        turns = sum('"action"' in turn.assistant for turn in call.prompt.turns)
+        action = {"add": {"a": turns}} if turns < 2 else {"finish": {"answer": "done"}}
+        assert call.schema is not None
+        said = {"used": [], "thought": "so", "action": action}
+        return json.dumps({name: value for name, value in said.items() if name in call.schema["properties"]})
+
+    run = learned(tmp_path, client(acts), 3, {"rounds": 0}, parts={"tools": [add]})
+    report = watched(run.folder)
+    found = numbers(report, "agent")
+    assert (found["n"], found["mean"], found["p95"]) == (3, 2, 2)
+    assert columns(report, "agent")["actions"] == [2, 2, 2]
+    components = {row["component"]: row for row in numbers(report, "latency")["components"]}
+    assert (components["agent"]["calls"], components["tools"]["calls"]) == (9, 3)
+    attempts = numbers(report, "latency")["attempt_seconds"]
+    spent = components["agent"]["seconds"] + components["tools"]["seconds"]
+    assert (attempts["n"], attempts["mean"]) == (3, pytest.approx(spent / 3))
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "unified": {"method": "unified", "settings": {"online": True, "k": 2}},
+    "in sequence": {"method": "reasoning_bank", "settings": {"scaling": "sequential", "k": 2}},
+    "ace": {"settings": {"batch": 4, "rounds": 2}},
+    "critique": {"settings": {"batch": 3, "refine": "critique"}},
+    "rcl": {"method": "rcl", "settings": {}},
+    "episodes": {"method": "episodes", "settings": {}},
+    "without a barrier": {"method": "combee", "settings": {"batch": 5, "asynchronous": True}},
+    "a scorer that is a judge": {"scorer": "judge"},
+    "evaluated": {"val": make_tasks(3, 50), "test": make_tasks(2, 60), "validate_every": 3},
+}
+
+
+@pytest.mark.parametrize("config", RUNS.values(), ids=RUNS)
+def test_every_call_of_any_run_is_somewhere(tmp_path: Path, config: dict[str, Any]) -> None:
+    how = {"method": "ace", **config}
+    settings = {**({"dedupe": "never"} if how["method"] in ("ace", "combee", "rcl") else {}), **how.pop("settings", {})}
+    parts = practicum.Parts(clients={"agent": client(world)})
+    work = practicum.learn(make_tasks(12), out=tmp_path / "run", settings=settings, parts=parts, **how)
+    result = practicum.run_sync(work)
+    report = watched(tmp_path / "run")
+    found = numbers(report, "tokens")
+    stages = [found[stage] for stage in ("learning", "evaluation") if stage in found]
+    assert sum(stage["tokens"] for stage in stages) == result.usage.tokens
+    rows = numbers(report, "latency")["components"]
+    assert sum(row["calls"] for row in rows) == sum(stage["calls"] for stage in stages) == result.usage.calls
+    assert sum(row["share"] for row in rows) == pytest.approx(1)
+    sizes = columns(report, "success").get("attempts", [])
+    spent = columns(report, "tokens")["tokens"]
+    by_step = sum((tokens or 0) * size for tokens, size in zip(spent, sizes, strict=True))
+    assert by_step == pytest.approx(found["learning"]["tokens"])
+    assert columns(report, "context")["entries"][-1] == report.parts["context"].numbers["entries"]
+    if config.get("scorer") != "judge":
+        assert ("evaluation" in found) == ("val" in config)
+
+
+def test_versions_that_no_step_made(bank: Learned, tmp_path: Path) -> None:
+    from practicum.cli.app import main
+
+    folder = copied(bank.folder, tmp_path)
+    with pytest.raises(SystemExit):
+        main(["rollback", str(folder), "1"])
+    report = watched(folder)
+    assert numbers(report, "memory") == {"entries": 2, "successes": 1, "failures": 1}
+    assert columns(report, "memory") == columns(watched(bank.folder), "memory")
+    assert columns(report, "context") == columns(watched(bank.folder), "context")
+
+
+def test_a_run_at_work_is_watched(tmp_path: Path) -> None:
+    seen: list[Report] = []
+
+    class Watching(Learned):
+        def stepped(self, session: Any, report: Any) -> None:
+            if report.step == 3:
+                # All that was posted is on the disk by then, so that another process would see it.
+                session.store.scrub()
+
+    watch = Watching(scripted(), tmp_path / "run")
+
+    async def work() -> None:
+        await practicum.learn(
+            make_tasks(5), out=watch.folder, method="ace", settings={"online": True}, watch=watch,
+            parts=practicum.Parts(clients={"agent": looking}),
+        )  # fmt: skip
+
+    inner = scripted()
+
+    class Looking(ScriptedClient):
+        async def complete(self, role: str, *asked: Any) -> Any:
+            if role == "agent" and "Message 4" in asked[0].user and not seen:
+                seen.append(await monitor(watch.folder))
+            return await super().complete(role, *asked)
+
+    looking = Looking(inner.respond)
+    practicum.run_sync(work())
+    (report,) = seen
+    assert report.state == "running"
+    assert 2 <= len(report.steps) <= 4
+    assert report.steps == tuple(range(1, len(report.steps) + 1))
+
+
+def test_when_steps_ended_stays_what_it_was(bank: Learned, tmp_path: Path) -> None:
+    ended = watched(bank.folder).ended
+    assert list(ended) == [1, 2, 3, 4]
+    assert sorted(ended.values()) == list(ended.values())
+    practicum.run_sync(
+        practicum.resume(
+            folder := copied(bank.folder, tmp_path),
+            parts=practicum.Parts(clients={"agent": model()}, embedder=Words()),
+        )
+    )
+    assert watched(folder).ended == ended
+
+
+def again(
+    run: Learned, judge: Callable[[Call], str | Exception], n: int, **how: Any
+) -> tuple[dict[str, Any], list[Call]]:
+    """What is said of `n` attempts that are judged again, and what this judge was asked."""
+    asked = client(judge)
+    report = watched(run.folder, judge_again=n, parts=practicum.Parts(clients={"agent": asked}), **how)
+    return numbers(report, "judge")["again"], asked.calls
+
+
+def verdict(right: bool) -> str:
+    return json.dumps({"right": right, "reason": "so"})
+
+
+def test_the_judge_is_asked_again_and_nothing_is_kept(bank: Learned) -> None:
+    before = (bank.folder / "run.sqlite").read_bytes()
+    # It has come to its senses about the last task.
+    found, asked = again(bank, lambda call: verdict("# Answer\nword" in call.prompt.user), 6)
+    assert (found["n"], found["of"], found["same"], found["no_verdict"]) == (6, 6, 4 / 6, 0)
+    assert (found["usage"]["calls"], found["temperature"]) == (6, 0.0)
+    assert {(call.role, call.options.temperature) for call in asked} == {("judge", 0.0)}
+    assert sorted(call.prompt.user for call in asked) == sorted(call.prompt.user for call in bank.calls("judge"))
+    assert (bank.folder / "run.sqlite").read_bytes() == before
+
+
+def test_no_more_are_asked_than_there_are_and_the_seed_draws_them(bank: Learned) -> None:
+    def drawn(seed: int, n: int) -> tuple[str, ...]:
+        found, asked = again(bank, lambda call: verdict(True), n, seed=seed)
+        assert found["n"] == min(n, 6)
+        return tuple(sorted(call.prompt.user for call in asked))
+
+    assert drawn(0, 2) == drawn(0, 2)
+    assert len({drawn(seed, 2) for seed in range(9)}) > 1
+    assert len(drawn(0, 99)) == 6
+
+
+def test_a_judge_that_says_nothing_or_is_stopped(bank: Learned) -> None:
+    found, _ = again(bank, lambda call: ProviderError("busy"), 3)
+    assert (found["n"], found["no_verdict"], "same" in found) == (0, 3, False)
+    found, asked = again(bank, lambda call: verdict(True), 5, limits={"max_calls": 2})
+    assert (found["n"], found["usage"]["calls"], len(asked)) == (2, 2, 2)
+    assert "budget of 2 calls" in found["stopped"]
+
+
+def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> None:
+    run = learned(tmp_path, scripted(judge=lambda call: {"right": number(call) != 2}), 4, scorer="judge")
+    found, _ = again(run, lambda call: verdict("# Reference answer\nword" in call.prompt.user), 4)
+    assert found["same"] == 3 / 4
+    assert "judge" not in watched(run.folder).parts
+
+
+def test_wrong_use(bank: Learned, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a run folder"):
+        watched(tmp_path / "nowhere")
+    create_seed(tmp_path / "seed", seeded([("rules", "Be brief.")]))
+    with pytest.raises(UsageError, match="has no steps yet"):
+        watched(tmp_path / "seed")
+    with pytest.raises(UsageError, match="judge_again=0"):
+        watched(bank.folder, judge_again=0)
+    with pytest.raises(UsageError, match="unknown model 'scripted'"):
+        watched(bank.folder, judge_again=1)
+    run = learned(tmp_path, scripted(), 2)
+    with pytest.raises(UsageError, match="no verdict of a judge is stored"):
+        again(run, lambda call: verdict(True), 1)

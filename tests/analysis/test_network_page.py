@@ -1,0 +1,240 @@
+"""The page of an attempt: a network's graph and its steps, or the steps of any other method; and the pools as told."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scripts
+from helpers import client, make_tasks
+from scripts import Learned
+from test_mael import divided, learned, team, written
+
+import practicum
+from practicum.agents.team import Team, load_team, shaped
+from practicum.analysis.network.page import picture
+from practicum.cli.app import main
+from practicum.session.ask import Answered, ask
+
+
+class Reader(HTMLParser):
+    """What stands in a page: its tags, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += f"{data}\n"
+
+    def of(self, kind: str) -> list[dict[str, str | None]]:
+        return [attrs for _, attrs in self.tags if kind in (attrs.get("class") or "").split()]
+
+
+def asked(run: Learned, query: str = "Message 9: say word9", **how: Any) -> Answered:
+    parts = practicum.Parts(clients={"agent": client(team())})
+    return practicum.run_sync(ask(query, run.folder, parts=parts, **how))
+
+
+def drawn(found: Answered, network: Team | None) -> Reader:
+    return Reader(picture(found, network))
+
+
+def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(2))
+    page = drawn(asked(run), shaped(4, "complete"))
+    circles = page.of("agent")
+    assert len(circles) == 4
+    assert len(page.of("entry")) == 1
+    # agent4 was given nothing.
+    assert len(page.of("idle")) == 1
+    assert (len(page.of("handed")), len(page.of("link"))) == (2, 4)
+    steps = re.findall(r"(agent\d)\n (\w+) (the whole|part \d)(, round \d)?", page.words)
+    assert [(who, did, what) for who, did, what, _ in steps] == [
+        ("agent1", "judged", "the whole"), ("agent1", "decomposed", "the whole"),
+        ("agent2", "solved", "part 1"), ("agent1", "criticised", "part 1"), ("agent2", "solved", "part 1"),
+        ("agent1", "criticised", "part 1"), ("agent3", "solved", "part 2"), ("agent1", "criticised", "part 2"),
+        ("agent1", "aggregated", "the whole"),
+    ]  # fmt: skip
+    assert len(re.findall(r"experience e\d+, reward 0\.70", page.words)) == 2
+    assert not page.of("reward")
+
+
+def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(2))
+    page = drawn(asked(run, learn=True, target="word9"), shaped(4, "complete"))
+    # The critiques that changed nothing have none.
+    assert len(page.of("reward")) == 7
+    assert re.search(r"aggregated the whole\nreward 1\.00", page.words)
+
+
+@pytest.mark.parametrize("settings", [{"agents": 1}, {"topology": "chain", "agents": 2}, {"agents": 12}])
+def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: dict[str, Any]) -> None:
+    run = learned(tmp_path, 1, settings)
+    page = drawn(asked(run), shaped(settings["agents"], settings.get("topology", "complete")))
+    places = [(float(str(c["cx"])), float(str(c["cy"]))) for c in page.of("agent")]
+    assert len({*places}) == settings["agents"]
+    assert all(15 <= x <= 345 and 15 <= y <= 225 for x, y in places)
+
+
+def test_what_others_wrote_is_text_and_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    file = written(tmp_path / "team.json", agents=[{"name": "<b>x</b>"}, {"name": "y" * 40}], links=[])
+    value = json.loads(file.read_text())
+    file.write_text(json.dumps({**value, "links": [["<b>x</b>", "y" * 40]]}))
+    run = learned(tmp_path, divided(1), {"topology": str(file)})
+    found = asked(run, "Message 9: <script>alert(1)</script>")
+    text = picture(found, load_team(file))
+    page = Reader(text)
+    assert {tag for tag, _ in page.tags} <= {
+        "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "pre", "p", "svg", "line", "circle",
+        "text", "span", "i", "ol", "li", "b", "details", "summary",
+    }  # fmt: skip
+    assert "<script>alert(1)</script>" in page.words
+    assert not re.search(r"(src|href)=|url\(|@import", text)
+
+
+def test_other_methods_have_their_steps_told(tmp_path: Path) -> None:
+    run = learned(tmp_path, 1, {"depth": 0})
+    page = drawn(asked(run), None)
+    assert not [tag for tag, _ in page.tags if tag == "svg"]
+    assert "word9" in page.words
+
+
+# ---- by the commands
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.jsonl"
+    path.write_text(
+        json.dumps({"role": "agent", "match": r"(?s).*say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8"
+    )
+    return path
+
+
+def network(tmp_path: Path, script: Path) -> Path:
+    """A run on the disk that commands can go on with."""
+    work = practicum.learn(
+        make_tasks(3), out=tmp_path / "run", method="mael", settings={"depth": 0, "agents": 2},
+        model=f"scripted:{script}",
+    )  # fmt: skip
+    practicum.run_sync(work)
+    return tmp_path / "run"
+
+
+def commanded(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    told = capsys.readouterr()
+    assert isinstance(left.value.code, int)
+    return left.value.code, told.out, told.err
+
+
+def test_run_writes_the_page(tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, page = network(tmp_path, script), tmp_path / "a" / "trace.html"
+    code, out, _ = commanded(capsys, "run", "--context", run, "--trace-out", page, "say hello")
+    assert code == 0
+    assert f"what happened: {page}" in out
+    assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
+
+
+def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script, page = tmp_path / "script.jsonl", tmp_path / "trace.html"
+    script.write_text(json.dumps({"role": "agent", "answer": {"reason": "", "alone": True}}) + "\n", encoding="utf-8")
+    how = ("--method", "mael", "--set", "topology=random", "--set", "agents=9", "--model", f"scripted:{script}")
+    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    for seed in (None, 4):
+        with_seed = () if seed is None else ("--seed", seed)
+        words = ("--context", tmp_path / "rules.md", *how, *with_seed, "--trace-out", page, "say hello")
+        code, _, err = commanded(capsys, "run", *words)
+        assert code == 0, err
+        network = shaped(9, "random", seed or 0)
+        assert f"9 agents, {len(network.edges)} links" in page.read_text(encoding="utf-8")
+
+
+def test_run_writes_the_page_of_a_playbook_file_too(
+    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"role": "agent", "answer": {"answer": "hello", "used": []}}
+    script.write_text(json.dumps(said) + "\n", encoding="utf-8")
+    (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    words = ("--context", tmp_path / "rules.md", "--model", f"scripted:{script}", "--trace-out", tmp_path / "page.html")
+    code, out, err = commanded(capsys, "run", *words, "say hello")
+    assert code == 0, err
+    assert "what happened: " in out
+    assert (tmp_path / "page.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(
+    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = network(tmp_path, script)
+    code, out, err = commanded(capsys, "run", "--context", run, "--trace-out", script / "x", "say it")
+    assert code != 0
+    assert out.startswith("it\n")
+    assert len(err.strip().splitlines()) == 1
+
+
+# ---- pools
+
+
+def test_pools_are_told_by_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = learned(tmp_path, divided(3))
+    code, out, _ = commanded(capsys, "pools", run.folder, "--json")
+    assert code == 0
+    value = json.loads(out)
+    told = {pool["agent"]: pool for pool in value["pools"]}
+    assert {agent: pool["size"] for agent, pool in told.items()} == {"agent1": 12, "agent2": 6, "agent3": 3}
+    # agent2 solved each first half as 0.5, and again as 0.9.
+    assert told["agent2"]["mean_reward"] == 0.7
+    assert told["agent2"]["rewards"] == [0, 0, 0, 0, 0, 3, 0, 0, 0, 3]
+    assert told["agent1"]["by_kind"]["aggregate"]["rewards"][-1] == 3
+    for entries in (pool["most_used"] for pool in told.values()):
+        assert entries
+        assert [e["shown"] for e in entries] == sorted((e["shown"] for e in entries), reverse=True)
+    shown = sum(entry.uses for entry in run.result.context)
+    assert sum(pool["shown"] for pool in told.values()) == shown > 0
+
+
+def test_pools_of_one_agent_are_told_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = learned(tmp_path, divided(2))
+    plot = tmp_path / "pools.png"
+    code, out, _ = commanded(capsys, "pools", run.folder, "--agent", "agent1", "--plot", plot)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    # Each task has one critique that is kept; the second task's three were all shown that of the first.
+    assert ["critique", "2", "0.40", "0.40", "0.40", "0.40", "3"] in rows
+    assert ["all", "8"] in [row[:2] for row in rows]
+    assert "agent2" not in out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("RUN", "--agent", "boss"), "has no pool of 'boss': take one of agent1"),
+        (("nowhere",), "nowhere"),
+        (("EMPTY",), "has no pools of experience"),
+    ],
+    ids=["no agent", "no run", "no pools"],
+)
+def test_pools_that_are_not_there_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    folders: dict[str, Any] = {"RUN": tmp_path / "a" / "run", "EMPTY": tmp_path / "b" / "run"}
+    learned(tmp_path / "a", 1, {"depth": 0})
+    scripts.learned(tmp_path / "b", scripts.scripted(), method="none")
+    code, out, err = commanded(capsys, "pools", *(folders.get(word, word) for word in words))
+    assert code == 2
+    assert out == ""
+    assert said in err
+    assert len(err.strip().splitlines()) == 1

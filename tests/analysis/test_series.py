@@ -1,0 +1,174 @@
+"""What is computed for watching a run is what the plain, slow way gives; and pictures come out as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from practicum.analysis.monitor.plots import monitor_plots
+from practicum.analysis.monitor.series import LEAST, Cloud, Part, distance, rates, smooth, spread, window_of
+from practicum.core.errors import StoreError, UsageError
+from practicum.core.intervals import mean_ci95, share_ci95
+
+
+@settings(deadline=None)
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_the_interval_of_a_share_is_that_of_its_marks(right: int, wrong: int) -> None:
+    assert share_ci95(right, right + wrong) == pytest.approx(mean_ci95([1.0] * right + [0.0] * wrong))
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 0), (2, 1), (-1, 3)])
+def test_no_share(hits: int, n: int) -> None:
+    with pytest.raises(ValueError, match="is no share"):
+        share_ci95(hits, n)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.booleans(), max_size=5), max_size=40), st.integers(1, 12))
+def test_a_windowed_rate_counts_as_few_steps_as_hold_enough_marks(marks: list[list[bool]], window: int) -> None:
+    found = rates(marks, window)
+    for i in range(len(marks)):
+        seen: list[bool] = []
+        for step in reversed(marks[: i + 1]):
+            if len(seen) >= window:
+                break
+            seen += step
+        assert found["rate"][i] == (sum(seen) / len(seen) if seen else None)
+        assert (found["low"][i], found["high"][i]) == (share_ci95(sum(seen), len(seen)) if seen else (None, None))
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | st.integers(-9, 9).map(float), max_size=40), st.integers(1, 9))
+def test_a_smoothed_column_is_the_mean_of_what_is_there(column: list[float | None], window: int) -> None:
+    for i, value in enumerate(smooth(column, window)):
+        there = [x for x in column[max(0, i - window + 1) : i + 1] if x is not None]
+        assert value == (None if column[i] is None else pytest.approx(sum(there) / len(there)))
+
+
+def test_windows_grow_with_the_run() -> None:
+    assert [window_of(n) for n in (1, 400, 10_000)] == [LEAST, LEAST, 500]
+
+
+def test_a_spread() -> None:
+    assert spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
+    with pytest.raises(ValueError, match="at least one value"):
+        spread([])
+
+
+def unit(seed: int) -> np.ndarray:
+    made = np.random.default_rng(seed).standard_normal(8)
+    vector: np.ndarray = (made / np.linalg.norm(made)).astype(np.float32)
+    return vector
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
+def test_a_cloud_is_what_is_in_it_however_it_came_about(seeds: list[int], data: st.DataObject) -> None:
+    cloud, left = Cloud(), list(seeds)
+    for seed in seeds:
+        cloud.put(unit(seed))
+    for seed in data.draw(st.lists(st.sampled_from(seeds), unique=True, max_size=len(seeds))):
+        cloud.put(unit(seed), -1)
+        left.remove(seed)
+    assert cloud.n == len(left)
+    if not left:
+        assert (cloud.coherence, cloud.direction) == (None, None)
+        return
+    vectors = np.stack([unit(seed) for seed in left]).astype(float)
+    mean = vectors.mean(axis=0)
+    direction = mean / np.linalg.norm(mean)
+    assert cloud.coherence == pytest.approx(float((vectors @ direction).mean()), abs=1e-6)
+    assert cloud.direction == pytest.approx(direction, abs=1e-5)
+
+
+def test_distances() -> None:
+    here, there = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    assert [distance(here, here), distance(here, there), distance(here, -here)] == [0.0, 1.0, 2.0]
+    assert distance(None, here) is None
+
+
+def test_opposite_vectors_have_no_direction() -> None:
+    cloud = Cloud()
+    cloud.put(unit(1))
+    cloud.put(-unit(1))
+    assert cloud.coherence == pytest.approx(0, abs=1e-6)
+    assert cloud.direction is None
+
+
+def parts_of(steps: int) -> dict[str, Part]:
+    """A run in which everything is there."""
+    up = [i / steps for i in range(steps)]
+    rate = rates([[i % 3 > 0] for i in range(steps)], 20)
+    curve = {"attempt": [*range(1, steps + 1)], "step": [*range(1, steps + 1)], **rate}
+    told = {"attempts": steps, "window": 20, "by_attempt": curve}
+    row = {"component": "agent", "stage": "learning", "calls": 3, "failures": 0, "median": 1.0, "p95": 2.0, "share": 1}
+    usage = {"input_tokens": 900, "cached_tokens": 500, "output_tokens": 40}
+    return {
+        "success": Part({"window": 20}, {**rate, "errors": [i % 7 == 0 for i in range(steps)]}),
+        "learning": Part({"domains": {f"domain {i}": told for i in range(10)}}),
+        "memory": Part({}, {"successes": [*range(steps)], "failures": [*range(steps)]}),
+        "retrieval": Part({}, {"best": [None, *up[1:]], "similarity": [None, *up[1:]], "relied_on": [None, *up[1:]]}),
+        "context": Part(
+            {},
+            {
+                "entries": [*range(steps)], "tokens": [9 * i for i in range(steps)], "drift": up, "from_first": up,
+                "coherence": up,
+            },
+        ),
+        "contrast": Part({"by": {"judge": 3, "agreement": 9}}, {"agreement": up}),
+        "agent": Part({}, {"actions": up}),
+        "latency": Part({"components": [row, {**row, "stage": "evaluation"}]},
+                        {"step_seconds": [None, *up[1:]], "attempt_seconds": up}),
+        "tokens": Part({"learning": {"tasks": 9, "by_role": {"agent": usage, "judge": usage}}},
+                       {"tokens": up, "agent": [None, *up[1:]], "judge": [None, *up[1:]]}),
+    }  # fmt: skip
+
+
+PICTURES = (
+    "contrast", "context", "drift", "latency", "learning_curve", "memory", "pace", "retrieval", "success", "tokens",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [2, 3, 90])
+def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
+    made = monitor_plots(parts_of(steps), [*range(1, steps + 1)], tmp_path / "new", "run")
+    assert sorted(file.stem for file in made) == sorted(PICTURES)
+    assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(file.name for file in made)
+    for file in made:
+        with Image.open(file) as image:
+            colours = image.convert("L").histogram()
+        assert sum(colours[:200]) > 2_000
+
+
+def test_one_step_is_seen(tmp_path: Path) -> None:
+    parts = {**parts_of(1), "tokens": Part(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})}
+    made = {file.stem: file for file in monitor_plots(parts, [1], tmp_path, "run")}
+    # What is retrieved needs something learned before.
+    assert sorted(made) == sorted({*PICTURES} - {"retrieval"})
+    with Image.open(made["tokens"]) as image:
+        assert image.convert("RGB").getpixel((image.width // 2, image.height // 5)) != (255, 255, 255)
+
+
+def test_none_for_what_there_is_not(tmp_path: Path) -> None:
+    whole = parts_of(9)
+    bare = {
+        "success": Part({"window": 20, "attempts": 9}),
+        "context": Part({}, {"entries": [0], "tokens": [0]}),
+        "latency": Part({"components": []}),
+    }
+    assert [file.stem for file in monitor_plots(bare, [1], tmp_path, "run")] == ["context"]
+    one = {**bare, "learning": Part({"domains": {"all": whole["learning"].numbers["domains"]["domain 0"]}})}
+    assert [file.stem for file in monitor_plots(one, [1], tmp_path, "run")] == ["context"]
+
+
+def test_where_no_pictures_can_go(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file is a file: give a folder"):
+        monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file", "run")
+    with pytest.raises(StoreError, match="cannot write"):
+        monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file" / "folder", "run")

@@ -1,0 +1,486 @@
+"""The command line, as processes: every command, its JSON, and each kind of bad input in one clear line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Done, Launcher, make_tasks, wait_until, write_tasks
+
+from practicum.cli.app import main
+from practicum.core.errors import ModelError
+from practicum.models import local
+from practicum.store.database import Store
+from practicum.testing.server import ServerProcess, start_process
+
+LEARN_KEYS = {
+    "run", "version", "entries", "context_tokens", "seconds", "scores", "usage", "by_role", "journal", "refused",
+    "errors",
+}  # fmt: skip
+USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
+EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "by_role", "seconds", "attempts"}
+
+REFLECTION = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []}
+SCRIPT = (
+    {
+        "role": "agent",
+        "match": r"say (?P<word>word[0-4])\Z",
+        "answer": {"reasoning": "", "used": [], "answer": r"\g<word>"},
+    },
+    {"role": "agent", "answer": {"reasoning": "", "used": [], "answer": "no idea"}},
+    {"role": "reflector", "match": r"Task: Message (\d+): say (\w+)", "answer": REFLECTION},
+    {"role": "curator", "answer": {"decisions": []}},
+    {"role": "judge", "answer": {"reason": "as asked", "right": True}},
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A folder with tasks, held-out tasks and a scripted model."""
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8, tags="even"))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(4, 3))
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, SCRIPT)) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def run(launcher: Launcher, here: Path) -> Any:
+    """Runs `practicum ARGUMENTS`, which must end with this exit code."""
+
+    def go(*arguments: object, code: int = 0) -> Done:
+        done = launcher.run([str(a) for a in arguments], here)
+        assert done.code == code, done.out + done.err
+        assert "Traceback" not in done.err
+        return done
+
+    return go
+
+
+@pytest.fixture
+def learned(run: Any, here: Path) -> Path:
+    """A run that has learned eight rules."""
+    run(
+        "learn",
+        "tasks.jsonl",
+        "--model",
+        "scripted:model",
+        "--out",
+        "run",
+        "--set",
+        "rounds=0",
+        "--set",
+        "dedupe=never",
+    )
+    return here / "run"
+
+
+def test_learn_prints_one_json_object_with_the_keys_agreed(run: Any, here: Path) -> None:
+    done = run(
+        "learn", "tasks.jsonl", "--val", "test.jsonl", "--test", "test.jsonl", "--model", "scripted:model",
+        "--batch-size", 4, "--epochs", 2, "--before", "--out", "run", "--json",
+    )  # fmt: skip
+    value = done.json
+    assert set(value) == LEARN_KEYS
+    assert set(value["scores"]) == {"before", "val_best", "test"}
+    assert set(value["usage"]) == USAGE_KEYS
+    assert set(value["by_role"]) == {"agent", "reflector", "curator"}
+    assert all(set(usage) == USAGE_KEYS for usage in value["by_role"].values())
+    assert set(value["journal"]) == {"hits"}
+    assert done.out.count("\n") == 1
+    assert "test score" in done.err
+
+
+def test_online_has_its_score(run: Any) -> None:
+    value = run("learn", "tasks.jsonl", "--online", "--model", "scripted:model", "--out", "run", "--json").json
+    assert value["scores"] == {"online": 5 / 8}
+
+
+def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
+    first = ("learn", "tasks.jsonl", "--model", "scripted:model", "--out", "run")
+    done = run(*first, "--max-calls", 9, "--json")
+    assert set(done.json) == {*LEARN_KEYS, "stopped"}
+    assert done.json["usage"]["calls"] <= 9
+    assert "practicum learn --resume run" in done.err
+    assert "lower than this run's (9)" in run("learn", "--resume", "run", "--max-calls", 8, code=2).line
+    assert set(run("learn", "--resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
+
+
+@pytest.mark.parametrize(
+    ("typed", "first"),
+    [
+        ("--batch-size 4 --epochs 2", "step 1 of 4: "),
+        ("--batch-size 4 --set primitives=adaptive", "step 1 of 2: "),
+        ("--online --batch-size 3", "step 1 of 3: "),
+        ("--method icl", "step 1 of 1: "),
+        ("--method combee", "step 1: "),
+        ("--method combee --asynchronous --batch-size 4", "step 1: "),
+        ("--batch-size 2 --set replay=0.5", "step 1: "),
+        ("--batch-size 2 --set rollouts=auto", "step 1: "),
+    ],
+)
+def test_how_many_steps_there_will_be_is_said_where_it_is_known(run: Any, typed: str, first: str) -> None:
+    done = run("learn", "tasks.jsonl", "--model", "scripted:model", *typed.split())
+    told = [line for line in done.out.splitlines() if re.match(r"step \d+( of \d+)?: (?!\d+ tasks;)", line)]
+    assert told[0].startswith(first)
+
+
+def test_each_switch_of_the_primitives_is_explained(run: Any) -> None:
+    done = run(
+        "learn", "tasks.jsonl", "--model", "scripted:model", "--set", "primitives=adaptive", "--batch-size", 4,
+        "--epochs", 2, "--out", "run",
+    )  # fmt: skip
+    told = re.findall(r"^step (\d): 4 tasks; (.*)$", done.out, re.MULTILINE)
+    assert [(step, why.startswith("probing: groups on")) for step, why in told] == [("1", True), ("4", False)]
+    assert "groups off" in told[1][1]
+
+
+def test_everything_typed_reaches_the_run(run: Any, here: Path) -> None:
+    (here / "told").write_text("Say what is asked.\n")
+    lines = [{"context": f"Message {n}: say word{n}", "label": f"word{n}"} for n in range(3)]
+    (here / "other.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    run(
+        "learn", "other.jsonl", "--fields", "input=context,target=label", "--instructions", "@told",
+        "--choices", "auto", "--method", "ace", "--model", "scripted:model", "--role", "mutator=scripted:model",
+        "--seed", 3, "--concurrency", 2, "--temperature", 0.3, "--max-output-tokens", 99, "--timeout", 9,
+        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--out", "run",
+    )  # fmt: skip
+    from practicum.session.records import read_run
+
+    with Store.read(here / "run") as store:
+        config, splits, state = read_run(store)
+    assert state == "done"
+    assert [t.target for t in splits.train] == ["word0", "word1", "word2"]
+    kept = config.model_dump(exclude_defaults=True)
+    assert kept == {
+        "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
+        "instructions": "Say what is asked.", "choices": ("word0", "word1", "word2"), "labels": False, "judged": True,
+        "seed": 3, "concurrency": 2, "structure": "tool", "temperature": 0.3, "max_output_tokens": 99, "timeout": 9.0,
+    }  # fmt: skip
+
+
+def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> None:
+    done = run("eval", "test.jsonl", "--context", "run", "--json")
+    assert set(done.json) == EVAL_KEYS
+    assert (done.json["score"], done.json["n"]) == (0.5, 4)
+    assert [(a["id"], a["value"], a["correct"]) for a in done.json["attempts"]] == [
+        ("t3", 1.0, True), ("t4", 1.0, True), ("t5", 0.0, False), ("t6", 0.0, False),
+    ]  # fmt: skip
+    low, high = done.json["ci95"]
+    assert 0 <= low <= 0.5 <= high <= 1
+    assert done.json["usage"]["calls"] == 4
+    assert run("eval", "test.jsonl", "--context", "run", "--repeat", 3, "--json").json["usage"]["calls"] == 12
+    assert "95% interval" in run("eval", "test.jsonl", "--model", "scripted:model", "--reasoning").out
+
+
+def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: Path) -> None:
+    rules = [{"role": "judge", "answer": {"reason": "so", "right": True}}, {"role": "agent", "answer": "no idea"}]
+    (here / "judging").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
+    done = run("eval", "test.jsonl", "--model", "scripted:judging", "--scorer", "judge", "--json")
+    assert {role: usage["calls"] for role, usage in done.json["by_role"].items()} == {"agent": 4, "judge": 4}
+    assert all(set(usage) == USAGE_KEYS for usage in done.json["by_role"].values())
+    assert [line[:16] for line in done.err.splitlines() if line[:2] == "  "] == ["  agent: 4 calls", "  judge: 4 calls"]
+    alone = run("eval", "test.jsonl", "--model", "scripted:judging", "--scorer", "contains")
+    assert "agent:" not in alone.out
+
+
+def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:
+    write_tasks(here / "many.jsonl", make_tasks(12))
+    done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-calls", 5, code=2)
+    assert done.line == "the budget of 5 calls does not reach: this evaluation needs 12 or more; raise it"
+    assert "score" not in done.out
+    done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-tokens", 20, "--json", code=2)
+    assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
+    log = here / "log"
+    with start_process(latency=0.2, per_1k_prompt=0, per_output=0, log=str(log)) as server:
+        command = ["eval", "many.jsonl", "--model", f"{server.url}#sim", "--concurrency", "2", "--json"]
+        running = launcher.start(command, here)
+        wait_until(lambda: running.ended() or (log.exists() and log.stat().st_size > 0), what="a call")
+        running.kill(signal.SIGINT)
+        stopped = running.end()
+    assert stopped.code == 130, stopped.err
+    assert stopped.line == "the evaluation is not whole: interrupted"
+    assert 1 <= stopped.json["n"] < 12
+    assert stopped.json["usage"]["calls"] == stopped.json["n"]
+
+
+def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:
+    shown = run("show", "run", "--json").json
+    assert len(shown["entries"]) == 8
+    assert (shown["state"], shown["method"]) == ("done", "ace")
+    first = shown["entries"][0]
+    history = run("show", "run", "--entry", first["id"], "--json").json
+    assert history["now"] == first
+    assert history["events"][0]["op"] == "add"
+    told = run("show", "run", "--entry", first["id"]).out
+    (task,) = [s for s in first["sources"] if s.startswith("task:")]
+    assert f"from {task}: Message" in told
+    assert len(run("show", "run", "--version", 2, "--json").json["entries"]) == 2
+    assert "8 entries" in run("show", "run").out
+    assert "there never was an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
+
+
+def test_what_stands_in_brackets_or_between_colons_is_printed_as_it_is(run: Any, here: Path) -> None:
+    odd = "x[/y] :warning:"
+    done = run("learn", "tasks.jsonl", "--model", "scripted:model", "--set", "rounds=0", "--out", odd)
+    assert f"kept in {odd}" in done.out
+    (here / "rules.md").write_text("## [/etc] files\n- Keep [bold]these[/bold] as they are :smile:\n", encoding="utf-8")
+    run("import", "rules.md", "--out", "seeded")
+    assert "([/etc] files) Keep [bold]these[/bold] as they are :smile:" in run("show", "seeded").out
+    entry = run("show", "seeded", "--json").json["entries"][0]["id"]
+    assert "section [/etc] files" in run("show", "seeded", "--entry", entry).out
+
+
+FETCHING: dict[str, tuple[str, ...]] = {
+    "learn": ("learn", "tasks.jsonl", "--out", "made"),
+    "eval": ("eval", "test.jsonl"),
+    "run": ("run", "say word1", "--context", "rules.md"),
+    "compare": ("compare", "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,icl", "--out", "compared"),
+}
+
+
+@pytest.mark.parametrize("typed", FETCHING.values(), ids=FETCHING)
+def test_fetching_a_model_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...]
+) -> None:
+    def slow(name: str, progress: Any) -> Path:
+        for part in range(6):
+            progress(part * 10_000_000, 98_000_000)
+        raise ModelError("the line was cut")
+
+    monkeypatch.setattr(local, "resolve", slow)
+    monkeypatch.chdir(here)
+    write_tasks(here / "test.jsonl", make_tasks(4, 50))
+    (here / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(list(typed))
+    told = capsys.readouterr()
+    assert "fetching the model: 0 of 98 MB\n" in told.out
+    assert "fetching the model: 50 of 98 MB\n" in told.out
+    assert told.err.strip().endswith("the line was cut")
+
+
+def test_diff_and_rollback(run: Any, learned: Path) -> None:
+    value = run("diff", "run", 2, 5, "--json").json
+    assert (len(value["added"]), value["removed"]) == (3, [])
+    assert "3 added, 0 removed" in run("diff", "run", 2, 5).out
+    assert "there is no version 99" in run("diff", "run", 2, 99, code=2).line
+    assert run("rollback", "run", 2, "--json").json == {"run": "run", "version": 9, "as": 2}
+    assert len(run("show", "run", "--json").json["entries"]) == 2
+    assert len(run("show", "run", "--version", 8, "--json").json["entries"]) == 8
+
+
+@pytest.mark.parametrize("format", ["markdown", "json", "agents-md"])
+def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> None:
+    out = run("export", "run", "--format", format).out
+    assert "say word3" in out
+    run("export", "run", "--format", format, "--output", "kept")
+    assert (here / "kept").read_text() == out
+    assert run("export", "run", "--format", format, "--json").json["text"] == out
+    assert run("import", "kept", "--out", "seed", "--json").json == {"run": "seed", "entries": 8}
+    assert len(run("show", "seed", "--json").json["entries"]) == 8
+    run("learn", "test.jsonl", "--seed-playbook", "seed", "--model", "scripted:model", "--out", "more", "--json")
+    assert len(run("show", "more", "--version", 0, "--json").json["entries"]) == 8
+
+
+def test_forget_takes_it_out_for_good_and_says_so(run: Any, learned: Path) -> None:
+    value = run("forget", "run", "--task", "t3", "--json").json
+    assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]
+    assert value["left"] == 0
+    assert "say word3" not in run("export", "run").out
+    assert "cannot go on" in run("learn", "--resume", "run", code=2).line
+    assert "forget what?" in run("forget", "run", code=2).line
+
+
+def test_methods_are_listed_with_their_settings(run: Any) -> None:
+    value = run("methods", "--json").json
+    assert set(value) >= {"none", "icl", "episodes", "ace"}
+    assert value["ace"]["settings"]["threshold"][0] == 0.85
+    assert all(words for method in value.values() for _, words in method["settings"].values())
+    assert "--set threshold=0.85" in run("methods", "ace").out
+
+
+def test_version_and_help(run: Any) -> None:
+    from practicum import __version__
+
+    assert run("--version").out.strip() == __version__
+    for command in ("demo", "learn", "eval", "show", "diff", "export", "import", "forget", "rollback", "methods"):
+        assert command in run("--help").out
+        assert "--json" in run(command, "--help").out
+
+
+BAD_FILES: dict[str, tuple[str | None, str]] = {
+    "missing": (None, "bad.jsonl: no such file"),
+    "empty": ("", "holds no tasks"),
+    "not json": ('{"input": "a", "target": "b"}\n{"input": ', "bad.jsonl line 2: not JSON"),
+    "no input": ('{"question": "a"}', "line 1: field 'input' is missing"),
+    "wrong type": ('{"input": 3, "target": "b"}', "line 1: field 'input' must be"),
+    "same id": (
+        '{"id": 1, "input": "a", "target": "b"}\n{"id": 1, "input": "c", "target": "d"}',
+        "already used on line 1",
+    ),
+    "no target": ('{"input": "a", "target": "b"}\n{"input": "c"}', "has no target, which scorer 'exact' needs"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize("command", ["learn", "test", "eval"])
+def test_a_bad_task_file_stops_before_anything_is_paid(
+    run: Any, here: Path, fast_server: ServerProcess, text: str | None, words: str, command: str
+) -> None:
+    if text is not None:
+        (here / "bad.jsonl").write_text(text)
+    model = ("--model", f"{fast_server.url}#sim")
+    typed = {
+        "learn": ("learn", "bad.jsonl", "--out", "run", *model),
+        "test": ("learn", "tasks.jsonl", "--test", "bad.jsonl", "--out", "run", *model),
+        "eval": ("eval", "bad.jsonl", *model),
+    }
+    assert words in run(*typed[command], code=2).line
+    assert fast_server.stats()["received"] == 0
+    assert not (here / "run").exists()
+
+
+WRONG_USE: dict[str, tuple[str, str]] = {
+    "nothing": ("learn", "which tasks?"),
+    "method": ("learn tasks.jsonl --method magic", "unknown method 'magic'"),
+    "setting": ("learn tasks.jsonl --set speed=3", "has no setting 'speed'"),
+    "no value": ("learn tasks.jsonl --set speed", "must read name=value"),
+    "given twice": ("learn tasks.jsonl --epochs 2 --set epochs=3", "given twice"),
+    "unused setting": ("learn tasks.jsonl --method none --epochs 2", "method none has no setting 'epochs'"),
+    "role": ("learn tasks.jsonl --role critic=local", "unknown role 'critic'"),
+    "unused role": ("learn tasks.jsonl --method episodes --role reflector=local", "asks no reflector"),
+    "scorer": ("learn tasks.jsonl --scorer vibes", "unknown scorer 'vibes'"),
+    "model": ("learn tasks.jsonl --model gpt", "unknown model 'gpt'"),
+    "key": ("learn tasks.jsonl --model openai:gpt-4.1-mini", "OPENAI_API_KEY"),
+    "structure": ("learn tasks.jsonl --structure xml", "structure='xml'"),
+    "timeout": ("learn tasks.jsonl --timeout 0", "timeout=0"),
+    "money": ("learn tasks.jsonl --max-usd 1 --model http://127.0.0.1:9/v1#x", "price of http://127.0.0.1:9/v1#x"),
+    "embedder": ("learn tasks.jsonl --embedder magic --model scripted:model", "unknown embedder 'magic'"),
+    "fields": ("learn tasks.jsonl --fields question", "is not NAME=FIELD"),
+    "choices": ("learn tasks.jsonl --choices one", "fewer than two"),
+    "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
+    "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
+    "resume with tasks": ("learn tasks.jsonl --resume run", "own tasks and settings"),
+    "resume with a setting": ("learn --resume run --seed 3", "own tasks and settings"),
+    "option": ("learn tasks.jsonl --bogus", "No such option: --bogus"),
+    "number": ("learn tasks.jsonl --seed x", "--seed"),
+    "command": ("study", "No such command 'study'"),
+    "format": ("export run --format pdf", "unknown format 'pdf'"),
+    "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
+    "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
+    "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
+}
+
+
+@pytest.mark.parametrize(("typed", "words"), WRONG_USE.values(), ids=WRONG_USE)
+def test_wrong_use_is_told_in_one_line(run: Any, here: Path, typed: str, words: str) -> None:
+    out = ["--out", "made"] if typed.startswith("learn ") and "--resume" not in typed else []
+    assert words in run(*typed.split(), *out, code=2).line
+    assert not (here / "made").exists()
+
+
+FAILURES: dict[str, tuple[str, str]] = {
+    "no run": ("learn --resume nowhere", "nowhere is not a run folder"),
+    "show": ("show nowhere", "nowhere is not a run folder"),
+    "down": ("learn tasks.jsonl --model http://127.0.0.1:9/v1#x --out made", "cannot reach http://127.0.0.1:9/v1#x"),
+    "eval down": ("eval tasks.jsonl --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1#x"),
+    "exists": ("learn tasks.jsonl --model scripted:model --out run", "resume it with --resume run"),
+}
+
+
+@pytest.mark.parametrize(("typed", "words"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_of_the_world_is_told_in_one_line(run: Any, learned: Path, typed: str, words: str) -> None:
+    assert words in run(*typed.split(), code=1).line
+
+
+def test_a_run_that_another_process_holds_is_left_alone(run: Any, learned: Path) -> None:
+    with Store.open(learned):
+        assert "in use by another process" in run("learn", "--resume", "run", code=1).line
+        assert len(run("show", "run", "--json").json["entries"]) == 8
+
+
+def test_a_run_of_a_newer_practicum_is_left_alone(run: Any, learned: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(learned / "run.sqlite") as db:
+        db.execute("pragma user_version = 99")
+    db.close()
+    assert "newer practicum" in run("learn", "--resume", "run", code=1).line
+    assert "99" in run("show", "run", code=1).line
+
+
+def test_a_run_folder_that_cannot_be_made_is_told(run: Any, here: Path) -> None:
+    (here / "file").write_text("")
+    assert "cannot make the run folder" in run(
+        "learn", "tasks.jsonl", "--model", "scripted:model", "--out", "file/run", code=1
+    ).line  # fmt: skip
+
+
+def test_debug_shows_where(launcher: Launcher, here: Path) -> None:
+    done = launcher.run(("learn", "tasks.jsonl", "--method", "magic", "--debug"), here)
+    assert (done.code, "Traceback" in done.err) == (2, True)
+
+
+def test_a_program_as_agent(run: Any, here: Path) -> None:
+    (here / "agent.py").write_text(
+        "import json, sys\n"
+        "asked = json.loads(sys.stdin.readline())\n"
+        "assert set(asked) == {'task', 'context', 'instructions', 'place'}, asked\n"
+        "assert set(asked['task']) == {'id', 'input'}\n"
+        "print('thinking')\n"
+        "print(json.dumps({'answer': asked['task']['input'].split()[-1]}))\n"
+    )
+    agent = f"command:{sys.executable} agent.py"
+    value = run("learn", "tasks.jsonl", "--method", "episodes", "--agent", agent, "--batch-size", 8, "--json").json
+    assert len(value["entries"]) == 8
+    assert value["usage"]["calls"] == 0
+    assert all(entry["data"]["answer"].startswith("word") for entry in value["entries"])
+    assert run("eval", "test.jsonl", "--context", value["run"], "--json").json["score"] == 1.0
+
+
+def test_a_function_as_agent_and_as_scorer(run: Any, here: Path) -> None:
+    (here / "mine.py").write_text(
+        "async def agent(text, context):\n    return text.split()[-1]\n\n"
+        "def scorer(task, answer):\n    return 0.25 if answer == task.target else 0\n"
+    )
+    typed = ("--agent", "mine:agent", "--scorer", "mine:scorer", "--method", "episodes", "--test", "test.jsonl")
+    value = run("learn", "tasks.jsonl", *typed, "--json").json
+    assert value["scores"] == {"test": 0.25}
+
+
+def test_what_functions_print_is_kept_apart_from_the_json(run: Any, here: Path) -> None:
+    (here / "mine.py").write_text("def agent(text, context):\n    print('at work')\n    return text.split()[-1]\n")
+    typed = ("test.jsonl", "--agent", "mine:agent", "--scorer", "exact")
+    told = run("eval", *typed, "--json")
+    assert told.json["n"] == 4
+    assert told.err.count("at work") == 4
+    assert run("eval", *typed).out.count("at work") == 4
+
+
+def test_the_command_is_installed_as_a_program_that_prints_json_alone(here: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "practicum.cli.app", "eval", "test.jsonl", "--model", "scripted:model", "--json"],
+        cwd=here, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["n"] == 4
+
+
+HEAVY = ("numpy", "pydantic", "pydantic_ai", "openai", "sqlalchemy", "rich.progress", "wordllama", "aiohttp", "asyncio")
+
+
+@pytest.mark.parametrize("program", ["import practicum", "from practicum.cli.app import main; main(['--help'])"])
+def test_what_costs_time_is_imported_when_it_is_used(program: str) -> None:
+    code = (
+        "import sys\nsys.argv = ['practicum']\n"
+        f"try:\n    {program}\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,122 @@
+"""`practicum compare` as a process: its report on the terminal, its JSON, and bad input in one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Done, Launcher, make_tasks, write_tasks
+
+from practicum.testing.server import ServerProcess
+
+SCRIPT = (
+    {"role": "agent", "match": r"say (?P<word>word\d*[02468])\Z", "answer": r"\g<word>"},
+    {"role": "agent", "match": r"If message (\d+), say (\w+).*Message \1:", "answer": r"\2"},
+    {"role": "agent", "answer": "no idea"},
+    {"role": "reflector", "answer": {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "i", "tags": []}},
+    {"role": "curator", "answer": {"decisions": []}},
+)
+
+
+@pytest.fixture
+def run(launcher: Launcher, tmp_path: Path) -> Any:
+    """Runs `practicum compare ARGUMENTS` beside tasks and a scripted model; it must end with this exit code."""
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(12, 50))
+    script = [
+        {**rule, "answer": {"answer": rule["answer"], "used": []}} if rule["role"] == "agent" else rule
+        for rule in SCRIPT
+    ]
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, script)) + "\n", encoding="utf-8")
+
+    def go(*arguments: object, code: int = 0, model: str = "scripted:model") -> Done:
+        done = launcher.run(["compare", *(str(a) for a in arguments), "--model", model], tmp_path)
+        assert done.code == code, done.out + done.err
+        assert "Traceback" not in done.err
+        return done
+
+    return go
+
+
+def test_methods_are_compared_and_the_same_command_goes_on(run: Any, tmp_path: Path) -> None:
+    long = "shown-as-many-of-the-examples-as-its-window-can-hold"
+    command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", f"none,{long}=icl", "--seeds", "1", "--out", "c")
+    first = run(*command)
+    assert [line for line in first.out.splitlines() if line.startswith(f"{long}  ") and line.endswith("no claim")]
+    assert "1 of 2: " in first.out
+    assert "2 runs to go, 24 calls expected" in first.out
+    assert "Methods compared with none" in first.out
+    assert "c/report.html" in first.out
+    again = run(*command, "--json")
+    assert again.json["folder"] == "c"
+    assert again.json["runs"] == {"planned": 2, "done": 2}
+    assert "2 of them done" in again.err
+    assert {row["name"]: row["score"] for row in again.json["variants"]}["none"] == pytest.approx(0.5)
+    assert sorted(path.name for path in (tmp_path / "c").glob("report.*")) == [
+        "report.html",
+        "report.json",
+        "report.md",
+    ]
+
+
+def test_few_test_tasks_are_warned_of(run: Any, tmp_path: Path) -> None:
+    write_tasks(tmp_path / "few.jsonl", make_tasks(4, 70))
+    done = run("tasks.jsonl", "--test", "few.jsonl", "--methods", "none,icl", "--seeds", "1", "--out", "c")
+    assert "warning: 4 tasks are scored, fewer than 10: no claim can be made" in done.out
+    assert "no claim can be made" in (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_sweep_and_an_ablation(run: Any, fast_server: ServerProcess) -> None:
+    tasks = ("tasks.jsonl", "--test", "test.jsonl", "--seeds", "1", "--json")
+    swept = run(*tasks, "--methods", "icl", "--sweep", "window=100,2000", "--out", "s").json
+    assert [row["name"] for row in swept["variants"]] == ["icl window=100", "icl window=2000"]
+    ablated = run(*tasks, "--ablate", "rcl", "--set", "epochs=1", "--out", "a", model=f"{fast_server.url}#sim").json
+    assert [len(table["rows"]) for table in ablated["tables"]] == [9, 7]
+
+
+def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: Path) -> None:
+    rules = [{"role": "reflector", "error": "503"}, {"role": "agent", "answer": {"answer": "x", "used": []}}]
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
+    done = run(
+        "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,ace", "--seeds", "1", "--set", "rounds=0",
+        "--out", "c", code=1,
+    )  # fmt: skip
+    assert "ace, seed 0, failed: 3 steps in a row were lost" in done.out
+    assert "none, seed 0: 0.0%" in done.out
+    assert "The same command goes on from here" in done.out
+    assert "--resume" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (("--methods", "none,acme", "--test", "test.jsonl"), "unknown method 'acme': known are none, icl"),
+        (("--methods", "none,ace"), "scores need tasks that nothing was learned from"),
+        (("--methods", "none,ace", "--test", "tasks.jsonl"), "6 of the 6 test tasks are also training tasks"),
+        (("--test", "test.jsonl"), "which methods?"),
+        (("--test", "test.jsonl", "--ablate", "ace", "--methods", "none"), "leave out --methods"),
+        (("--test", "test.jsonl", "--ablate", "gepa"), "there is no ablation of 'gepa': there are ace, combee, rcl"),
+        (("--test", "test.jsonl", "--methods", "ace,icl", "--sweep", "rounds=1,2"), "beside one method"),
+        (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "two or more values"),
+        (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rond=1,2"), "method ace has no setting 'rond'"),
+        (("--test", "test.jsonl", "--methods", "none,ace", "--set", "ace.rond=1"), "ace has no setting 'rond'"),
+        (
+            ("--test", "test.jsonl", "--methods", "none,my-ace=ace", "--set", "my-ace.rond=1"),
+            "my-ace: method ace has no setting 'rond'",
+        ),
+        (("--test", "test.jsonl", "--methods", "none,ace", "--set", "rounds"), "must read name=value"),
+        (
+            ("--test", "test.jsonl", "--methods", "none,ace", "--budget-calls", "99", "--budget-tokens", "9999"),
+            "two budgets",
+        ),
+        (("--test", "test.jsonl", "--methods", "none,icl", "--no-labels"), "icl: method icl shows right answers"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_left_behind(
+    run: Any, tmp_path: Path, arguments: tuple[str, ...], match: str
+) -> None:
+    done = run("tasks.jsonl", *arguments, "--out", "c", code=2)
+    assert match in done.line
+    assert not (tmp_path / "c").exists()

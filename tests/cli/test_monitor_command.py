@@ -1,0 +1,267 @@
+"""`practicum monitor` as it is typed, and what it sends where metrics are collected."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Done, Launcher, make_tasks, write_tasks
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+import practicum
+from practicum.analysis.monitor import monitor
+from practicum.analysis.monitor.export import STEPWISE, endpoint, series_of
+from practicum.cli.app import main
+
+SCRIPT = (
+    {"role": "agent", "match": r"say (?P<word>word[02])\Z", "answer": {"used": [], "answer": r"\g<word>"}},
+    {"role": "agent", "answer": {"used": [], "answer": "no idea"}},
+    {"role": "judge", "match": "no idea", "answer": {"reason": "so", "right": False}},
+    {"role": "judge", "answer": {"reason": "so", "right": True}},
+    {
+        "role": "reflector", "match": "Message (\\d+)",
+        "answer": {
+            "items": [{"title": r"message \1", "description": "d", "content": r"word\1"}],
+            "holds": [], "separates": [], "spurious": [], "why": "so", "best": 1,
+        },
+    },
+)  # fmt: skip
+OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+@pytest.fixture(scope="module")
+def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of four steps, judged without labels."""
+    folder = tmp_path_factory.mktemp("monitor")
+    tasks = [replace(t, meta={"domain": "odd" if i % 2 else "even"}) for i, t in enumerate(make_tasks(4))]
+    write_tasks(folder / "tasks.jsonl", tasks)
+    (folder / "model").write_text("\n".join(map(json.dumps, SCRIPT)) + "\n", encoding="utf-8")
+    typed = "learn tasks.jsonl --method reasoning_bank --online --no-labels --judge --model scripted:model --out run"
+    done = launcher.run(typed.split(), folder)
+    assert done.code == 0, done.err
+    (folder / "rules.md").write_text("## rules\n- Be brief.\n", encoding="utf-8")
+    for typed in (
+        "import rules.md --out seed",
+        "learn tasks.jsonl --method episodes --model scripted:model --out plain",
+    ):
+        assert launcher.run(typed.split(), folder).code == 0
+    return folder
+
+
+def typed(launcher: Launcher, place: Path, words: str, code: int = 0) -> Done:
+    done = launcher.run(["monitor", *words.split()], place)
+    assert done.code == code, done.out + done.err
+    assert "Traceback" not in done.err
+    return done
+
+
+def test_what_it_tells(launcher: Launcher, place: Path) -> None:
+    done = typed(launcher, place, "run")
+    assert "reasoning_bank with scripted:model, done; 4 steps" in done.out
+    assert "success: 50.0% (95% interval 15.0% to 85.0%) by score, 4 attempts in 12 tries" in done.out
+    assert "  even: 100.0%" in done.out
+    assert "  odd: 0.0%" in done.out
+    assert "memories: 4, 2 of successes, 2 of failures" in done.out
+    assert "judge against the scorer: the same in 100.0%" in done.out
+    rows = {line.split()[0]: line.split() for line in done.out.splitlines() if " learning " in line and "%" in line}
+    assert {name: row[2] for name, row in rows.items()} == {
+        "agent": "12",
+        "judge": "4",
+        "contrast": "4",
+        "extraction": "4",
+    }
+    assert "--judge-again N asks it, N of 4" in done.out
+
+
+def test_one_json_object_and_pictures(launcher: Launcher, place: Path) -> None:
+    done = typed(launcher, place, "run --json --plot pictures/new")
+    assert done.out.count("\n") == 1
+    assert done.json["success"]["by_step"]["rate"] == [1, 0.5, pytest.approx(2 / 3, abs=1e-5), 0.5]
+    assert sorted(done.json["plots"]) == sorted(str(f.relative_to(place)) for f in (place / "pictures/new").iterdir())
+    assert {Path(name).stem for name in done.json["plots"]} >= {"success", "learning_curve", "memory", "latency"}
+    assert "pictures in pictures/new" in done.err
+
+
+def test_the_judge_asked_again(launcher: Launcher, place: Path) -> None:
+    done = typed(launcher, place, "run --judge-again 3 --seed 5 --json")
+    assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
+    assert "judge again, at temperature 0: the same in 100.0%" in done.err
+    done = typed(launcher, place, "run --judge-again 3 --max-calls 1")
+    assert "not all that were asked for: the budget of 1 calls is spent" in done.out
+
+
+WRONG: dict[str, tuple[str, str, int]] = {
+    "no run": ("nowhere", "nowhere is not a run folder", 1),
+    "no steps": ("seed", "seed has no steps yet", 2),
+    "pictures in a file": ("run --plot model", "--plot model is a file: give a folder", 2),
+    "no attempts": ("run --judge-again 0", "--judge-again", 2),
+    "no number": ("run --judge-again some", "--judge-again", 2),
+    "a seed alone": ("run --seed 3", "--seed is for --judge-again", 2),
+    "a limit alone": ("run --max-calls 3", "--max-calls is for --judge-again", 2),
+    "nothing was judged": ("plain --judge-again 2", "no verdict of a judge is stored", 2),
+}
+
+
+@pytest.mark.parametrize(("words", "said", "code"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_in_one_line(launcher: Launcher, place: Path, words: str, said: str, code: int) -> None:
+    assert said in typed(launcher, place, words, code).line
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes metrics as a collector does: `status` is what it answers, `got` what came."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status = 200
+        self.got: list[tuple[str, ExportMetricsServiceRequest]] = []
+
+    @property
+    def points(self) -> dict[str, list[tuple[dict[str, str], float, int]]]:
+        """Attributes, value and time of each point, by metric."""
+        found: dict[str, list[tuple[dict[str, str], float, int]]] = {}
+        for _, request in self.got:
+            for metric in request.resource_metrics[0].scope_metrics[0].metrics:
+                for point in getattr(metric, metric.WhichOneof("data")).data_points:
+                    named = {a.key: a.value.string_value for a in point.attributes}
+                    value = getattr(point, point.WhichOneof("value"))
+                    found.setdefault(metric.name, []).append((named, value, point.time_unix_nano))
+        return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.server.got.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    for name in OTEL:
+        monkeypatch.delenv(name, raising=False)
+    server = Collector()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv(OTEL[0], f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def here(place: Path, *words: str) -> int | str | None:
+    with pytest.raises(SystemExit) as left:
+        main(["monitor", str(place / "run"), *words])
+    return left.value.code
+
+
+def test_the_same_series_go_out_as_metrics(
+    place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert here(place) == 0
+    report = practicum.run_sync(monitor(place / "run"))
+    got = collector.points
+    assert f"{sum(map(len, got.values())):,} points sent to http://127.0.0.1:" in capsys.readouterr().out
+    assert {path for path, _ in collector.got} == {"/v1/metrics"}
+    for name, _, part, column, attributes in STEPWISE:
+        if part not in report.parts or column not in report.parts[part].by_step:
+            continue
+        wanted = {"practicum.run": "run", "practicum.method": "reasoning_bank", **attributes}
+        sent = [(value, at) for named, value, at in got[name] if named == wanted]
+        values = zip(report.parts[part].by_step[column], report.ended.values(), strict=True)
+        assert sent == [(value, int(end * 1e9)) for value, end in values if value is not None], name
+    odd = [value for named, value, _ in got["practicum.success_rate"] if named["practicum.domain"] == "odd"]
+    assert odd == [0, 0]
+    spent = report.parts["tokens"].numbers["learning"]["by_role"]["judge"]
+    wanted = {"practicum.role": "judge", "practicum.stage": "learning", "gen_ai.token.type": "input"}
+    assert [v for named, v, _ in got["practicum.tokens"] if wanted.items() <= named.items()] == [spent["input_tokens"]]
+    assert [named["practicum.against"] for named, _, _ in got["practicum.judge.consistency"]] == ["scorer"]
+
+
+def test_it_is_named_and_totals_are_sums(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert here(place) == 0
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    assert here(place) == 0
+    (_, first), (_, second) = collector.got
+    names = [r.resource_metrics[0].resource.attributes[0].value.string_value for r in (first, second)]
+    assert names == ["practicum", "mine"]
+    kinds = {m.name: m.WhichOneof("data") for m in first.resource_metrics[0].scope_metrics[0].metrics}
+    assert (kinds["practicum.tokens"], kinds["practicum.memory.entries"]) == ("sum", "gauge")
+
+
+def test_an_endpoint_of_its_own_for_metrics(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OTEL[0], "http://127.0.0.1:9")
+    monkeypatch.setenv(OTEL[1], f"http://127.0.0.1:{collector.server_port}/mine")
+    assert here(place, "--json") == 0
+    assert [path for path, _ in collector.got] == ["/mine"]
+
+
+def test_metrics_that_are_refused(place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
+    collector.status = 400
+    assert here(place) == 1
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"practicum: the metrics did not arrive at http://127.0.0.1:{collector.server_port}: ")
+    assert "400" in line
+    # What was watched was told all the same.
+    assert "success: 50.0%" in said.out
+
+
+def test_packages_that_are_missing_are_named_and_no_failure(
+    place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
+    assert here(place, "--json") == 0
+    said = capsys.readouterr()
+    assert "not sent to http://127.0.0.1" in said.err
+    assert "pip install 'practicum[otel]'" in said.err
+    assert json.loads(said.out)["success"]["rate"] == 0.5
+    assert collector.got == []
+
+
+def test_a_protocol_that_is_not_spoken(
+    place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(OTEL[2], "grpc")
+    assert here(place) == 0
+    assert "asks for grpc" in capsys.readouterr().out
+    assert collector.got == []
+
+
+def test_nothing_is_sent_where_nothing_is_asked_for(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert endpoint() is not None
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert endpoint() is None
+    monkeypatch.delenv("OTEL_SDK_DISABLED")
+    monkeypatch.delenv(OTEL[0])
+    assert endpoint() is None
+
+
+def test_every_point_is_of_the_run(place: Path) -> None:
+    report = practicum.run_sync(monitor(place / "run"))
+    series = series_of(report)
+    assert all(one.points for one in series.values())
+    assert {point.attributes["practicum.run"] for one in series.values() for point in one.points} == {"run"}
+    # A step whose end nobody noted is not dated by a guess.
+    bare = series_of(replace(report, ended={}))
+    assert set(bare) == {name for name, one in series.items() if one.total} | {
+        "practicum.component.duration", "practicum.judge.consistency"
+    }  # fmt: skip

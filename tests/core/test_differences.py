@@ -1,0 +1,230 @@
+"""Paired tests against reference values, and against simulated worlds where the difference is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import comb, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, false_discovery_control, nct, t, ttest_rel
+
+from practicum.core.differences import difference, holm, mcnemar, newcombe, verdict
+
+TRIALS = 300
+"""Simulated comparisons of one kind."""
+
+SURE = 1e-6
+"""How rarely a simulation may call a right test wrong; seeds are fixed, so that it says the same each time."""
+
+
+def marks(both: int, better: int, worse: int, neither: int) -> tuple[list[list[float]], list[list[float]]]:
+    """Scores of two methods that solve so many tasks together and alone."""
+    pairs = [(1.0, 1.0)] * both + [(1.0, 0.0)] * better + [(0.0, 1.0)] * worse + [(0.0, 0.0)] * neither
+    return [[a] for a, _ in pairs], [[b] for _, b in pairs]
+
+
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (1, 0), (9, 1), (12, 4), (7, 7), (30, 11)])
+def test_mcnemar_is_the_exact_binomial_test_of_the_tasks_that_differ(better: int, worse: int) -> None:
+    n = better + worse
+    tail = sum(comb(n, k) for k in range(min(better, worse) + 1)) / 2**n if n else 1.0
+    assert mcnemar(better, worse) == pytest.approx(min(1.0, 2 * tail))
+    assert mcnemar(better, worse) == mcnemar(worse, better)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        # Newcombe 1998 (Statistics in Medicine 17, 2635), method 10; the last is Wilson's interval of 0 in 30.
+        ((36, 12, 2, 0), (0.0569, 0.3404)),
+        ((53, 1, 0, 0), (-0.0495, 0.0977)),
+        ((20, 12, 2, 16), (0.0562, 0.3292)),
+        ((0, 0, 0, 30), (-0.1135, 0.1135)),
+    ],
+)
+def test_the_interval_of_two_shares_is_newcombes(cells: tuple[int, int, int, int], expected: Sequence[float]) -> None:
+    both, better, worse, _ = cells
+    assert newcombe(both, better, worse, sum(cells)) == pytest.approx(expected, abs=2e-4)
+
+
+def test_scores_of_0_and_1_with_one_seed_get_mcnemar_and_others_the_bootstrap() -> None:
+    ours, theirs = marks(5, 9, 1, 5)
+    found = difference(ours, theirs)
+    assert (found.test, found.n, found.better, found.worse) == ("mcnemar", 20, 9, 1)
+    assert found.effect == pytest.approx(0.4)
+    assert found.p == pytest.approx(binomtest(9, 10).pvalue)
+    assert difference([[*a, 1.0] for a in ours], [[*b, 1.0] for b in theirs]).test == "bootstrap"
+    assert difference([[0.5], *ours[1:]], theirs).test == "bootstrap"
+
+
+def test_seeds_are_averaged_within_a_task() -> None:
+    """Copies of a run are no evidence: they change neither the effect, nor how sure it is."""
+    rng = np.random.default_rng(5)
+    ours, theirs = rng.random((25, 1)), rng.random((25, 1))
+    once = difference(ours.tolist(), theirs.tolist())
+    copied = difference(np.repeat(ours, 4, axis=1).tolist(), np.repeat(theirs, 2, axis=1).tolist())
+    assert copied.effect == pytest.approx(once.effect)
+    assert copied.p == once.p
+    assert copied.ci95 == pytest.approx(once.ci95)
+
+
+def test_with_many_tasks_the_bootstrap_agrees_with_the_t_test() -> None:
+    rng = np.random.default_rng(11)
+    base = rng.uniform(0.2, 0.7, 400)
+    ours = np.clip(base + rng.normal(0.01, 0.1, 400), 0, 1)
+    found, known = difference(ours[:, None].tolist(), base[:, None].tolist()), ttest_rel(ours, base)
+    assert found.p == pytest.approx(known.pvalue, abs=0.012)
+    assert found.ci95 == pytest.approx(tuple(known.confidence_interval()), abs=0.001)
+
+
+scores = st.lists(st.tuples(*[st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0])] * 4), min_size=1, max_size=30)
+
+
+@given(scores)
+@example(
+    [(0.0, 0.0, 0.0, 0.0)] * 3 + [(0.0, 0.0, 0.0, 1.0), (0.5, 0.5, 0.0, 0.9), (0.5, 0.9, 0.0, 0.0)]
+    + [(0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.5, 1.0), (0.0, 1.0, 0.0, 0.0)]
+)  # fmt: skip
+def test_the_interval_holds_the_effect_and_p_goes_with_it(rows: list[tuple[float, float, float, float]]) -> None:
+    ours, theirs = [list(r[:2]) for r in rows], [list(r[2:]) for r in rows]
+    found = difference(ours, theirs)
+    low, high = found.ci95
+    assert -1 <= low <= found.effect <= high <= 1
+    assert 0 < found.p <= 1
+    spread = len({round(sum(a) - sum(b), 9) for a, b in zip(ours, theirs, strict=True)}) > 1
+    if spread and abs(found.p - 0.05) > 1e-3 and low > -1 and high < 1:
+        assert (found.p < 0.05) == (not low <= 0 <= high)
+    turned = difference(theirs, ours)
+    assert turned.effect == pytest.approx(-found.effect)
+    assert turned.p == found.p
+    shuffled = difference(ours[::-1], theirs[::-1])
+    assert (shuffled.p, shuffled.ci95) == (found.p, pytest.approx(found.ci95))
+
+
+def test_where_no_task_differs_the_interval_still_has_width() -> None:
+    for ours in ([[0.5]] * 20, [[1.0]] * 20, [[1.0, 0.0]] * 20):
+        found = difference(ours, ours)
+        assert found.p == 1.0
+        assert found.ci95[0] < -0.05 < 0.05 < found.ci95[1]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [([], []), ([[1.0]], []), ([[1.0], []], [[1.0], [0.0]])])
+def test_what_is_not_paired_is_refused(ours: list[list[float]], theirs: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="same tasks"):
+        difference(ours, theirs)
+
+
+def test_holm_by_hand_and_against_a_reference() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.5]) == [0.5]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_lies_between_no_correction_and_bonferroni(ps: list[float]) -> None:
+    found = holm(ps)
+    assert all(p - 1e-12 <= q <= min(1.0, len(ps) * p) + 1e-12 for p, q in zip(ps, found, strict=True))
+    assert all(q >= b - 1e-12 for q, b in zip(found, false_discovery_control(ps), strict=True))
+    assert [found[i] for i in np.argsort(ps, kind="stable")] == sorted(found)
+
+
+def test_nothing_is_claimed_with_few_tasks_or_an_interval_around_0() -> None:
+    clear = difference(*marks(0, 9, 0, 0))
+    assert (clear.p < 0.05, verdict(clear, clear.p)) == (True, "unclear")
+    enough = difference(*marks(0, 10, 0, 0))
+    assert verdict(enough, enough.p) == "better"
+    assert verdict(enough, 0.051) == "unclear"
+    assert verdict(difference(*marks(0, 0, 10, 0)), 0.01) == "worse"
+
+
+# ---- simulated worlds
+
+
+def rejected(found: Sequence[float]) -> int:
+    return sum(p <= 0.05 for p in found)
+
+
+def most(rate: float, trials: int = TRIALS) -> int:
+    """More rejections than this would be seen once in a million times, at this rate."""
+    return int(binom.isf(SURE, trials, rate))
+
+
+def fewest(rate: float, trials: int = TRIALS) -> int:
+    return int(binom.ppf(SURE, trials, rate))
+
+
+def seeds_of(
+    rng: np.random.Generator, n: int, effect: float, seeds: int
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Two methods on tasks of any difficulty; the first solves each with a chance that is higher by `effect`."""
+    chance = rng.uniform(0, 1 - effect, n)
+    ours, theirs = rng.random((n, seeds)) < (chance + effect)[:, None], rng.random((n, seeds)) < chance[:, None]
+    return ours.astype(float).tolist(), theirs.astype(float).tolist()
+
+
+def graded(rng: np.random.Generator, n: int, effect: float) -> tuple[list[list[float]], list[list[float]]]:
+    chance = rng.uniform(0.3, 0.5, n)
+    ours, theirs = (np.clip(chance + e + rng.normal(0, 0.1, n), 0, 1) for e in (effect, 0.0))
+    return ours[:, None].tolist(), theirs[:, None].tolist()
+
+
+@pytest.mark.parametrize("n", [10, 40])
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_two_equal_methods_are_told_apart_in_at_most_one_of_twenty_comparisons(n: int, seeds: int) -> None:
+    rng = np.random.default_rng(100 * n + seeds)
+    found = [difference(*seeds_of(rng, n, 0.0, seeds)).p for _ in range(TRIALS)]
+    assert rejected(found) <= most(0.05)
+
+
+@pytest.mark.parametrize("n", [10, 40])
+def test_graded_scores_too(n: int) -> None:
+    rng = np.random.default_rng(n)
+    found = [difference(*graded(rng, n, 0.0)) for _ in range(TRIALS)]
+    assert rejected([d.p for d in found]) <= most(0.05)
+    assert sum(d.ci95[0] <= 0 <= d.ci95[1] for d in found) >= fewest(0.95)
+
+
+def test_of_many_comparisons_none_is_called_significant_in_nineteen_of_twenty_studies() -> None:
+    rng = np.random.default_rng(3)
+    studies = 150
+    wrong = 0
+    for _ in range(studies):
+        base = rng.integers(0, 2, (20, 1)).astype(float)
+        ps = [difference(rng.integers(0, 2, (20, 1)).astype(float).tolist(), base.tolist()).p for _ in range(8)]
+        wrong += min(holm(ps)) <= 0.05
+    assert wrong <= most(0.05, studies)
+
+
+def power_of_mcnemar(n: int, better: float, worse: float) -> float:
+    """The chance to reject, summed over all numbers of tasks that only one of the two solves."""
+    total = 0.0
+    for b, w in product(range(n + 1), repeat=2):
+        if b + w <= n and mcnemar(b, w) <= 0.05:
+            apart = comb(n, b) * comb(n - b, w)
+            total += apart * better**b * worse**w * (1 - better - worse) ** (n - b - w)
+    return total
+
+
+def test_the_power_of_mcnemar_is_as_computed() -> None:
+    n, better, worse = 30, 0.35, 0.1
+    expected = power_of_mcnemar(n, better, worse)
+    assert 0.3 < expected < 0.7
+    rng = np.random.default_rng(17)
+    cells = rng.multinomial(n, [0.3, better, worse, 0.25], TRIALS)
+    hits = rejected([difference(*marks(*map(int, row))).p for row in cells])
+    assert fewest(expected) <= hits <= most(expected)
+
+
+def test_the_power_of_the_bootstrap_is_that_of_the_t_test() -> None:
+    """Differences that are nearly normal: the t test is the best there is, and the bootstrap loses little to it."""
+    n, effect, sd = 40, 0.06, 0.1 * sqrt(2)
+    far = t.ppf(0.975, n - 1)
+    shift = effect / (sd / sqrt(n))
+    expected = float(nct.sf(far, n - 1, shift) + nct.cdf(-far, n - 1, shift))
+    assert 0.5 < expected < 0.9
+    rng = np.random.default_rng(23)
+    hits = rejected([difference(*graded(rng, n, effect)).p for _ in range(TRIALS)])
+    assert fewest(expected - 0.02) <= hits <= most(expected + 0.02)

@@ -1,0 +1,93 @@
+"""Intervals: their laws, and that they hold the true mean about as often as they say."""
+
+from __future__ import annotations
+
+import random
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.core.intervals import mean_ci95, repeated_ci95
+
+values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
+marks = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=200)
+
+
+@settings(max_examples=50, deadline=None)
+@given(values | marks)
+def test_the_interval_holds_the_mean_within_the_scale(sample: list[float]) -> None:
+    low, high = mean_ci95(sample)
+    assert 0 <= low <= fmean(sample) <= high <= 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(values, st.randoms(use_true_random=False))
+def test_the_order_of_values_does_not_count(sample: list[float], shuffler: random.Random) -> None:
+    mixed = list(sample)
+    shuffler.shuffle(mixed)
+    assert mean_ci95(mixed) == mean_ci95(sample)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_more_marks_of_the_same_kind_make_it_narrower(right: int, wrong: int) -> None:
+    low, high = mean_ci95([1.0] * right + [0.0] * wrong)
+    low_twice, high_twice = mean_ci95([1.0] * 2 * right + [0.0] * 2 * wrong)
+    assert high_twice - low_twice < high - low
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "low", "high"),
+    # Wilson intervals by scipy 1.17: binomtest(right, n).proportion_ci(method="wilson")
+    [(0, 1, 0.0, 0.793451), (1, 1, 0.206549, 1.0), (0, 10, 0.0, 0.277533), (90, 100, 0.825634, 0.944771)],
+)
+def test_wilson_for_marks(right: int, n: int, low: float, high: float) -> None:
+    assert mean_ci95([1.0] * right + [0.0] * (n - right)) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_no_spread_still_leaves_doubt() -> None:
+    low, high = mean_ci95([0.5])
+    assert low < 0.2 < 0.8 < high
+    low_ten, high_ten = mean_ci95([0.5] * 10)
+    assert low < low_ten < 0.5 < high_ten < high
+
+
+def test_values_between_are_narrower_than_marks_and_always_the_same() -> None:
+    sample = [i / 100 for i in range(101)]
+    low, high = mean_ci95(sample)
+    # The normal interval: 0.5 -+ 1.96 * 0.2930 / sqrt(101)
+    assert (low, high) == pytest.approx((0.443, 0.557), abs=0.004)
+    assert mean_ci95(sample) == (low, high)
+
+
+def test_a_large_sample_is_drawn_in_parts() -> None:
+    low, high = mean_ci95([0.2, 0.4] * 1_500)
+    assert 0.29 < low < 0.3 < high < 0.31
+
+
+def test_the_interval_holds_the_true_mean_about_95_times_in_100() -> None:
+    rng = random.Random(0)
+    draws = [mean_ci95([rng.betavariate(2, 5) for _ in range(30)]) for _ in range(100)]
+    assert 88 <= sum(low <= 2 / 7 <= high for low, high in draws) <= 100
+
+
+@settings(deadline=None)
+@given(marks)
+def test_repeats_that_agree_add_nothing(sample: list[float]) -> None:
+    assert repeated_ci95([[mark] * 5 for mark in sample]) == mean_ci95(sample)
+
+
+def test_the_task_is_the_unit() -> None:
+    assert repeated_ci95([[1.0, 0.0], [1.0, 1.0], [0.0]]) == mean_ci95([0.5, 1.0, 0.0])
+
+
+def test_what_is_no_sample() -> None:
+    for bad in ([], [1.5], [-0.1, 0.5], [float("nan")]):
+        with pytest.raises(ValueError, match=r"at least one value|between 0 and 1"):
+            mean_ci95(bad)
+    with pytest.raises(ValueError, match="each task needs"):
+        repeated_ci95([[1.0], []])
+    with pytest.raises(ValueError, match="at least one value"):
+        repeated_ci95([])

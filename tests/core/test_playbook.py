@@ -1,0 +1,146 @@
+"""Playbooks as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from practicum.core.context import Add, Context, Delta, Vote
+from practicum.core.errors import ContextFileError, StoreError
+from practicum.core.playbook import export, load, write_whole
+
+LINE = st.text("ab (+1/-0)[e3]→#-*.é", min_size=1, max_size=12).filter(lambda s: s.strip() == s and s)
+PLAIN = st.sampled_from(["If x, do y.", "a - b", "# not a heading", "Use `z` → 3", "1 + 1", "[x] (y)"])
+TEXT = st.lists(PLAIN, min_size=1, max_size=3).map("\n".join) | st.just("code:\n  indented\n    more")
+ENTRY = st.builds(
+    Add, st.sampled_from(["rules", "two words", "Ü"]), TEXT, st.sampled_from(["", "key"]),
+    st.sampled_from([{}, {"answer": "x", "n": [1, {"deep": None}]}]), st.integers(0, 3), st.integers(0, 3),
+    sources=st.sampled_from([("seed",), ("task:1", "rollout:p")]),
+)  # fmt: skip
+
+
+def context_of(edits: list[Add], used: bool = False) -> Context:
+    context = Context().apply(Delta(tuple(edits))).context
+    return context.apply(Delta(tuple(Vote(e.id, uses=2) for e in context))).context if used else context
+
+
+def written(tmp: Path, text: str, name: str = "playbook") -> Path:
+    path = tmp / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("playbooks")
+
+
+@given(edits=st.lists(ENTRY, min_size=1, max_size=5), used=st.booleans())
+def test_json_loses_nothing(folder: Path, edits: list[Add], used: bool) -> None:
+    context = context_of(edits, used)
+    again = load(written(folder, export(context, "json"), "p.json"))
+
+    def said(c: Context) -> list[object]:
+        return [(e.id, e.section, e.text, e.key, e.data, e.helpful, e.harmful, e.uses, e.sources) for e in c]
+
+    assert said(again) == said(context)
+    assert again.version == 0
+    assert {(e.born, e.changed) for e in again} == {(0, 0)}
+
+
+@given(
+    texts=st.lists(st.tuples(st.sampled_from(["rules", "two words"]), TEXT), min_size=1, max_size=5), used=st.booleans()
+)
+def test_markdown_keeps_sections_and_texts(folder: Path, texts: list[tuple[str, str]], used: bool) -> None:
+    context = context_of([Add(section, text) for section, text in texts], used)
+    again = load(written(folder, export(context, "markdown"), "p.md"))
+    assert sorted((e.section, e.text) for e in again) == sorted(texts)
+    assert load(written(folder, export(again, "markdown"), "p.md")).digest == again.digest
+
+
+def test_markdown_that_people_write(tmp_path: Path) -> None:
+    text = """\ufeff# My rules
+
+What this is about, for people.
+
+- first of all
+* second,
+  which goes on
+    - with a part of its own
+
+## Money
+1. third
+which lazily goes on
+
+Not a rule.
+
+### Deeper ##
++ [e9] fourth (+2/-1)
+"""
+    context = load(written(tmp_path, text.replace("\n", "\r\n")))
+    assert [(e.section, e.text) for e in context] == [
+        ("general", "first of all"),
+        ("general", "second,\nwhich goes on\n  - with a part of its own"),
+        ("Money", "third\nwhich lazily goes on"),
+        ("Deeper ##", "fourth"),
+    ]
+
+
+def test_a_markdown_file_may_open_with_a_bracket(tmp_path: Path) -> None:
+    assert [e.text for e in load(written(tmp_path, "[a link](x)\n\n- rule\n", "p.md"))] == ["rule"]
+
+
+def test_a_list_of_entries_is_json_enough(tmp_path: Path) -> None:
+    context = load(written(tmp_path, '[{"text": "a"}, {"text": "b", "section": "s"}]'))
+    assert [(e.section, e.text, e.sources) for e in context] == [("general", "a", ("seed",)), ("s", "b", ("seed",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it has no entries: write each as a list item"),
+        ("just prose", "it has no entries"),
+        ('{"entries": []}', "it has no entries"),
+        ('{\n"entries": [\n}', "line 3 is not JSON"),
+        ('{"entries": [{"text": "a"}, {"section": "s"}]}', "entries.1.text: Field required"),
+        ('{"entries": [{"text": "a", "helpful": -1}]}', "entries.0.helpful"),
+        ('{"entries": [{"text": "a"}, {"text": " "}]}', "entry 2 cannot be used: its text is empty"),
+        ('{"version": 1}', "entries: Field required"),
+    ],
+)
+def test_bad_files_name_file_and_place(tmp_path: Path, text: str, problem: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ContextFileError) as raised:
+        load(path)
+    assert str(path) in str(raised.value)
+    assert problem in str(raised.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ContextFileError, match=r"cannot read the playbook .*No such file"):
+        load(tmp_path / "nowhere.md")
+    (tmp_path / "latin").write_bytes(b"- caf\xe9")
+    with pytest.raises(ContextFileError, match="cannot read the playbook"):
+        load(tmp_path / "latin")
+
+
+def test_agents_md_has_no_ids_and_shows_answers() -> None:
+    context = context_of([Add("rules", "2 + 2?", data={"answer": 4}, helpful=1)], used=True)
+    assert export(context, "agents-md").endswith("## rules\n\n- 2 + 2? → 4\n")
+    assert "- [e0] 2 + 2? → 4 (+1/-0)" in export(context, "markdown")
+    assert json.loads(export(Context(), "json")) == {"version": 0, "entries": []}
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out.md"
+    write_whole(path, "one")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "half a pair: \ud800")
+    assert path.read_text() == "one"
+    assert [p.name for p in path.parent.iterdir()] == ["out.md"]
+    with pytest.raises(StoreError, match="cannot write"):
+        write_whole(path / "below a file", "x")

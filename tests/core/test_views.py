@@ -1,0 +1,81 @@
+"""How a context is shown."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.core.context import PAGE, Add, Context, Delete, Delta, Edit, Merge, Update, Vote, seeded
+from practicum.core.types import Turn
+from practicum.core.views import View, as_turns, count_tokens, full, line, listed
+
+BIG = seeded(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
+NUMBER = st.integers(0, 4 * PAGE + 9)
+EDIT: st.SearchStrategy[Edit] = st.one_of(
+    st.builds(lambda n: Update(f"e{n}", "another text"), NUMBER),
+    st.builds(lambda n: Delete(f"e{n}"), NUMBER),
+    st.builds(lambda n: Vote(f"e{n}", 1), NUMBER),
+    st.builds(lambda n, m: Merge((f"e{n}", f"e{m}"), "joined"), NUMBER, NUMBER),
+    st.just(Add("rules", "new")),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(EDIT, min_size=1, max_size=5))
+def test_an_edit_rewrites_the_pages_it_touches_and_no_other_byte(edits: list[Edit]) -> None:
+    outcome = BIG.apply(Delta(tuple(edits)))
+    touched = set()
+    for done in outcome.applied:
+        if not isinstance(done.edit, Vote):
+            touched |= {int(id[1:]) // PAGE for id in (done.id, *getattr(done.edit, "ids", ()))}
+    before, after = full(BIG).pages, full(outcome.context).pages
+    assert [i for i, page in enumerate(before) if page != after[i]] == sorted(t for t in touched if t < len(before))
+    # A rendering from scratch says the same as the one that kept what it could.
+    assert after == tuple("\n".join(map(line, p.entries.values())) for p in outcome.context.pages if p.entries)
+
+
+def test_counters_and_provenance_are_not_shown() -> None:
+    voted = BIG.apply(Delta((Vote("e3", 5, 1, 9), Merge(("e9", "e10"))))).context
+    before, after = full(BIG).pages, full(voted).pages
+    assert before[0] != after[0]  # e10 went
+    assert full(BIG.apply(Delta((Vote("e3", 5, 1, 9),))).context).pages == before
+
+
+def test_a_text_of_several_lines_stays_one_item() -> None:
+    context = seeded([("rules", "first\nsecond")])
+    view = full(context)
+    assert view.pages == ("[e0] (rules) first\n  second",)
+    assert view.tokens == count_tokens(view.pages[0])
+    assert "e0" in view.ids
+    assert "e1" not in view.ids
+
+
+def test_empty_views() -> None:
+    assert full(Context()).pages == ()
+    assert not full(Context()).citable
+    assert listed([]) == View()
+    emptied = seeded([("a", "x")]).apply(Delta((Delete("e0"),))).context
+    assert full(emptied).pages == ()
+
+
+def test_listed_is_oldest_first_and_cites_only_these() -> None:
+    entries = list(BIG)
+    view = listed([entries[7], entries[2]])
+    assert view.pages == ("[e2] (rules) rule 2\n[e7] (rules) rule 7",)
+    assert set(view.ids) == {"e2", "e7"}  # type: ignore[call-overload]
+
+
+def test_turns_and_notes_count_their_tokens() -> None:
+    context = Context().apply(Delta((Add("episodes", "2 + 2?", data={"answer": 4}),))).context
+    view = as_turns(context)
+    assert view.turns == (Turn("2 + 2?", "4"),)
+    assert view.tokens == 2 + 1
+    assert view.with_note("12345").tokens == view.tokens + 2
+    assert not view.citable
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_tokens_are_never_fewer_for_being_counted_apart(a: str, b: str) -> None:
+    assert count_tokens(a + b) <= count_tokens(a) + count_tokens(b) <= count_tokens(a + b) + 1
+    assert count_tokens("word" * len(a)) == len(a)
+    assert count_tokens("漢" * len(a)) == len(a)

@@ -1,0 +1,102 @@
+"""The loop over six seams: what it passes on, in which order, and when it gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks
+from test_run import within
+
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.core.context import Add, Context, Delta
+from practicum.core.errors import ProviderError
+from practicum.core.types import Lesson, Rollout, Task
+from practicum.engine.loop import Batch, History, Method, StepReport, Validation, learn
+from practicum.engine.run import Run
+from practicum.models.scripted import ScriptedClient
+
+
+def pairs(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+    for start in range(0, len(tasks), 2):
+        assert len(history) == start // 2
+        yield Batch(tuple(tasks[start : start + 2]))
+
+
+async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    return [Lesson(run.place, f"{r.task.id} was tried", sources=r.sources) for r in rollouts if not r.trace.lost]
+
+
+async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+    return Delta(tuple(Add("rules", lesson.text, sources=run.about) for lesson in lessons))
+
+
+def method(**seams: Any) -> Method:
+    act = answer(full_view)
+    parts: dict[str, Any] = {"sample": pairs, "act": act, "attempt": once(act), "reflect": reflect}
+    parts |= {"update": update, "accept": always, "calls": lambda batch: (batch, batch), "batch": 2}
+    return Method(name="mine", **{**parts, **seams})
+
+
+def steps(folder: Path, model: ScriptedClient, made: Method, n: int = 6, **how: Any) -> list[StepReport]:
+    async def work(run: Run) -> list[StepReport]:
+        return [report async for report in learn(made, make_tasks(n), Context(), run, **how)]
+
+    found = within(folder, model, work)
+    assert isinstance(found, list)
+    return found
+
+
+def test_each_step_starts_where_the_last_one_ended(tmp_path: Path) -> None:
+    reports = steps(tmp_path / "run", client(), method())
+    assert [r.step for r in reports] == [1, 2, 3]
+    assert [len(r.context) for r in reports] == [2, 4, 6]
+    assert [r.context.version for r in reports] == [1, 2, 3]
+    assert [a.id for r in reports for a in r.applied] == [f"e{n}" for n in range(6)]
+    assert all("task:t0" in e.sources for e in list(reports[0].context))
+
+
+def test_what_is_not_accepted_changes_nothing(tmp_path: Path) -> None:
+    async def never(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        return Delta()
+
+    reports = steps(tmp_path / "run", client(), method(accept=never))
+    assert [r.context.version for r in reports] == [0, 0, 0]
+
+
+def test_an_edit_that_does_not_fit_comes_back_with_its_reason(tmp_path: Path) -> None:
+    from practicum.core.context import Delete
+
+    async def wrong(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return Delta((Delete("e77"), Add("rules", run.place)))
+
+    reports = steps(tmp_path / "run", client(), method(update=wrong))
+    assert [len(r.refused) for r in reports] == [1, 1, 1]
+    assert "e77" in reports[0].refused[0].reason
+    assert [len(r.context) for r in reports] == [1, 2, 3]
+
+
+def test_validation_scores_every_so_many_steps(tmp_path: Path) -> None:
+    reports = steps(tmp_path / "run", client(), method(), n=8, validation=Validation(make_tasks(2, 50), every=2))
+    assert [r.val is None for r in reports] == [True, False, True, False]
+
+
+def test_three_lost_steps_in_a_row_are_the_end_and_two_are_not(tmp_path: Path) -> None:
+    def dying(ids: set[int]) -> ScriptedClient:
+        lost = {f"Message {n}:" for n in ids}
+        return client(lambda call: ProviderError("gone") if call.prompt.user.split(" say")[0] in lost else "word")
+
+    survived = steps(tmp_path / "two", dying({0, 1, 2, 3, 6, 7}), method(reflect=reflect), n=8)
+    assert [len(r.lessons) for r in survived] == [0, 0, 2, 0]
+    with pytest.raises(ProviderError, match="3 steps in a row were lost: gone"):
+        steps(tmp_path / "three", dying({2, 3, 4, 5, 6, 7}), method(), n=10)
+
+
+def test_a_run_of_which_every_step_was_lost_is_no_result(tmp_path: Path) -> None:
+    dead = client(lambda call: ProviderError("gone"))
+    with pytest.raises(ProviderError, match="every step was lost: gone"):
+        steps(tmp_path / "run", dead, method(), n=2)

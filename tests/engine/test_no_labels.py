@@ -1,0 +1,134 @@
+"""Without labels nothing that learns sees a target or a score; and `meta` is seen by nobody, ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks, world
+
+import practicum
+from practicum.core.types import Task
+from practicum.models.scripted import Call
+
+SECRET = "xyzzy-meta"
+
+
+def prompts(folder: Path, tasks: list[Task], **config: Any) -> list[tuple[str, str]]:
+    """Every prompt of a run, sorted, as role and all its messages."""
+    model = client()
+    work = practicum.learn(tasks, out=folder, parts=practicum.Parts(clients={"agent": model}), **config)
+    practicum.run_sync(work)
+    return sorted((call.role, call.text) for call in model.calls)
+
+
+def changed(tasks: list[Task], how: str) -> list[Task]:
+    """The same tasks with other targets: all of them wrong, so that every score changes where it was right."""
+    if how == "missing":
+        return [replace(t, target=None) for t in tasks]
+    return [replace(t, target=f"quite-another-{n}") for n, t in enumerate(tasks)]
+
+
+@pytest.mark.parametrize("how", ["other", "missing"])
+@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("ace", {"batch": 3}),
+        ("ace", {"batch": 2, "refine": "critique"}),
+        ("ace", {"batch": 2, "reflector": False, "online": True}),
+        ("ace", {"batch": 3, "learn_from": "failures", "rounds": 0}),
+        ("episodes", {"batch": 3}),
+        ("reasoning_bank", {"batch": 3, "index": "task"}),
+        ("reasoning_bank", {"scaling": "sequential", "k": 2, "notes": True, "online": True}),
+        ("unified", {"batch": 2}),
+        ("mael", {"batch": 3}),
+        ("mael", {"batch": 2, "retrieval": "task", "online": True}),
+        ("unified", {"memory": False, "scaling": "none", "online": True, "bullets": "relied_on"}),
+    ],
+    ids=[
+        "ace",
+        "critique",
+        "online without reflector",
+        "failures",
+        "episodes",
+        "bank",
+        "passes",
+        "unified",
+        "network",
+        "network by task",
+        "bullets",
+    ],
+)
+def test_other_targets_and_scores_leave_every_prompt_as_it_was(
+    tmp_path: Path, method: str, settings: dict[str, Any], judged: bool, how: str
+) -> None:
+    tasks = make_tasks(9, tags=["a"])
+    config: dict[str, Any] = {"method": method, "settings": settings, "labels": False, "judged": judged}
+    before = prompts(tmp_path / "a", tasks, **config)
+    after = prompts(tmp_path / "b", changed(tasks, how), **config)
+    assert before == after
+    # Where there is a bank of memories a judge is asked for each attempt that nothing else tells of.
+    asks = judged or method in ("reasoning_bank", "unified", "mael")
+    assert ("judge" in {role for role, _ in before}) is asks
+
+
+def test_the_same_change_with_labels_is_seen(tmp_path: Path) -> None:
+    """So that the test above could fail."""
+    tasks = make_tasks(6)
+    assert prompts(tmp_path / "a", tasks, method="ace") != prompts(
+        tmp_path / "b", changed(tasks, "other"), method="ace"
+    )
+
+
+def test_a_scoring_judge_sees_the_target_and_what_learns_does_not(tmp_path: Path) -> None:
+    tasks = make_tasks(6)
+    config: dict[str, Any] = {"method": "ace", "labels": False, "judged": True, "scorer": "judge"}
+    before = [p for p in prompts(tmp_path / "a", tasks, **config) if "# Reference answer" not in p[1]]
+    after = [p for p in prompts(tmp_path / "b", changed(tasks, "other"), **config) if "# Reference answer" not in p[1]]
+    assert before == after
+    assert any(role == "judge" for role, _ in before)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("method", ["ace", "episodes", "icl", "mael", "reasoning_bank", "unified"])
+def test_meta_reaches_no_prompt(tmp_path: Path, method: str, labels: bool) -> None:
+    if method == "icl" and not labels:
+        pytest.skip("icl cannot learn without labels")
+    tasks = make_tasks(6, note=SECRET, tags=[f"tag-{SECRET}"])
+    held = make_tasks(2, 50, note=SECRET)
+    model = client()
+    work = practicum.learn(
+        tasks, test=held, out=tmp_path / "run", method=method, labels=labels, scorer="exact",
+        parts=practicum.Parts(clients={"agent": model}),
+    )  # fmt: skip
+    practicum.run_sync(work)
+    assert model.calls
+    assert not [call for call in model.calls if SECRET in call.text]
+
+
+def test_an_outside_agent_is_told_neither_target_nor_meta(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def agent(text: str, context: str) -> str:
+        seen.append(text + context)
+        return "x"
+
+    tasks = [Task("t1", "What?", "the-target", {"note": SECRET})]
+    parts = practicum.Parts(agent=agent, clients={"agent": client()})
+    practicum.run_sync(practicum.learn(tasks, out=tmp_path / "run", parts=parts, labels=False))
+    assert seen
+    assert not [text for text in seen if SECRET in text or "the-target" in text]
+
+
+def test_a_judge_that_gives_no_verdict_leaves_it_open(tmp_path: Path) -> None:
+    def mumbling(call: Call) -> str:
+        return "hm" if call.role == "judge" else world(call)
+
+    parts = practicum.Parts(clients={"agent": client(mumbling)})
+    work = practicum.learn(make_tasks(3), out=tmp_path / "run", parts=parts, method="ace", labels=False, judged=True)
+    result = practicum.run_sync(work)
+    assert result.steps == 3
+    assert result.errors["unjudged"] == 3

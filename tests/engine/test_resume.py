@@ -1,0 +1,381 @@
+"""Runs that are killed, stopped, cut short, and gone on with: nothing is paid twice and nothing comes out different."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers import Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
+
+import practicum
+from practicum.core.context import seeded
+from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
+from practicum.engine.loop import StepReport
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.learn import Result, Session
+from practicum.session.result import Nobody
+from practicum.store import schema
+from practicum.testing.server import ServerProcess, start_process
+
+ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
+SEED = seeded([("rules", "If x, do y.")])
+DIGEST_LINE = 65
+"""Bytes of a line in the server's log."""
+
+
+def learn(folder: Path, model: ScriptedClient, n: int = 12, **config: Any) -> Result:
+    parts = practicum.Parts(clients={"agent": model})
+    return practicum.run_sync(practicum.learn(make_tasks(n), out=folder, parts=parts, **{**ACE, **config}))
+
+
+def resume(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
+    parts = practicum.Parts(clients={"agent": model})
+    return practicum.run_sync(practicum.resume(folder, limits=limits, parts=parts))
+
+
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(folder / "run.sqlite") as db:
+        found = db.execute(query).fetchall()
+    db.close()
+    return found
+
+
+@pytest.fixture
+def slow_server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with start_process(latency=0.03, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as process:
+        yield process
+
+
+def received(log: Path) -> int:
+    return log.stat().st_size // DIGEST_LINE if log.exists() else 0
+
+
+def journaled(folder: Path) -> int:
+    """Calls whose answer is on the disk."""
+    if not (folder / "run.sqlite").exists():
+        return 0
+    try:
+        return int(rows(folder, "select coalesce(sum(calls), 0) from journal")[0][0])
+    except sqlite3.OperationalError:
+        return 0  # killed before there were tables
+
+
+def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
+    tmp_path: Path, slow_server: ServerProcess, launcher: Launcher
+) -> None:
+    batch, kills = 3, 20
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
+    first = ("learn", "tasks.jsonl", "--method", "ace", "--batch-size", str(batch), "--model", f"{slow_server.url}#sim")
+    log, folder = tmp_path / "log", tmp_path / "killed"
+
+    whole = launcher.run((*first, "--out", "whole", "--json"), tmp_path).json
+    once = received(log)
+    assert once == whole["usage"]["calls"] == journaled(tmp_path / "whole")
+
+    rng = Random(7)
+    lost = []
+    for _ in range(kills):
+        begun = folder.exists() and _holds_a_run(folder)
+        command = ("learn", "--resume", "killed") if begun else (*first, "--out", "killed")
+        before = received(log), journaled(folder)
+        target = before[0] + rng.randint(0, 4)
+        running = launcher.start(command, tmp_path)
+        wait_until(lambda: running.ended() or received(log) >= target, what="the moment of the kill")  # noqa: B023
+        wait_until(_later(rng.uniform(0, 0.04)))
+        assert not running.ended(), running.errors
+        running.kill()
+        assert running.end().code == -signal.SIGKILL
+        lost.append((received(log) - before[0]) - (journaled(folder) - before[1]))
+        assert 0 <= lost[-1] <= batch
+
+    last = launcher.run(("learn", "--resume", "killed", "--json"), tmp_path)
+    assert last.code == 0, last.err
+    assert last.json["entries"] == whole["entries"]
+    assert last.json["version"] == whole["version"]
+    assert last.json["scores"] == whole["scores"]
+    assert last.json["usage"]["calls"] == once
+    assert _export(launcher, "killed", tmp_path) == _export(launcher, "whole", tmp_path)
+    assert received(log) - once == once + sum(lost)
+    assert sum(lost) > 0
+    assert rows(folder, "select count(*) from journal") == rows(tmp_path / "whole", "select count(*) from journal")
+
+
+def _holds_a_run(folder: Path) -> bool:
+    try:
+        return bool(rows(folder, "select * from runs"))
+    except sqlite3.OperationalError:
+        return False
+
+
+def _later(seconds: float) -> Callable[[], bool]:
+    import time
+
+    at = time.monotonic() + seconds
+    return lambda: time.monotonic() >= at
+
+
+def _export(launcher: Launcher, folder: str, where: Path) -> str:
+    done = launcher.run(("export", folder, "--format", "json"), where)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path) -> None:
+    first, second = client(), client()
+    whole = learn(tmp_path / "run", first, test=make_tasks(4, 50), val=make_tasks(3, 80))
+    again = resume(tmp_path / "run", second)
+    assert second.calls == []
+    assert context_bytes(again) == context_bytes(whole)
+    assert (again.scores, again.usage, again.by_role) == (whole.scores, whole.usage, whole.by_role)
+    assert (again.errors, again.refused) == (whole.errors, whole.refused)
+    assert again.hits >= len(first.calls)
+    assert again.context.version == practicum.load_context(tmp_path / "run").version
+
+
+@pytest.mark.parametrize("calls", [8, 20, 33])
+def test_a_spent_budget_raised_leads_where_an_uncut_run_leads(tmp_path: Path, calls: int) -> None:
+    whole = learn(tmp_path / "whole", client())
+    model = client()
+    cut = learn(tmp_path / "cut", model, max_calls=calls)
+    assert cut.stopped == f"the budget of {calls} calls is spent"
+    assert cut.usage.calls == len(model.calls) <= calls
+    again = resume(tmp_path / "cut", model, max_calls=1000)
+    assert again.stopped is None
+    assert context_bytes(again) == context_bytes(whole)
+    assert len(model.calls) == whole.usage.calls
+
+
+def test_a_budget_resumed_without_raising_it_pays_nothing_and_reports_the_same(tmp_path: Path) -> None:
+    model = client()
+    cut = learn(tmp_path / "run", model, max_calls=20, test=make_tasks(3, 50))
+    paid = len(model.calls)
+    again = resume(tmp_path / "run", model)
+    assert len(model.calls) == paid
+    assert again.stopped == cut.stopped
+    assert (context_bytes(again), again.scores) == (context_bytes(cut), cut.scores)
+    assert "test" in again.scores
+
+
+def test_what_a_stop_took_for_the_best_context_does_not_outlive_a_better_one(tmp_path: Path) -> None:
+    """The budget ends before the last validation, in which the last context turns out to be the best one."""
+
+    def agent(call: Call) -> str:
+        if call.role != "agent":
+            return world(call)
+        rules = sum(page.count("\n") + 1 for page in call.prompt.pages)
+        return json.dumps({"answer": call.prompt.user.split()[-1] if rules > 3 else "?", "used": []})
+
+    settings = {"rounds": 0, "curator": "append", "dedupe": "never"}
+    how = {"val": make_tasks(5, 80), "validate_every": 100, "settings": settings}
+    cut = learn(tmp_path / "run", client(agent), 6, max_calls=20, seed_context=SEED, **how)
+    assert cut.stopped
+    assert len(practicum.load_context(tmp_path / "run")) == len(cut.context) == len(SEED)
+    again = resume(tmp_path / "run", client(agent), max_calls=1000)
+    whole = learn(tmp_path / "whole", client(agent), 6, seed_context=SEED, **how)
+    assert again.context.version == whole.context.version > 0
+    assert practicum.load_context(tmp_path / "run").digest == again.context.digest == whole.context.digest
+    assert context_bytes(again) == context_bytes(whole)
+    assert rows(tmp_path / "run", "select * from versions") == rows(tmp_path / "whole", "select * from versions")
+
+
+def test_a_run_whose_last_step_could_not_be_written_is_not_done(tmp_path: Path) -> None:
+    class Last(Nobody):
+        """Breaks what is written of the last step."""
+
+        def stepped(self, session: Session, report: StepReport) -> None:
+            if report.step == 4:
+                session.store.post(schema.steps, [{"run_id": "run", "step": 4, "data": None, "refused": None}])
+
+    parts = practicum.Parts(clients={"agent": client()})
+    work = practicum.learn(make_tasks(12), out=tmp_path / "run", parts=parts, watch=Last(), **ACE)
+    with pytest.raises(StoreError, match="cannot write"):
+        practicum.run_sync(work)
+    assert rows(tmp_path / "run", "select state from runs") == [("running",)]
+    whole = learn(tmp_path / "whole", client())
+    assert context_bytes(resume(tmp_path / "run", client())) == context_bytes(whole)
+
+
+def test_spent_minutes_keep_what_was_learned(tmp_path: Path) -> None:
+    learn(tmp_path / "run", client(), max_minutes=60)
+    with sqlite3.connect(tmp_path / "run" / "run.sqlite") as db:
+        db.execute("update runs set seconds = 7200, state = 'stopped'")
+    db.close()
+    again = resume(tmp_path / "run", client())
+    assert again.seconds >= 7200
+    assert len(again.context) == len(practicum.load_context(tmp_path / "run")) > 0
+
+
+@pytest.mark.parametrize("agent", [None, lambda task, context: task.split()[-1]], ids=["chat", "function"])
+def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: Any) -> None:
+    paces: list[tuple[int, float]] = []
+    for sitting in (practicum.learn, practicum.resume):
+        opened: list[Session] = []
+        parts = practicum.Parts(agent=agent, clients={"agent": client(), "reflector": client(), "curator": client()})
+        began = {"tasks": make_tasks(4), "out": tmp_path / "run", **ACE}
+        how = began if sitting is practicum.learn else {"folder": tmp_path / "run"}
+        practicum.run_sync(sitting(**how, parts=parts, on_session=opened.append))
+        paces.append(opened[0].house.pace)
+    assert paces[1] == pytest.approx(paces[0])
+    assert paces[0][0] > 0
+
+
+def test_limits_may_only_be_raised(tmp_path: Path) -> None:
+    learn(tmp_path / "run", client(), max_calls=20)
+    with pytest.raises(UsageError, match="--max-calls 10 is lower than this run's"):
+        resume(tmp_path / "run", client(), max_calls=10)
+    with pytest.raises(UsageError, match="--max-tokens 10 is lower than this run's"):
+        resume(tmp_path / "run", client(), max_tokens=10)
+
+
+def test_another_prompt_is_refused_and_its_place_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from practicum.methods import learning
+
+    learn(tmp_path / "run", client(), max_calls=20)
+    monkeypatch.setattr(learning, "REFLECTOR", "Another way to reflect.")
+    model = client()
+    with pytest.raises(JournalMismatch, match=r"'step 1/[^']*reflector'"):
+        resume(tmp_path / "run", model, max_calls=100)
+    assert model.calls == []
+
+
+def test_a_run_killed_before_it_was_written_down_can_be_started_again(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    from practicum.store.database import Store
+
+    Store.create(folder).close()
+    with pytest.raises(StoreError, match="nothing was paid; start it again"):
+        resume(folder, client())
+    assert learn(folder, client(), n=3).steps == 1
+    with pytest.raises(StoreError, match="holds a run already"):
+        learn(folder, client(), n=3)
+
+
+def test_what_was_lost_before_a_kill_stays_lost_so_that_the_rest_still_fits(tmp_path: Path) -> None:
+    """An attempt lost in step 1 shapes all later prompts; a crash right after them must not bring it back."""
+
+    def flaky(call: Call) -> str | Exception:
+        if call.role == "agent" and "Message 3:" in call.prompt.user:
+            return ProviderError("overloaded")
+        return world(call)
+
+    def crashing(call: Call) -> str | Exception:
+        if call.role == "curator":
+            raise KeyboardInterrupt
+        return flaky(call)
+
+    expected = learn(tmp_path / "whole", client(flaky), settings={"batch": 12})
+    assert expected.errors["lost attempts"] == 1
+    with pytest.raises(KeyboardInterrupt):
+        learn(tmp_path / "run", client(crashing), settings={"batch": 12})
+    healthy = client()
+    again = resume(tmp_path / "run", healthy)
+    assert context_bytes(again) == context_bytes(expected)
+    assert {call.role for call in healthy.calls} == {"curator"}
+
+
+def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: Path) -> None:
+    whole = learn(tmp_path / "whole", client())
+    paid: list[str] = []
+
+    def dying(call: Call) -> str | Exception:
+        paid.append(call.role)
+        return ProviderError("the line is dead") if len(paid) > 20 else world(call)
+
+    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*--resume"):
+        learn(tmp_path / "run", client(dying), settings={"batch": 1, "rounds": 0})
+    kept = journaled(tmp_path / "run")
+    assert kept == 20
+    expected = learn(tmp_path / "small", client(), settings={"batch": 1, "rounds": 0})
+    healthy = client()
+    again = resume(tmp_path / "run", healthy)
+    assert context_bytes(again) == context_bytes(expected)
+    assert len(healthy.calls) == expected.usage.calls - kept
+    assert whole.errors.get("lost attempts", 0) == again.errors.get("lost attempts", 0) == 0
+
+
+def test_a_reflector_that_is_away_stops_the_run_before_all_is_spent(tmp_path: Path) -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("nobody there") if call.role == "reflector" else world(call)
+
+    model = client(away)
+    with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
+        learn(tmp_path / "run", model, settings={"batch": 2, "rounds": 0})
+    assert sum(call.role == "agent" for call in model.calls) == 6
+    assert resume(tmp_path / "run", client()).steps == 6
+
+
+def test_a_seeded_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    seed = learn(tmp_path / "seed", client()).context
+    whole = learn(tmp_path / "whole", client(), seed_context=seed, settings={"batch": 3, "budget": 60})
+    model = client()
+    learn(tmp_path / "run", model, seed_context=seed, settings={"batch": 3, "budget": 60}, max_calls=25)
+    assert context_bytes(resume(tmp_path / "run", model, max_calls=500)) == context_bytes(whole)
+
+
+def test_a_python_agent_must_be_given_again(tmp_path: Path) -> None:
+    def agent(text: str, context: str) -> str:
+        return text.split()[-1]
+
+    parts = practicum.Parts(agent=agent)
+    work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes")
+    assert practicum.run_sync(work).steps == 4
+    with pytest.raises(UsageError, match=r"Parts\(agent=\.\.\.\)"):
+        practicum.run_sync(practicum.resume(tmp_path / "run"))
+    assert practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts)).steps == 4
+
+
+def test_a_run_that_was_rolled_back_does_not_go_on(tmp_path: Path, launcher: Launcher) -> None:
+    learn(tmp_path / "run", client(), max_calls=20)
+    assert launcher.run(("rollback", "run", "1"), tmp_path).code == 0
+    refused = launcher.run(("learn", "--resume", "run", "--max-calls", "50"), tmp_path)
+    assert (refused.code, "rolled back by hand" in refused.line) == (2, True)
+
+
+def _interrupted(launcher: Launcher, tmp_path: Path, url: str, times: int) -> Done:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
+    command = ("learn", "tasks.jsonl", "--batch-size", "6", "--model", f"{url}#sim", "--out", "run", "--json")
+    running = launcher.start(command, tmp_path)
+    wait_until(lambda: received(tmp_path / "log") >= 3 or running.ended(), what="a call")
+    running.kill(signal.SIGINT)
+    if times > 1:
+        wait_until(lambda: "Ctrl-C again" in running.errors, what="the first word")
+        running.kill(signal.SIGINT)
+    return running.end()
+
+
+def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Path, launcher: Launcher) -> None:
+    with start_process(latency=0.2, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
+        stopped = _interrupted(launcher, tmp_path, server.url, 1)
+        assert stopped.code == 130
+        assert stopped.json["stopped"] == "interrupted"
+        assert "Ctrl-C again leaves at once" in stopped.err
+        assert journaled(tmp_path / "run") == received(tmp_path / "log") == stopped.json["usage"]["calls"] > 0
+        done = launcher.run(("learn", "--resume", "run", "--json"), tmp_path)
+        assert done.code == 0
+        assert journaled(tmp_path / "run") == received(tmp_path / "log") == done.json["usage"]["calls"]
+        assert "stopped" not in done.json
+
+
+def test_ctrl_c_does_not_start_what_waits_for_a_slot(tmp_path: Path, launcher: Launcher) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(40))
+    with start_process(latency=0.3, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
+        command = ("learn", "tasks.jsonl", "--batch-size", "40", "--concurrency", "4", "--out", "run", "--json")
+        running = launcher.start((*command, "--model", f"{server.url}#sim"), tmp_path)
+        wait_until(lambda: received(tmp_path / "log") >= 4 or running.ended(), what="a call")
+        running.kill(signal.SIGINT)
+        assert running.end().code == 130
+        assert received(tmp_path / "log") <= 8
+
+
+def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, launcher: Launcher) -> None:
+    with start_process(latency=30, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
+        stopped = _interrupted(launcher, tmp_path, server.url, 2)
+    assert stopped.code == 130
+    assert "interrupted" in stopped.line
+    assert stopped.out == ""

@@ -1,0 +1,126 @@
+"""Budgets are hard, whatever the order in which calls come and go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.core.errors import Stopped
+from practicum.core.types import Usage
+from practicum.models.budget import Budget, Limits, Need
+
+CALL = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3), st.booleans())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(CALL, max_size=30), st.none() | st.integers(1, 20), st.none() | st.integers(1, 400), st.integers(0, 100)
+)
+def test_spent_and_promised_never_exceed_the_limits(
+    calls: list[tuple[int, int, int, bool]], most_calls: int | None, most_tokens: int | None, held: int
+) -> None:
+    usd = None if most_tokens is None else most_tokens / 1000
+    budget = Budget(Limits(calls=most_calls, tokens=most_tokens, usd=usd))
+    budget.hold(Need(0, held, 0.0))
+
+    def within() -> None:
+        spent, promised = budget.spent, budget.promised
+        assert most_calls is None or spent.calls + promised.calls <= most_calls
+        assert most_tokens is None or spent.tokens + promised.tokens <= max(most_tokens - held, 0)
+        assert usd is None or (spent.usd or 0) + promised.usd <= usd + 1e-8
+
+    async def one(reserved: int, actual: int, waits: int, fails: bool) -> bool:
+        need = Need(1, reserved, reserved / 1000)
+        try:
+            await budget.reserve(need)
+        except Stopped:
+            return False
+        within()
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        real = min(actual, reserved)
+        budget.settle(need, Usage() if fails else Usage(1, real, 0, 0, real / 1000))
+        within()
+        return True
+
+    async def work() -> list[bool]:
+        return await asyncio.wait_for(asyncio.gather(*(one(*call) for call in calls)), 5)
+
+    done = asyncio.run(work())
+    within()
+    assert budget.in_flight == 0
+    assert budget.promised.calls == budget.promised.tokens == 0
+    if most_calls is None and most_tokens is None:
+        assert all(done)
+
+
+def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
+    async def work() -> None:
+        budget = Budget(Limits(tokens=100))
+        await budget.reserve(Need(1, 80))
+        second = asyncio.create_task(budget.reserve(Need(1, 60)))
+        await asyncio.sleep(0)
+        assert not second.done()
+        budget.settle(Need(1, 80), Usage(1, 30, 0, 10))
+        await second
+        third = asyncio.create_task(budget.reserve(Need(1, 60)))
+        await asyncio.sleep(0)
+        assert not third.done()
+        budget.settle(Need(1, 60), Usage(1, 60, 0, 0))
+        with pytest.raises(Stopped, match="the budget of 100 tokens is spent"):
+            await third
+
+    asyncio.run(work())
+
+
+def test_what_is_held_is_for_the_final_evaluation_alone() -> None:
+    async def work() -> None:
+        budget = Budget(Limits(calls=10))
+        budget.hold(Need(8))
+        assert budget.fits(Need(2)) is None
+        assert budget.fits(Need(3)) == "the budget of 10 calls is spent"
+        await budget.reserve(Need(2))
+        waiting = asyncio.create_task(budget.reserve(Need(8)))
+        await asyncio.sleep(0)
+        budget.hold(Need())
+        await waiting
+
+    asyncio.run(work())
+
+
+def test_stop_lets_nothing_start_and_wakes_who_waits() -> None:
+    async def work() -> None:
+        budget = Budget(Limits(calls=1))
+        await budget.reserve(Need(1))
+        waiting = asyncio.create_task(budget.reserve(Need(1)))
+        await asyncio.sleep(0)
+        budget.stop("interrupted")
+        budget.stop("another reason")
+        with pytest.raises(Stopped) as stopped:
+            await waiting
+        assert stopped.value.reason == "interrupted"
+        with pytest.raises(Stopped, match="interrupted"):
+            budget.check()
+        budget.settle(Need(1), Usage(1))
+        assert budget.spent.calls == 1
+
+    asyncio.run(work())
+
+
+def test_minutes_add_up_over_resumes() -> None:
+    Budget(Limits(minutes=1), seconds=30).check()
+    with pytest.raises(Stopped, match="the budget of 1 minutes is spent"):
+        Budget(Limits(minutes=1), seconds=61).check()
+
+
+def test_usd_to_the_cent_and_unknown_prices() -> None:
+    budget = Budget(Limits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
+    assert budget.fits(Need(usd=0.1)) is None
+    assert budget.fits(Need(usd=0.11)) == "the budget of 0.3 USD is spent"
+    unknown = Budget(Limits(usd=0.3), spent=Usage(1, usd=None)).fits(Need(usd=0.1))
+    assert unknown is not None
+    assert "no known price" in unknown
+    assert Budget(spent=Usage(1, usd=None)).fits(Need(10**9, 10**9, 10.0**9)) is None

@@ -1,0 +1,225 @@
+"""Retrieval: the same as comparing everything, whatever happened to the context."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import Memory, Words, indoors
+
+from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Update, Vote
+from practicum.core.errors import PlaceTaken
+from practicum.retrieval.search import SHOWN, Filter, Found, Retriever, Search, Where
+from practicum.retrieval.vectors import Vectors
+
+WORDS = ("card", "stolen", "bank", "fee", "lost", "abroad", "top up", "refund")
+SECTIONS = ("memories", "notes", ".hidden")
+OUTCOMES = ("success", "failure")
+FILTERS = (
+    SHOWN,
+    Filter(section="memories"),
+    Filter(section=".hidden"),
+    Filter(outcome="failure"),
+    Filter(section="memories", tags=("a",), outcome="success"),
+    Filter(tags=("a", "b")),
+)
+
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+ids = st.integers(0, 90).map("e{}".format)
+adds = st.builds(
+    Add,
+    st.sampled_from(SECTIONS),
+    texts,
+    key=st.one_of(st.just(""), texts),
+    data=st.one_of(st.just({}), st.fixed_dictionaries({"outcome": st.sampled_from(OUTCOMES)})),
+    sources=st.lists(st.sampled_from(("tag:a", "tag:b", "task:t")), unique=True).map(tuple),
+)
+edits = st.one_of(
+    adds,
+    st.builds(Update, ids, text=texts),
+    st.builds(Update, ids, section=st.sampled_from(SECTIONS)),
+    st.builds(Delete, ids),
+    st.builds(Vote, ids, helpful=st.just(1)),
+    st.builds(Merge, st.tuples(ids, ids), text=st.one_of(st.none(), texts)),
+)
+many_adds = st.lists(adds, min_size=0, max_size=90)
+deltas = st.lists(st.lists(edits, max_size=8), max_size=6)
+
+
+async def by_hand(context: Context, text: str, k: int, where: Where) -> list[Found]:
+    """What retrieval should give: every entry that matches, compared in full."""
+    entries = [e for e in context if where(e)]
+    if not entries:
+        return []
+    vectors = Vectors(Words())
+    rows = await vectors([e.embedded for e in entries])
+    query = (await vectors([text]))[0]
+    # Not "@": that may give equal rows different last digits, by where they stand.
+    similarity = np.einsum("ij,j->i", rows, query)
+    return [Found(entries[i], float(similarity[i])) for i in np.argsort(-similarity, kind="stable")[:k]]
+
+
+def same(found: Sequence[Found], expected: list[Found]) -> bool:
+    return [f.entry for f in found] == [f.entry for f in expected] and np.allclose(
+        [f.similarity for f in found], [f.similarity for f in expected], atol=1e-5
+    )
+
+
+def versions(first: list[Add], later: list[list[Edit]]) -> list[Context]:
+    made = [Context().apply(Delta(tuple(first))).context]
+    for each in later:
+        made.append(made[-1].apply(Delta(tuple(each))).context)
+    return made
+
+
+@pytest.mark.parametrize("many", [1, 1_000])
+@given(many_adds, deltas, st.lists(st.tuples(st.integers(0, 6), st.sampled_from(FILTERS), texts), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_every_context_is_searched_as_it_is(
+    many: int, first: list[Add], later: list[list[Edit]], asked: list[tuple[int, Filter, str]]
+) -> None:
+    """Versions are asked in any order, also older ones again; one retriever serves them all."""
+    contexts = versions(first, later)
+    retriever = Retriever(Vectors(Words()), many)
+
+    async def work() -> None:
+        for number, where, text in asked:
+            context = contexts[number % len(contexts)]
+            search = await retriever.nearest(context, text, 5, where)
+            assert same(search.found, await by_hand(context, text, 5, where))
+            assert search.exact or many == 1
+
+    asyncio.run(work())
+
+
+def memories(*said: str) -> Context:
+    return Context().apply(Delta(tuple(Add("memories", text) for text in said))).context
+
+
+def test_an_empty_memory_gives_nothing_and_embeds_nothing() -> None:
+    vectors = Vectors(Words())
+    for context in (Context(), memories("card")):
+        search = asyncio.run(Retriever(vectors).nearest(context, "bank", 3, Filter(section="notes")))
+        assert (search.found, search.exact, vectors.made) == ((), True, 0)
+    assert asyncio.run(Retriever(vectors).nearest(memories("card"), "bank", 0)).found == ()
+
+
+def test_only_what_matches_is_embedded_and_only_once() -> None:
+    vectors = Vectors(Words())
+    retriever = Retriever(vectors)
+    context = memories("card", "bank").apply(Delta((Add("notes", "a note"),))).context
+    for _ in range(2):
+        asyncio.run(retriever.nearest(context, "bank", 3, Filter(section="memories")))
+    assert sorted(vectors.texts) == ["bank", "card"]
+    later = context.apply(Delta((Add("memories", "fee"),))).context
+    asyncio.run(retriever.nearest(later, "bank", 3, Filter(section="memories")))
+    assert sorted(vectors.texts) == ["bank", "card", "fee"]
+    assert vectors.made == 3
+
+
+def test_only_pages_that_changed_are_looked_at() -> None:
+    seen: list[str] = []
+
+    def where(entry: Entry) -> bool:
+        seen.append(entry.id)
+        return True
+
+    context = memories(*(f"text {n}" for n in range(200)))
+    retriever = Retriever(Vectors(Words()))
+    asyncio.run(retriever.nearest(context, "text 3", 1, where))
+    assert {int(id[1:]) for id in seen} == {*range(200)}
+    seen.clear()
+    asyncio.run(retriever.nearest(context, "text 4", 1, where))
+    assert seen == []
+    later = context.apply(Delta((Vote("e70", helpful=1),))).context
+    asyncio.run(retriever.nearest(later, "text 4", 1, where))
+    assert {int(id[1:]) for id in seen} == {*range(64, 128)}
+
+
+def test_equal_texts_tie_to_the_older_wherever_they_stand() -> None:
+    said = [f"other {n}" for n in range(150)]
+    for at in (140, 77, 3):
+        said[at] = "the same text"
+    for many in (1, 1_000):
+        found = asyncio.run(Retriever(Vectors(Words()), many).nearest(memories(*said), "the same text", 3)).found
+        assert [f.entry.id for f in found] == ["e3", "e77", "e140"]
+        assert len({f.similarity for f in found}) == 1
+
+
+def test_searches_at_once_in_different_contexts_do_not_disturb_each_other() -> None:
+    old = memories(*(f"text {n}" for n in range(100)))
+    new = old.apply(Delta((Update("e5", "quite another"), Add("memories", "newest")))).context
+
+    async def work(many: int) -> list[Search]:
+        retriever = Retriever(Vectors(Words()), many)
+        asked = [(old, "text 5"), (new, "text 5"), (new, "newest"), (old, "newest")] * 3
+        return await asyncio.gather(*(retriever.nearest(context, text, 1) for context, text in asked))
+
+    for many in (1, 1_000):
+        first = [search.found[0] for search in asyncio.run(work(many))]
+        assert first[0].entry.text == "text 5"
+        assert first[1].entry.text != "text 5"
+        assert first[2].entry.text == "newest"
+        assert first[3].entry.text != "newest"
+        assert [f.entry for f in first] == [f.entry for f in first[:4]] * 3
+
+
+def test_what_an_index_found_is_noted_and_a_resume_finds_the_same() -> None:
+    context = memories(*(f"text {n}" for n in range(50)))
+
+    def sitting(many: int, journal: Memory) -> list[Found]:
+        run = indoors(lambda call: "", journal=journal)
+        run.house.retriever = Retriever(run.house.vectors, many)
+        return asyncio.run(run.at("t1").nearest(context, "text 7", 3))
+
+    journal = Memory()
+    exact = sitting(1_000, journal)
+    assert journal.rows == {}
+    assert sitting(1, journal) == exact
+    (row,) = journal.rows.values()
+    assert row.place == "t1/nearest"
+    noted = [("e9", 0.5)]
+    resumed = Memory({row.place: replace(row, answer=json.dumps(noted))})
+    assert [(f.entry.id, f.similarity) for f in sitting(1, resumed)] == noted
+
+
+def test_a_place_is_searched_once() -> None:
+    run = indoors(lambda call: "")
+    asyncio.run(run.nearest(memories("card"), "card", 1))
+    with pytest.raises(PlaceTaken):
+        asyncio.run(run.nearest(memories("card"), "card", 1))
+
+
+def test_without_the_library_all_are_compared_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.retrieval.search.installed", lambda: False)
+    counts: Counter[str] = Counter()
+    retriever = Retriever(Vectors(Words()), 2, counts)
+    for _ in range(2):
+        search = asyncio.run(retriever.nearest(memories("card", "bank", "fee"), "bank", 1))
+        assert (search.found[0].entry.text, search.exact) == ("bank", True)
+    ((said, times),) = counts.items()
+    assert "pip install 'practicum[index]'" in said
+    assert times == 1
+
+
+def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:
+    """The index knows the other section too, and names little else near this query."""
+    said = [Add("notes", f"bank {n}") for n in range(3_000)] + [Add("memories", f"card {n}") for n in range(20)]
+    context = Context().apply(Delta(tuple(said))).context
+    retriever = Retriever(Vectors(Words()), 10)
+
+    async def work() -> tuple[Search, Search]:
+        everything = await retriever.nearest(context, "bank", 3)
+        return everything, await retriever.nearest(context, "bank", 3, Filter(section="memories"))
+
+    everything, few = asyncio.run(work())
+    assert (len(everything.found), everything.exact) == (3, False)
+    assert few.exact
+    assert list(few.found) == asyncio.run(by_hand(context, "bank", 3, Filter(section="memories")))

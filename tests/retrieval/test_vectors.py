@@ -1,0 +1,196 @@
+"""Vectors: each text once in the life of a store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from practicum.core.errors import ModelError, ProviderError, StoreError
+from practicum.retrieval.vectors import BLOCK, Matrix, Vectors, WordLlama, open_embedder
+from practicum.store.database import Store
+
+
+class Counting:
+    """Tells texts apart by length, and keeps what it was asked; double precision, as a user's might."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += texts
+        await asyncio.sleep(0)
+        angles = np.array([len(text) for text in texts], dtype=np.float64)
+        return np.column_stack((np.cos(angles), np.sin(angles)))
+
+
+def test_second_use_embeds_nothing_also_from_a_reopened_store(tmp_path: Path) -> None:
+    texts = ["a", "bb", "a", "ccc"]
+    with Store.create(tmp_path) as store:
+        vectors = Vectors(Counting(), store)
+        first = asyncio.run(vectors(texts))
+        assert (first.shape, first.dtype, vectors.made) == ((4, 2), np.float32, 3)
+        assert (first[0] == first[2]).all()
+        again = asyncio.run(vectors(["ccc", "a"]))
+        assert (again == first[[3, 0]]).all()
+        assert vectors.made == 3
+    with Store.open(tmp_path) as store:
+        embedder = Counting()
+        reopened = Vectors(embedder, store)
+        assert (asyncio.run(reopened([*texts, "dddd"]))[:4] == first).all()
+        assert embedder.asked == ["dddd"]
+        assert reopened.made == 1
+
+
+def test_a_text_asked_for_twice_at_once_is_embedded_once() -> None:
+    embedder = Counting()
+    vectors = Vectors(embedder)
+
+    async def work() -> None:
+        one, two = await asyncio.gather(vectors(["a", "bb"]), vectors(["bb", "ccc"]))
+        assert (one[1] == two[0]).all()
+
+    asyncio.run(work())
+    assert sorted(embedder.asked) == ["a", "bb", "ccc"]
+    assert vectors.made == 3
+
+
+def test_one_caller_that_is_cancelled_does_not_stop_another() -> None:
+    vectors = Vectors(Counting())
+
+    async def work() -> np.ndarray:
+        gone = asyncio.create_task(vectors(["a"]))
+        stays = asyncio.create_task(vectors(["a"]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await stays
+
+    assert asyncio.run(work()).shape == (1, 2)
+
+
+def test_no_texts_need_no_embedder() -> None:
+    embedder = Counting()
+    assert len(asyncio.run(Vectors(embedder)([]))) == 0
+    assert embedder.asked == []
+
+
+def test_many_texts_in_many_calls() -> None:
+    vectors = Vectors(Counting())
+    texts = ["x" * n for n in range(300)]
+
+    async def work() -> None:
+        for start in range(0, 300, 7):
+            await vectors(texts[start : start + 7])
+
+    asyncio.run(work())
+    both = asyncio.run(vectors(texts))
+    assert np.allclose(both[:, 0], np.cos(np.arange(300)), atol=1e-6)
+    assert vectors.made == 300
+
+
+class Giving(Counting):
+    """Gives the same vector for every text."""
+
+    def __init__(self, *vector: float, name: str = "counting") -> None:
+        super().__init__()
+        self.vector = vector
+        self.name = name
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += texts
+        return np.tile(np.array(self.vector), (len(texts), 1))
+
+
+@pytest.mark.parametrize("vector", [(np.nan, 1.0), (np.inf, 0.0), (0.0, 0.0), ()])
+def test_vectors_that_are_none_are_refused(vector: tuple[float, ...], tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        vectors = Vectors(Giving(*vector), store)
+        with pytest.raises(ProviderError, match=r"embedder counting gave (no usable vectors|a vector of length 0)"):
+            asyncio.run(vectors(["a"]))
+    with Store.open(tmp_path) as store:
+        assert asyncio.run(Vectors(Counting(), store)(["a"])).shape == (1, 2)
+
+
+def test_vectors_of_any_length_are_made_unit_ones() -> None:
+    assert asyncio.run(Vectors(Giving(3.0, 4.0))(["a"])).tolist() == [[np.float32(0.6), np.float32(0.8)]]
+
+
+def test_another_embedder_than_the_stores_is_refused_with_the_command_that_embeds_anew(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        asyncio.run(Vectors(Giving(1.0, 0.0, name="middle"), store)(["a"]))
+    with Store.open(tmp_path) as store:
+        for name in ("another", "zulu"):
+            with pytest.raises(StoreError) as refused:
+                Vectors(Giving(1.0, 0.0, name=name), store)
+            assert "holds vectors of embedder 'middle'" in str(refused.value)
+            assert f"practicum memory {tmp_path} reembed --embedder {name}" in str(refused.value)
+
+
+def test_an_embedder_that_changed_under_its_name_is_refused(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        asyncio.run(Vectors(Giving(1.0, 0.0), store)(["a"]))
+    with Store.open(tmp_path) as store:
+        vectors = Vectors(Giving(1.0, 0.0, 0.0), store)
+        assert asyncio.run(vectors(["a"])).shape == (1, 2)
+        with pytest.raises(StoreError, match=r"gives 3 dimensions, the vectors in .* have 2.*reembed --embedder"):
+            asyncio.run(vectors(["b"]))
+    vectors = Vectors(changing := Giving(1.0, 0.0))
+    asyncio.run(vectors(["a"]))
+    changing.vector = (1.0, 0.0, 0.0)
+    with pytest.raises(ModelError, match="gave 3 dimensions after 2"):
+        asyncio.run(vectors(["b"]))
+
+
+def test_a_matrix_of_several_blocks() -> None:
+    rng = np.random.default_rng(0)
+    given = rng.standard_normal((2 * BLOCK + 7, 3)).astype(np.float32)
+    matrix = Matrix()
+    for start in range(0, len(given), 5_000):
+        matrix.extend(given[start : start + 5_000])
+    assert len(matrix) == len(given)
+    rows = rng.integers(0, len(given), 1_000)
+    assert (matrix.take(rows) == given[rows]).all()
+    assert np.allclose(matrix.times(given[0]), given @ given[0], atol=1e-5)
+
+
+def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
+    root = logging.getLogger()
+    before = root.level, list(root.handlers)
+    texts = ["my card was stolen", "someone took my bank card", "the weather is fine", "", "\x00", "🦙"]
+    vectors = asyncio.run(Vectors(open_embedder("wordllama"))(texts))
+    assert vectors.shape == (6, 256)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    similarity = vectors @ vectors[0]
+    assert similarity[1] > 0.5 > similarity[2]
+    assert (root.level, list(root.handlers)) == before
+    many = asyncio.run(WordLlama().embed([f"text {n}" for n in range(300)]))
+    assert many.shape == (300, 256)
+
+
+def test_wordllamas_vectors_are_those_of_the_package_whatever_stands_beside_them() -> None:
+    texts = ["my card was stolen", "a", "naïve 🦙 [PAD] \x00", "the weather is fine, and will be so all week. " * 40]
+    together = asyncio.run(WordLlama().embed(texts))
+    assert (together == np.concatenate([asyncio.run(WordLlama().embed([text])) for text in texts])).all()
+    said = "import json, sys; from wordllama import WordLlama; from wordllama.inference import WordLlamaInference\n"
+    said += "from practicum.retrieval.vectors import _wordllama; tokenizer, table = _wordllama()\n"
+    said += "made = WordLlamaInference(table, tokenizer).embed(json.load(sys.stdin), norm=True)\n"
+    said += "print(json.dumps(made.tolist()))"
+    # In a process of its own, since the package's import configures the root logger.
+    done = subprocess.run([sys.executable, "-c", said], input=json.dumps(texts), capture_output=True, text=True)
+    assert np.allclose(together, json.loads(done.stdout), atol=1e-6), done.stderr
+
+
+@pytest.mark.parametrize("name", ["nonsense", "openai:text-embedding-3-small", "nobody:x"])
+def test_an_unknown_embedder_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelError, match="embedder"):
+        open_embedder(name)

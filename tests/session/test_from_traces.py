@@ -1,0 +1,131 @@
+"""Learning from stored traces: what each method makes of them, with nothing tried again, or that it is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Launcher, make_tasks
+from scripts import Learned, insight, learned, memory, scripted
+
+from practicum import methods
+from practicum.core.errors import ProviderError, UsageError, WindowError
+from practicum.core.types import Recorded, Score, Task, Trace
+from practicum.models.scripted import Call
+
+OFF = {"group": 1, "twin": False, "replay": 0.0, "rollouts": "none"}
+
+READING: dict[str, dict[str, Any]] = {
+    "episodes": {}, "ace": {}, "combee": {}, "naive": {}, "top_k": {}, "summarized": {}, "rcl": OFF,
+    "reasoning_bank": {}, "unified": {}, "dynamic_cheatsheet": {}, "reflexion": {}, "expel": {},
+}  # fmt: skip
+"""Methods that learn from what others tried, and what has to be set for that."""
+
+
+def recorded(n: int = 4) -> list[Task]:
+    """Tasks whose attempts went well and badly by turns."""
+    made = [Recorded(Trace(f"word{i}" if i % 2 else "no"), Score(i % 2, i % 2 == 1)) for i in range(n)]
+    return [replace(task, recorded=one) for task, one in zip(make_tasks(n), made, strict=True)]
+
+
+def refusing(call: Call) -> str:
+    raise AssertionError("nothing was to be tried")
+
+
+def curating(call: Call) -> dict[str, Any]:
+    return {"decisions": [{"lesson": 1, "op": "ADD"}], "sheet": "a sheet", "points": ["a point"]}
+
+
+def read(folder: Path, method: str, tasks: Sequence[Task], **settings: Any) -> Learned:
+    model = scripted(refusing, lambda call: {**insight(call), **memory("a way")}, curating)
+    return learned(folder, model, tasks, settings, method, from_traces=True)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_stored_traces_teach_and_nothing_is_tried(tmp_path: Path, name: str) -> None:
+    run = read(tmp_path, name, recorded(), **READING[name])
+    low, high = run.expected
+    assert low <= len(run.model.calls) <= high
+    assert len(run.rollouts) == 4
+    assert len(run.result.context) > 0
+
+
+LONG = Recorded(Trace("no", reasoning="begin " + "word " * 100_000 + "end"), Score(0.0, False))
+
+
+def test_a_trace_that_is_too_long_is_cut_and_the_others_are_read_as_they_are(tmp_path: Path) -> None:
+    def narrow(call: Call) -> dict[str, Any] | Exception:
+        return insight(call) if len(call.prompt.user) < 100_000 else WindowError("larger than the window")
+
+    tasks = [*recorded(3), replace(make_tasks(4)[3], recorded=LONG)]
+    run = learned(
+        tmp_path, scripted(refusing, narrow), tasks, {"curator": "append", "batch": 4}, "combee", from_traces=True
+    )
+    assert len(run.texts) == 4
+    assert run.result.errors["prompts cut to fit"] == 1
+    assert "lost reflections" not in run.result.errors
+    (cut,) = {prompt for prompt in run.prompts("reflector") if "left out here" in prompt and len(prompt) < 100_000}
+    assert "Reasoning: begin word" in cut
+    assert "Answer: no\nFeedback: The answer is wrong. The right answer is: word3" in cut
+
+
+def test_where_every_trace_is_too_long_for_its_model_the_run_says_so(tmp_path: Path) -> None:
+    def blind(call: Call) -> Exception:
+        return WindowError("larger than the window")
+
+    with pytest.raises(ProviderError, match="every step was lost: larger than the window"):
+        learned(tmp_path, scripted(refusing, blind), recorded(), {"batch": 4}, "combee", from_traces=True)
+
+
+@pytest.mark.parametrize("name", sorted({*methods.NAMES} - {*READING}))
+def test_a_method_that_has_to_try_is_refused_before_it_pays(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=f"method {name} cannot learn from stored traces"):
+        read(tmp_path, name, recorded())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_trace_is_read_again_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert len(read(tmp_path / "a", "reflexion", recorded()).rollouts) == 4
+    assert len(read(tmp_path / "b", "reflexion", recorded(), epochs=2).rollouts) == 8
+
+
+def test_failed_and_solved_traces_become_insights_and_examples(tmp_path: Path) -> None:
+    run = read(tmp_path, "expel", recorded(), batch=4)
+    assert len(run.calls("curator")) == 1
+    assert "Answer: no" in run.prompts("curator")[0]
+    assert {e.section for e in run.result.context} == {"episodes"}
+
+
+def test_what_only_repeats_attempts_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing is tried again with --from-traces: leave out --set rounds"):
+        read(tmp_path, "ace", recorded(), rounds=2)
+    with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
+        read(tmp_path, "rcl", recorded())
+
+
+def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    said = [{"role": "user", "content": "what?"}, {"role": "assistant", "content": "that"}]
+    (stored / "good.jsonl").write_text((json.dumps({"messages": said}) + "\n") * 4)
+    for n in range(22):
+        (stored / f"other{n}.jsonl").write_text('{"title": "none of ours"}\n' * 2)
+    reflection = {"kind": "k", "correction": "c", "insight": "i", "diagnosis": "d", "tags": []}
+    script = ({"role": "reflector", "answer": reflection}, {"role": "curator", "answer": {"decisions": []}})
+    (tmp_path / "model").write_text("\n".join(map(json.dumps, script)))
+
+    start = ["learn", "--from-traces", "stored", "--model", "scripted:model", "--max-calls", "3", "--out", "run"]
+    first = launcher.run([*start, "--json"], tmp_path)
+    assert first.err.count("not all could be read: ") == 20
+    assert "and 2 more such lines\nin all, 44 times something could not be read" in first.err
+    again = launcher.run(["learn", "--resume", "run", "--max-calls", "99", "--json"], tmp_path)
+    for done, stopped in ((first, True), (again, False)):
+        assert done.json["errors"]["faults of the traces"] == 44
+        assert "44 faults of the traces" in done.err
+        assert ("stopped" in done.json) is stopped

@@ -1,0 +1,420 @@
+"""Runs through the library: determinism, budgets, the best context, and what is refused before anything is paid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks, world
+
+import practicum
+from practicum.core.context import seeded
+from practicum.core.errors import PracticumError, ProviderError, TaskFileError, UsageError
+from practicum.core.types import Score, Task, Usage
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.learn import Result
+
+
+def learn(folder: Path, model: ScriptedClient | None = None, n: int = 12, **config: Any) -> Result:
+    parts = config.pop("parts", None) or practicum.Parts(clients={"agent": model or client()})
+    tasks = config.pop("tasks", None) or make_tasks(n)
+    return practicum.run_sync(practicum.learn(tasks, out=folder, parts=parts, **config))
+
+
+def order(model: ScriptedClient) -> list[str]:
+    """The tasks in the order they were first attempted in."""
+    return list(dict.fromkeys(call.prompt.user.split(":")[0] for call in model.calls if call.role == "agent"))
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "ace": {"method": "ace", "settings": {"batch": 4, "epochs": 2}},
+    "critique": {"method": "ace", "settings": {"batch": 3, "refine": "critique", "dedupe": "lazy", "budget": 200}},
+    "rewrite": {"method": "ace", "settings": {"batch": 5, "curator": "rewrite"}},
+    "online": {"method": "ace", "settings": {"online": True, "batch": 2}},
+    "episodes": {"method": "episodes", "settings": {"batch": 4, "epochs": 2}},
+    "icl": {"method": "icl"},
+    "none": {"method": "none"},
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_any_concurrency_gives_the_same_bytes_and_scores(tmp_path: Path, config: dict[str, Any]) -> None:
+    held: dict[str, Any] = {"test": make_tasks(5, 50), "val": make_tasks(3, 80), "before": True}
+    one = learn(tmp_path / "one", concurrency=1, **held, **config)
+    many = learn(tmp_path / "many", concurrency=64, **held, **config)
+    assert context_bytes(one) == context_bytes(many)
+    assert (one.scores, one.usage, one.errors, one.refused) == (many.scores, many.usage, many.errors, many.refused)
+    assert set(one.scores) >= {"before", "test", "val_best"}
+
+
+def test_concurrency_bounds_the_calls_in_flight(tmp_path: Path) -> None:
+    import asyncio
+
+    class Counting(ScriptedClient):
+        flying = 0
+        most = 0
+
+        async def complete(self, *asked: Any) -> Any:
+            self.flying += 1
+            self.most = max(self.most, self.flying)
+            await asyncio.sleep(0.001)
+            reply = await super().complete(*asked)
+            self.flying -= 1
+            return reply
+
+    model = Counting(world)
+    learn(tmp_path / "run", model, settings={"batch": 12}, concurrency=5)
+    assert model.most == 5
+
+
+def test_the_seed_decides_the_order(tmp_path: Path) -> None:
+    models = [client() for _ in range(3)]
+    for number, (model, seed) in enumerate(zip(models, (1, 1, 2), strict=True)):
+        learn(tmp_path / str(number), model, seed=seed)
+    first, same, other = (order(model) for model in models)
+    assert first == same != other
+    assert sorted(first) == sorted(other)
+
+
+def test_online_keeps_the_order_and_predicts_before_it_learns(tmp_path: Path) -> None:
+    model = client()
+    result = learn(tmp_path / "run", model, settings={"online": True})
+    assert order(model) == [f"Message {n}" for n in range(12)]
+    first = next(call for call in model.calls if call.role == "agent")
+    assert not first.prompt.pages
+    assert 0 <= result.scores["online"] <= 1
+
+
+def test_online_starts_warm_from_a_learned_context(tmp_path: Path) -> None:
+    seed = learn(tmp_path / "offline").context
+    model = client()
+    learn(tmp_path / "online", model, settings={"online": True}, seed_context=seed)
+    first = next(call for call in model.calls if call.role == "agent")
+    assert all(entry.text.splitlines()[0] in first.text for entry in seed)
+
+
+def test_the_best_context_is_the_earliest_of_the_best(tmp_path: Path) -> None:
+    """Validation is right only under a context of one entry or more: the first step's is kept though more come."""
+
+    def judged_by_pages(call: Call) -> str:
+        if call.role != "agent" or "Message 8" not in call.prompt.user:
+            return world(call)
+        return json.dumps({"used": [], "answer": call.prompt.user.split()[-1] if call.prompt.pages else "no"})
+
+    val = make_tasks(3, 80)
+    result = learn(tmp_path / "run", client(judged_by_pages), val=val, settings={"batch": 4})
+    assert result.scores["val_best"] == 1.0
+    kept = practicum.load_context(tmp_path / "run", 1)
+    assert [e.text for e in result.context] == [e.text for e in kept]
+    assert len(practicum.load_context(tmp_path / "run", 2)) > 0
+    assert result.context.version == practicum.load_context(tmp_path / "run").version > 2
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 25}, {"max_tokens": 12_000}], ids=["calls", "tokens"])
+def test_budgets_are_hard_and_leave_room_for_the_final_evaluation(tmp_path: Path, limit: dict[str, int]) -> None:
+    model = client()
+    result = learn(
+        tmp_path / "run", model, test=make_tasks(5, 50), settings={"batch": 3}, max_output_tokens=300, **limit
+    )
+    assert "is spent" in (result.stopped or "")
+    assert "test" in result.scores
+    assert result.usage.calls == len(model.calls) <= limit.get("max_calls", 10**9)
+    assert result.usage.tokens <= limit.get("max_tokens", 10**9)
+    assert len(result.context) > 0
+    assert result.as_json()["stopped"] == result.stopped
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 6}, {"max_tokens": 2000}], ids=["calls", "tokens"])
+def test_a_budget_too_small_for_one_step_is_refused_before_anything_is_made(
+    tmp_path: Path, limit: dict[str, int]
+) -> None:
+    model = client()
+    with pytest.raises(UsageError, match="does not reach for one step and the final evaluation"):
+        learn(tmp_path / "run", model, test=make_tasks(5, 50), **limit)
+    assert model.calls == []
+    assert not (tmp_path / "run").exists()
+    assert learn(tmp_path / "run", model, n=3).steps == 3
+
+
+def test_spent_money_stops_and_an_unknown_price_is_refused(tmp_path: Path) -> None:
+    class Priced(ScriptedClient):
+        def cost(self, usage: Usage) -> float | None:
+            return usage.tokens * 1e-5
+
+        async def complete(self, *asked: Any) -> Any:
+            from dataclasses import replace
+
+            reply = await super().complete(*asked)
+            return replace(reply, usage=replace(reply.usage, usd=self.cost(reply.usage)))
+
+    result = learn(tmp_path / "run", Priced(world), settings={"batch": 3}, max_usd=0.15, max_output_tokens=300)
+    assert result.stopped == "the budget of 0.15 USD is spent"
+    assert 0 < (result.usage.usd or 0) <= 0.15
+    with pytest.raises(UsageError, match=r"price of scripted .* is not known"):
+        learn(tmp_path / "other", client(priced=False), max_usd=1.0)
+    assert not (tmp_path / "other").exists()
+
+
+def test_minutes_are_a_budget(tmp_path: Path) -> None:
+    import asyncio
+
+    class Slow(ScriptedClient):
+        async def complete(self, *asked: Any) -> Any:
+            await asyncio.sleep(0.02)
+            return await super().complete(*asked)
+
+    held = make_tasks(8, 500)
+    settings = {"rounds": 0}
+    # Long enough that a busy machine, on which the last steps take longer than others, keeps its share for the end.
+    result = learn(tmp_path / "run", Slow(world), 900, test=held, settings=settings, max_minutes=0.1, concurrency=1)
+    assert "minutes is spent" in (result.stopped or "")
+    assert 0 < result.steps < 900
+    assert len(result.context) > 0
+    assert "test" in result.scores
+
+
+def test_a_stop_before_anything_was_learned_is_a_result_too(tmp_path: Path) -> None:
+    """The first evaluation spends it all: there is no best context yet but the seed."""
+    held = {"test": make_tasks(4, 50), "val": make_tasks(4, 80)}
+    result = learn(tmp_path / "run", max_calls=8, before=True, settings={"rounds": 0}, **held)
+    assert result.stopped
+    assert len(result.context) == 0
+
+
+def test_lost_attempts_are_left_out_and_counted(tmp_path: Path) -> None:
+    def flaky(call: Call) -> str | Exception:
+        if call.role == "agent" and "Message 3:" in call.prompt.user:
+            return ProviderError("overloaded")
+        return world(call)
+
+    model = client(flaky)
+    result = learn(tmp_path / "run", model, settings={"batch": 4})
+    assert result.errors["lost attempts"] == 1
+    assert not [c for c in model.calls if c.role != "agent" and "Message 3:" in c.text]
+
+
+def test_an_evaluation_in_which_nothing_was_answered_is_no_score(tmp_path: Path) -> None:
+    dead = client(lambda call: ProviderError("the line is dead"))
+    with pytest.raises(ProviderError, match="none of 4 tasks could be evaluated: the line is dead"):
+        learn(tmp_path / "run", dead, method="icl", test=make_tasks(4, 50))
+    with pytest.raises(ProviderError, match="the line is dead"):
+        evaluate(make_tasks(4), dead)
+
+
+def test_one_answer_that_cannot_be_read_stops_no_evaluation_that_had_others(tmp_path: Path) -> None:
+    """The gate tries eight tasks at once, and the last one alone."""
+
+    def careless(call: Call) -> str:
+        shown = call.role == "agent" and bool(call.prompt.pages)
+        return "no JSON at all" if shown and "word88" in call.text else world(call)
+
+    settings = {"gate": True, "rounds": 0}
+    model = client(careless)
+    result = learn(tmp_path / "run", model, 6, val=make_tasks(9, 80), settings=settings)
+    assert result.errors["bad output"] == result.errors["lost attempts"] > 0
+    assert result.steps == 6
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": client()})))
+    assert (again.scores, again.errors) == (result.scores, result.errors)
+
+
+def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practicum.Evaluation:
+    context = config.pop("context", seeded([("rules", "Say the last word.")]))
+    parts = config.pop("parts", practicum.Parts(clients={"agent": model}))
+    return practicum.run_sync(practicum.evaluate(tasks, context, parts=parts, **config))
+
+
+def test_bad_json_is_asked_for_again_twice_and_then_told(tmp_path: Path) -> None:
+    model = client(lambda call: "Sure! Here it is." if call.role == "agent" else world(call))
+    seed = seeded([("rules", "Say the last word.")])
+    with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
+        learn(tmp_path / "run", model, seed_context=seed)
+    assert len(model.calls) == 9
+    again = client()
+    with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
+        practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": again})))
+    assert again.calls == []
+
+
+MENDING = "does not fit the asked-for JSON"
+
+
+def test_bad_json_now_and_then_is_mended_and_counted(tmp_path: Path) -> None:
+    def careless(call: Call) -> str:
+        return world(call) if call.role == "agent" or MENDING in call.prompt.user else '{"answer"'
+
+    model = client(careless)
+    result = learn(tmp_path / "run", model, n=4, settings={"rounds": 0})
+    mended = [call.prompt for call in model.calls if MENDING in call.prompt.user]
+    assert result.errors["repairs"] == len(mended) == 8
+    assert "bad output" not in result.errors
+    assert all(prompt.turns[-1].assistant == '{"answer"' for prompt in mended)
+
+
+def test_a_scorer_of_ones_own(tmp_path: Path) -> None:
+    def half(task: Task, answer: str) -> Score:
+        return Score(0.5, False, "half of it")
+
+    parts = practicum.Parts(scorer=half, clients={"agent": client()})
+    result = learn(tmp_path / "run", parts=parts, tasks=[Task(str(n), "What?") for n in range(3)], test=make_tasks(2))
+    assert result.scores == {"test": 0.5}
+
+
+def test_a_judge_scores_and_one_that_mumbles_is_counted_not_scored(tmp_path: Path) -> None:
+    def judge(call: Call) -> str:
+        if call.role != "judge":
+            return world(call)
+        said = json.dumps({"reason": "as asked", "right": "Message 1:" in call.text})
+        return "hm" if "Message 2:" in call.text else said
+
+    found = evaluate(make_tasks(4), client(judge), scorer="judge")
+    assert (found.errors, found.n, len(found.rollouts)) == (1, 3, 4)
+    # Not a 0: the judge was away, and the answer may be right.
+    assert found.score == pytest.approx(1 / 3)
+    result = learn(tmp_path / "run", client(judge), scorer="judge", tasks=[Task("x", "Message 9: say word9")],
+                   test=make_tasks(4), method="none", settings={})  # fmt: skip
+    assert result.scores == {"test": pytest.approx(1 / 3)}
+
+
+def test_where_nothing_could_be_scored_there_is_no_score(tmp_path: Path) -> None:
+    def mumbling(call: Call) -> str:
+        return "hm" if call.role == "judge" else world(call)
+
+    with pytest.raises(ProviderError, match="none of 4 attempts could be scored"):
+        evaluate(make_tasks(4), client(mumbling), scorer="judge")
+    tasks = [Task("x", "Message 9: say word9")]
+    result = learn(tmp_path / "run", client(mumbling), scorer="judge", tasks=tasks, test=make_tasks(4), method="none",
+                   settings={})  # fmt: skip
+    assert result.scores == {}
+
+
+def test_an_evaluation_that_was_stopped_keeps_what_was_paid_for() -> None:
+    model = client()
+    found = evaluate(make_tasks(6), model, max_tokens=700, concurrency=1, max_output_tokens=200)
+    assert 0 < found.n < 6
+    assert found.stopped == "the budget of 700 tokens is spent"
+    assert (found.n, found.usage.calls) == (len(found.rollouts), len(model.calls))
+    assert found.score == pytest.approx(sum(r.score.correct for r in found.rollouts if r.score) / found.n)
+    nothing = evaluate(make_tasks(6), client(), max_tokens=10)
+    assert (nothing.n, nothing.as_json()["score"], nothing.as_json()["ci95"]) == (0, None, None)
+
+
+def test_an_evaluation_that_its_calls_cannot_reach_pays_nothing() -> None:
+    model = client()
+    with pytest.raises(UsageError, match="the budget of 23 calls does not reach: this evaluation needs 24 or more"):
+        evaluate(make_tasks(6), model, max_calls=23, repeat=2, scorer="judge")
+    assert model.calls == []
+
+
+def test_an_agent_that_is_a_function_can_be_judged(tmp_path: Path) -> None:
+    parts = practicum.Parts(agent=lambda text, context: text, clients={"judge": client()})
+    work = practicum.learn(make_tasks(3), out=tmp_path / "run", method="episodes", scorer="judge", parts=parts)
+    assert practicum.run_sync(work).by_role.keys() == {"judge"}
+
+
+def test_repeats_are_scored_apart() -> None:
+    model = client()
+    found = evaluate(make_tasks(4), model, repeat=3)
+    assert (found.n, found.repeat, len(found.rollouts), len(model.calls)) == (4, 3, 12, 12)
+    assert found.ci95[0] <= found.score <= found.ci95[1]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "method": ({"method": "magic"}, "unknown method 'magic'"),
+    "setting": ({"settings": {"batches": 3}}, "has no setting 'batches'"),
+    "value": ({"settings": {"batch": "many"}}, "setting batch='many'"),
+    "unused setting": ({"method": "icl", "settings": {"batch": 3}}, "method icl has no setting 'batch'"),
+    "keyword": ({"concurency": 3}, "there is no setting 'concurency'"),
+    "range": ({"concurrency": 0}, "concurrency=0"),
+    "role": ({"roles": {"critic": "local"}}, "unknown role 'critic'"),
+    "role twice": ({"roles": {"agent": "local", "generator": "local"}}, "two models"),
+    "unused role": ({"method": "episodes", "roles": {"reflector": "local"}}, "asks no reflector"),
+    "scorer": ({"scorer": "vibes"}, "unknown scorer 'vibes'"),
+    "own scorer": ({"scorer": "nowhere:fn"}, "nowhere"),
+    "agent": ({"agent": "robot"}, "none of chat"),
+    "program": ({"agent": "command:/no/such/program"}, "no such program"),
+    "labels": ({"method": "icl", "labels": False}, "cannot learn without labels"),
+    "judge": ({"judged": True}, "add --no-labels"),
+    "before": ({"before": True}, "give --test"),
+    "validate": ({"validate_every": 2}, "give --val"),
+    "reasoning": ({"agent": "os:getcwd", "reasoning": True}, "for the chat agent"),
+    "epochs online": ({"settings": {"online": True, "epochs": 2}}, "online learning sees each task once"),
+}
+
+
+@pytest.mark.parametrize(("config", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_fit_is_refused_before_a_folder_is_made(
+    tmp_path: Path, config: dict[str, Any], words: str
+) -> None:
+    model = client()
+    with pytest.raises(UsageError) as caught:
+        learn(tmp_path / "run", model, **config)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    assert model.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_tasks_are_checked_before_anything_is_paid(tmp_path: Path) -> None:
+    with pytest.raises(TaskFileError, match="has no target"):
+        learn(tmp_path / "run", tasks=[Task("a", "What?")])
+    with pytest.raises(TaskFileError, match="two of the tasks have the id 'a'"):
+        learn(tmp_path / "run", tasks=[Task("a", "What?", "x"), Task("a", "Why?", "y")])
+    with pytest.raises(UsageError, match="there are no tasks"):
+        practicum.run_sync(practicum.learn([], out=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_tasks_without_targets_can_be_learned_from_without_labels(tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", tasks=[Task(f"repo/{n}%2F", f"What? {n}") for n in range(4)], labels=False)
+    assert result.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "lowered"),
+    [
+        ("combee", {"asynchronous": True, "batch": 40}, ["batch size"]),
+        ("rcl", {"batch": 12}, ["batch size"]),
+        ("rcl", {"batch": "12"}, ["batch size"]),
+        ("rcl", {"batch": 8, "rollouts": "auto"}, []),
+        ("ace", {"rollouts": 100}, ["rollouts"]),
+        ("ace", {"batch": 9, "rollouts": 100}, ["batch size", "rollouts"]),
+        ("ace", {"batch": 8, "rollouts": 8}, []),
+        ("combee", {"asynchronous": True}, []),
+        ("combee", {"batch": "auto"}, []),
+        ("naive", {}, []),
+    ],
+    ids=str,
+)
+def test_a_size_above_the_tasks_is_counted_where_it_was_asked_for(
+    tmp_path: Path, method: str, settings: dict[str, Any], lowered: list[str]
+) -> None:
+    found = learn(tmp_path / "run", n=8, method=method, settings=settings).errors
+    counted = {name: n for name, n in found.items() if name.endswith("lowered to the tasks there are")}
+    assert counted == {f"{name} lowered to the tasks there are": 1 for name in lowered}
+
+
+def test_ids_that_look_like_places_do_not_collide(tmp_path: Path) -> None:
+    ids = ["a", "a/agent", "a/agent~1", "a%2Fagent", "evaluate", "step 1"]
+    tasks = [Task(id, f"Message {n}: say word{n}", f"word{n}") for n, id in enumerate(ids)]
+    assert learn(tmp_path / "run", tasks=tasks, test=tasks, settings={"batch": 6}).steps == 1
+
+
+def test_a_run_in_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text('{"input": "one", "target": "two"}\n')
+    reflection = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "If one, say two.", "tags": []}
+    answers = {"agent": "three", "reflector": reflection, "curator": {"decisions": []}}
+    lines = [json.dumps({"role": role, "answer": answer}) for role, answer in answers.items()]
+    (tmp_path / "script").write_text("\n".join(lines))
+    tasks = practicum.load_tasks("tasks.jsonl")
+    work = practicum.learn(tasks, method="ace", model="scripted:script", settings={"rounds": 0})
+    result = practicum.run_sync(work)
+    assert "If one, say two." in practicum.export(result.context, "markdown")
+    assert result.run.parent == Path("runs")
+
+
+def test_errors_are_of_one_tree() -> None:
+    assert issubclass(UsageError, PracticumError)

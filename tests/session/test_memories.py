@@ -1,0 +1,334 @@
+"""The memories of a run, looked at and changed by hand: through the library and through `practicum memory`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Launcher
+from runs import Words
+
+from practicum import run_sync
+from practicum.core.context import Add, Context, Delta
+from practicum.core.errors import ContextFileError, ModelError, StoreError, UsageError
+from practicum.retrieval.vectors import Vectors
+from practicum.session.forget import forget
+from practicum.session.memories import LONGEST, add, read, reembed, remove
+from practicum.session.records import RUN, create_seed, load_context, read_run, update_run
+from practicum.store.database import Store
+from practicum.store.versions import read_versions
+
+WET = {"title": "Wet phones", "description": "a phone that fell into water", "content": "Dry it before you open it."}
+
+
+def written(path: Path, *items: Any) -> Path:
+    path.write_text("\n".join(map(json.dumps, items)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with two rules, which has not learned anything yet."""
+    rules = (Add("rules", "If it is a screen, send it to K7."), Add("rules", "If it is a drive, send it to K9."))
+    create_seed(tmp_path / "run", Context().apply(Delta(rules)).context)
+    return tmp_path / "run"
+
+
+def test_what_is_added_reads_as_what_was_learned(tmp_path: Path, run: Path) -> None:
+    file = written(tmp_path / "m.jsonl", WET, {**WET, "outcome": "failure", "tags": ["phone"]})
+    made = run_sync(add(run, file))
+    first, second = made.entries
+    assert first.text == "Successful approach: Wet phones (a phone that fell into water). Dry it before you open it."
+    assert second.text.startswith("Failed approach (avoid): Wet phones")
+    assert first.key == "Wet phones. a phone that fell into water Dry it before you open it."
+    assert (first.section, first.data["outcome"], second.data["outcome"]) == ("memories", "success", "failure")
+    assert second.sources == ("file:m.jsonl", "tag:phone")
+    assert load_context(run).version == 1
+    assert made.same == {}
+
+
+def test_a_list_and_entries_of_other_sections(tmp_path: Path, run: Path) -> None:
+    file = tmp_path / "rules.json"
+    file.write_text(
+        json.dumps([{"text": "If it is wet, dry it."}, {"text": "Screen?", "data": {"answer": "K7"}, "key": "k"}])
+    )
+    made = run_sync(add(run, file, "episodes"))
+    assert [(e.section, e.text, e.key) for e in made.entries] == [
+        ("episodes", "If it is wet, dry it.", ""), ("episodes", "Screen?", "k")
+    ]  # fmt: skip
+    assert made.entries[1].data == {"answer": "K7"}
+
+
+def test_a_duplicate_is_taken_and_told(tmp_path: Path, run: Path) -> None:
+    file = written(tmp_path / "m.jsonl", WET, WET)
+    assert run_sync(add(run, file)).same == {"e3": "e2"}
+    assert run_sync(add(run, file)).same == {"e4": "e2", "e5": "e2"}
+    assert len(load_context(run)) == 6
+
+
+def test_what_was_added_can_be_forgotten_by_its_file(tmp_path: Path, run: Path) -> None:
+    run_sync(add(run, written(tmp_path / "m.jsonl", WET)))
+    with Store.open(run) as store:
+        assert forget(store, RUN, sources=["file:m.jsonl"]).left == 0
+    assert len(load_context(run)) == 2
+
+
+def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
+    context, gone = remove(run, "e1")
+    assert (gone.id, [e.id for e in context], context.version) == ("e1", ["e0"], 1)
+    with pytest.raises(UsageError, match=r"no entry 'e1' .* any more: it went in version 1"):
+        remove(run, "e1")
+    with pytest.raises(UsageError, match="there never was an entry 'e9'"):
+        remove(run, "e9")
+    assert load_context(run).version == 1
+    with Store.read(run) as store:
+        assert read_versions(store, RUN)[-1].parent == 0
+
+
+async def embedded_by_words(run: Path) -> None:
+    """The run's rules, embedded by another embedder than its own."""
+    with Store.open(run) as store:
+        await Vectors(Words(), store)([entry.text for entry in load_context(run)])
+
+
+def test_nothing_is_added_where_the_run_has_another_embedders_vectors(tmp_path: Path, run: Path) -> None:
+    run_sync(embedded_by_words(run))
+    with pytest.raises(StoreError, match=r"holds vectors of embedder 'words'.*reembed --embedder wordllama"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
+    run_sync(reembed(run, "wordllama"))
+    assert run_sync(add(run, written(tmp_path / "m", WET))).same == {}
+
+
+def test_nothing_is_added_where_the_runs_embedder_cannot_be_used(tmp_path: Path, run: Path) -> None:
+    with Store.open(run) as store:
+        config, _, _ = read_run(store)
+        update_run(store, config=config.model_copy(update={"embedder": "none"}).model_dump_json())
+    with pytest.raises(ModelError, match="unknown embedder 'none'"):
+        run_sync(add(run, written(tmp_path / "m", WET)))
+    assert load_context(run).version == 0
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: str) -> None:
+    with Store.open(run) as store:
+        update_run(store, state=state)
+    for change in (lambda: remove(run, "e1"), lambda: run_sync(add(run, written(tmp_path / "m", WET)))):
+        with pytest.raises(UsageError, match=r"has not come to its end.*--resume"):
+            change()
+    assert load_context(run).version == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([WET, {"title": "only"}], "m.jsonl line 2: content: Field required"),
+        ([{**WET, "content": " "}], "line 1: content: String should have at least 1 character"),
+        ([{**WET, "content": "x" * 1121}], "line 1: content: String should have at most 1120 characters"),
+        ([{"text": "x" * (LONGEST + 1)}], f"line 1: text: String should have at most {LONGEST} characters"),
+        ([{**WET, "outcome": "won"}], "line 1: outcome: Input should be 'success' or 'failure'"),
+        ([{**WET, "titel": "x"}], "line 1: titel: Extra inputs are not permitted"),
+        ([{**WET, "tags": [""]}], r"line 1: tags\.0: String should have at least 1 character"),
+        (["text"], "line 1: a memory is an object"),
+        ([3], "line 1: a memory is an object"),
+        ([], "holds no memories"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_named(tmp_path: Path, run: Path, lines: list[Any], said: str) -> None:
+    with pytest.raises(ContextFileError, match=said):
+        run_sync(add(run, written(tmp_path / "m.jsonl", *lines)))
+    assert load_context(run).version == 0
+
+
+LIVED = {"kind": "solve", "reward": 0.8, "trace": "by hand"}
+EXPERIENCE = {"text": "word7", "key": "Message 7", "data": LIVED}
+
+
+def test_an_experience_for_an_agents_pool(tmp_path: Path, run: Path) -> None:
+    file = written(tmp_path / "m", {**EXPERIENCE, "data": {**LIVED, "reward": 1, "by": "me"}, "tags": ["phone"]})
+    (made,) = run_sync(add(run, file, "pool agent2")).entries
+    assert (made.section, made.text, made.key) == ("pool agent2", "word7", "Message 7")
+    assert made.data == {**LIVED, "reward": 1.0, "by": "me"}
+    assert made.sources == ("file:m", "tag:phone")
+
+
+SAID: dict[str, dict[str, Any]] = {
+    "judge": {"reason": "two parts", "alone": False},
+    "decompose": {"parts": [{"text": "one", "needs": []}, {"text": "two", "needs": [1]}]},
+    "critique": {"feedback": "say more", "adequate": False},
+    "solve": {"solution": "word7"},
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+@pytest.mark.parametrize("written_as", [dict, json.dumps], ids=["object", "text"])
+def test_what_was_said_is_kept_as_the_form_that_a_model_fills_in(
+    tmp_path: Path, run: Path, kind: str, written_as: Callable[[dict[str, Any]], Any]
+) -> None:
+    line = {**EXPERIENCE, "data": {**LIVED, "kind": kind, "said": written_as({**SAID[kind], "aside": "left out"})}}
+    (made,) = run_sync(add(run, written(tmp_path / "m", line), "pool agent2")).entries
+    assert isinstance(made.data["said"], str)
+    assert json.loads(made.data["said"]) == SAID[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "line"),
+    [
+        ("judge", None, "a step of judge needs said, an object with reason and alone: it is not there"),
+        ("judge", {"reason": "two parts"}, "a step of judge needs said, .*: alone: Field required"),
+        ("judge", SAID["solve"], "a step of judge needs said, .*: reason: Field required"),
+        (
+            "decompose",
+            {"parts": "one, two"},
+            "a step of decompose needs said, .* with parts: parts: Input should",
+        ),
+        ("critique", "say more", "a step of critique needs said, an object with feedback and adequate: Invalid JSON"),
+        ("critique", "", "a step of critique needs said, .*: Invalid JSON"),
+        ("solve", "s", "a step of solve needs said, an object with solution: Invalid JSON"),
+    ],
+    ids=str,
+)
+def test_what_was_said_in_another_form_is_refused_in_one_line(
+    tmp_path: Path, run: Path, kind: str, said: Any, line: str
+) -> None:
+    data = {**LIVED, "kind": kind} if said is None else {**LIVED, "kind": kind, "said": said}
+    with pytest.raises(ContextFileError, match=f"m line 1: data: {line}") as refused:
+        run_sync(add(run, written(tmp_path / "m", {**EXPERIENCE, "data": data}), "pool agent2"))
+    assert "\n" not in str(refused.value)
+    assert load_context(run).version == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ({"text": "my own hint", "key": "k", "data": {"kind": "solve"}}, r"data\.reward: Field required"),
+        ({**EXPERIENCE, "data": {**LIVED, "reward": 1.2}}, r"data\.reward: Input should be less than or equal to 1"),
+        ({**EXPERIENCE, "data": {**LIVED, "kind": "think"}}, r"data\.kind: Input should be 'judge', 'decompose'"),
+        ({**EXPERIENCE, "data": {"kind": "solve", "reward": 1}}, r"data\.trace: Field required"),
+        ({"text": "word7", "data": LIVED}, "key: Field required"),
+        ({"text": "word7", "key": "k"}, "data: Field required"),
+        (WET, "text: Field required"),
+    ],
+    ids=str,
+)
+def test_what_lacks_what_an_experience_is_found_by_is_refused(
+    tmp_path: Path, run: Path, line: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ContextFileError, match=rf"m line 1: {said}.*an experience of an agent is .*\"reward\": 0\.8"):
+        run_sync(add(run, written(tmp_path / "m", line), "pool agent2"))
+    assert load_context(run).version == 0
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (b'{"title": \n', "m line 1: this is not JSON"),
+        (b"[1, 2", "m: this is not JSON"),
+        (b'[{"title": "a", "content": "b"}, 3]', "m item 2: a memory is an object"),
+        (b"\xff\xfe", "cannot read .*m: "),
+        (b"[" * 100_000, "this is not JSON"),
+    ],
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, raw: bytes, said: str) -> None:
+    (tmp_path / "m").write_bytes(raw)
+    with pytest.raises(ContextFileError, match=said):
+        read(tmp_path / "m")
+    with pytest.raises(ContextFileError, match=r"cannot read .*none: No such file"):
+        read(tmp_path / "none")
+
+
+def test_the_longest_memory_is_taken(tmp_path: Path, run: Path) -> None:
+    longest = {"title": "t" * 320, "description": "d" * 480, "content": "c" * 1120}
+    run_sync(add(run, written(tmp_path / "m", longest, {"text": "x" * LONGEST})))
+    assert len(load_context(run)) == 4
+
+
+# ---- the command
+
+
+@pytest.fixture
+def go(launcher: Launcher, tmp_path: Path, run: Path) -> Any:
+    written(tmp_path / "m.jsonl", WET, {**WET, "title": "Dark screens", "outcome": "failure", "tags": ["phone"]}, WET)
+
+    def start(*arguments: object, code: int = 0) -> Any:
+        done = launcher.run(["memory", *map(str, arguments)], tmp_path)
+        assert done.code == code, done.out + done.err
+        assert "Traceback" not in done.err
+        return done
+
+    return start
+
+
+def test_list_add_search_show_remove(go: Any) -> None:
+    assert "there are no memories in run yet; its entries are in: rules (2) (--section NAME)" in go("run").out
+    said = go("run", "add", "m.jsonl").out
+    assert "+ [e4] (memories) Successful approach: Wet phones" in said
+    assert "word for word what e2 says" in said
+    assert "3 added, 1 of them said already: version 1 of run" in said
+
+    assert "3 in version 1" in go("run", "list").out
+    newest = go("run", "list", "-k", 1).out
+    assert "e4" in newest
+    assert "e2" not in newest
+    assert "2 older ones not shown" in newest
+    assert [e["id"] for e in go("run", "list", "-k", 1, "--json").json["entries"]] == ["e4"]
+    assert [e["id"] for e in go("run", "list", "--tag", "phone", "--json").json["entries"]] == ["e3"]
+    assert [e["id"] for e in go("run", "list", "--outcome", "success", "--json").json["entries"]] == ["e2", "e4"]
+    assert len(go("run", "list", "--section", "all", "--json").json["entries"]) == 5
+    assert "none of the 3 memories in run is of this kind" in go("run", "list", "--tag", "tablet").out
+
+    found = go("run", "search", "my screen is dark", "--json").json["entries"]
+    assert found[0]["id"] == "e3"
+    assert found[0]["similarity"] > found[1]["similarity"]
+    assert "Dark screens" in go("run", "search", "my screen is dark", "-k", 1).out
+    assert [e["id"] for e in go("run", "search", "screen", "--section", "rules", "--json").json["entries"]] == [
+        "e0",
+        "e1",
+    ]
+
+    assert "from file:m.jsonl" in go("run", "show", "e3").out
+    assert go("run", "remove", "e2", "--json").json["removed"]["id"] == "e2"
+    assert "undo it: practicum rollback run 2" in go("run", "remove", "e4").out
+    assert "deleted (removed by hand)" in go("run", "show", "e4").out
+
+
+def test_an_empty_memory_is_found_empty(go: Any) -> None:
+    assert "there are no memories in run yet" in go("run", "search", "anything").out
+    assert go("run", "search", "anything", "--json").json["entries"] == []
+
+
+def test_other_embeddings_are_refused_until_all_are_made_anew(go: Any, run: Path) -> None:
+    run_sync(embedded_by_words(run))
+    refused = go("run", "search", "screen", "--section", "rules", code=1).line
+    assert "holds vectors of embedder 'words', not of 'wordllama'" in refused
+    assert "practicum memory run reembed --embedder wordllama" in refused
+    assert "2 texts of run embedded by wordllama" in go("run", "reembed", "--embedder", "wordllama").out
+    assert go("run", "search", "screen", "--section", "rules", "--json").json["entries"][0]["id"] == "e0"
+    assert go("run", "reembed", "--json").json == {"run": "run", "embedder": "wordllama", "embedded": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nowhere",), "nowhere is not a run folder"),
+        (("run", "drop", "e1"), "there is no 'drop': practicum memory RUN list, search \"TEXT\", show ID"),
+        (("run", "search"), 'search what? practicum memory run search "TEXT"'),
+        (("run", "search", " "), "the text to search for is empty"),
+        (("run", "show"), "show what?"),
+        (("run", "list", "e1"), "list takes nothing, but 'e1' was given"),
+        (("run", "list", "--outcome", "won"), "--outcome won: memories are of a success or of a failure"),
+        (("run", "list", "--embedder", "wordllama"), "--embedder is not for list"),
+        (("run", "remove", "e1", "--section", "rules"), "--section is not for remove"),
+        (("run", "remove", "e77"), "there never was an entry 'e77' in run"),
+        (("run", "show", "e77"), "there never was an entry 'e77' in run"),
+        (("run", "add", "none.jsonl"), "cannot read none.jsonl: No such file or directory"),
+        (("run", "add", "m.jsonl", "--section", "all"), "all stands for every section"),
+        (("run", "add", "m.jsonl", "--section", " "), "cannot name a section"),
+        (("run", "search", "x", "-k", "0"), "-k"),
+    ],
+)
+def test_wrong_use_in_one_clear_line(go: Any, arguments: tuple[str, ...], said: str) -> None:
+    assert said in go(*arguments, code=1 if arguments[0] == "nowhere" else 2).line

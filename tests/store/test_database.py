@@ -1,0 +1,267 @@
+"""The run folder: one writer, formats, a full disk, commits in groups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, select
+
+from practicum.core.errors import StoreError
+from practicum.store import schema
+from practicum.store.database import FILE, Store
+from practicum.store.migrations import MIGRATIONS
+
+
+def vector(key: bytes, value: bytes = b"v") -> dict[str, Any]:
+    return {"embedder": "x", "key": key, "vector": value}
+
+
+def keys(store: Store) -> set[bytes]:
+    return {row.key for row in store.rows(select(schema.vectors))}
+
+
+async def write_all(store: Store, rows: Sequence[dict[str, Any]]) -> None:
+    await asyncio.gather(*(store.write(schema.vectors, [row]) for row in rows))
+
+
+@pytest.mark.parametrize("name", ["run", "a b?c=d%20#e"])
+def test_what_is_written_is_there_for_others_and_later(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    with Store.create(folder) as store:
+        asyncio.run(write_all(store, [vector(b"1"), vector(b"2")]))
+        asyncio.run(write_all(store, [vector(b"2", b"again")]))
+        with Store.read(folder) as reader:
+            assert keys(reader) == {b"1", b"2"}
+    assert (folder / FILE).is_file()
+    with Store.open(folder) as store:
+        assert {(r.key, r.vector) for r in store.rows(select(schema.vectors))} == {(b"1", b"v"), (b"2", b"again")}
+
+
+def test_a_folder_that_is_or_is_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"is not a run folder: it has no run\.sqlite"):
+        Store.open(tmp_path)
+    with pytest.raises(StoreError, match="is not a run folder"):
+        Store.read(tmp_path / "nowhere")
+    Store.create(tmp_path / "run").close()
+    with pytest.raises(StoreError, match="holds a run already: resume it with --resume"):
+        Store.create(tmp_path / "run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot make the run folder"):
+        Store.create(tmp_path / "file")
+    (tmp_path / "run" / FILE).write_bytes(b"not a database at all, but long enough to be looked at" * 9)
+    with pytest.raises(StoreError, match=r"cannot use the run in .*file is not a database"):
+        Store.read(tmp_path / "run")
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from practicum.store.database import Store
+with Store.open(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_folder_that_another_process_holds(tmp_path: Path) -> None:
+    Store.create(tmp_path).close()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StoreError, match="in use by another process"):
+            Store.open(tmp_path)
+        Store.read(tmp_path).close()
+        other.kill()
+    Store.open(tmp_path).close()
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    Store.create(tmp_path).close()
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    db.close()
+    with pytest.raises(StoreError, match="written by a newer practicum"):
+        Store.open(tmp_path)
+    with pytest.raises(StoreError, match="upgrade practicum"):
+        Store.read(tmp_path)
+
+
+def test_a_migration_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(db: Connection) -> None:
+        schema.metadata.create_all(db)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (fails,))
+    with pytest.raises(KeyboardInterrupt):
+        Store.create(tmp_path)
+    db = sqlite3.connect(tmp_path / FILE)
+    assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    db.close()
+
+
+FILL = """
+import asyncio, resource, sys
+from pathlib import Path
+from practicum.core.errors import StoreError
+from practicum.store import schema
+from practicum.store.database import Store
+
+async def fill(store):
+    for n in range(1000):
+        await store.write(schema.vectors, [{"embedder": "x", "key": b"%d" % n, "vector": b"v" * 2000}])
+        print(n, flush=True)
+
+def say(what, do):
+    try:
+        do()
+    except StoreError as error:
+        print(what, error)
+
+def work():
+    with Store.create(Path(sys.argv[1])) as store:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+        say("failed:", lambda: asyncio.run(fill(store)))
+        say("still:", lambda: asyncio.run(fill(store)))
+
+say("at the end:", work)
+"""
+
+
+def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
+    *written, failed, still, end = done.stdout.splitlines()
+    assert len(written) > 20
+    why = failed.removeprefix("failed: ")
+    assert why.startswith(f"cannot write to {tmp_path}: ")
+    assert "is the disk full?" in why
+    assert (still, end) == (f"still: {why}", f"at the end: {why}")
+    with Store.open(tmp_path) as store:
+        assert keys(store) >= {n.encode() for n in written}
+
+
+def test_a_row_that_cannot_be_written_is_told_to_who_waits(tmp_path: Path) -> None:
+    row = {"run_id": "r", "lesson_id": "x", "step": 1, "sources": "[]", "data": "half a pair: \ud800"}
+    with pytest.raises(StoreError, match="cannot write"), Store.create(tmp_path) as store:
+        asyncio.run(store.write(schema.lessons, [row]))
+
+
+BROKEN = {"run_id": "r", "version": 1, "parent": 0, "step": 1, "next_number": 2, "applied": None}
+
+
+def test_a_row_nobody_waits_for_is_told_to_what_comes_next(tmp_path: Path) -> None:
+    store = Store.create(tmp_path)
+    store.post(schema.versions, [BROKEN])
+    wrong = [
+        lambda: asyncio.run(store.written()),
+        lambda: store.post(schema.vectors, [vector(b"x")]),
+        lambda: store.put(schema.vectors, [vector(b"x")]),
+        lambda: store.change(schema.runs.delete()),
+        lambda: store.change_all([(schema.runs.delete(), [])]),
+    ]
+    for do in wrong:
+        with pytest.raises(StoreError, match="cannot write"):
+            do()
+    assert not keys(store)
+    store.close()
+
+
+@pytest.mark.parametrize("error", [None, ValueError("something else")])
+def test_a_row_nobody_waits_for_is_told_at_the_end_where_all_else_went_well(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    def work() -> None:
+        with Store.create(tmp_path) as store:
+            store.post(schema.versions, [BROKEN])
+            if error is not None:
+                raise error
+
+    with pytest.raises(type(error or StoreError("")), match="something else" if error else "cannot write"):
+        work()
+
+
+def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        commits = 0
+        first, go = threading.Event(), threading.Event()
+
+        def hold(_: Connection) -> None:
+            nonlocal commits
+            commits += 1
+            first.set()
+            assert go.wait(10)
+
+        event.listen(store._engine, "commit", hold)
+
+        async def work() -> None:
+            one = asyncio.create_task(store.write(schema.vectors, [vector(b"first")]))
+            await asyncio.to_thread(first.wait, 10)
+            rest = [asyncio.create_task(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(50)]
+            await asyncio.sleep(0)
+            assert not one.done()
+            go.set()
+            await asyncio.gather(one, *rest)
+
+        asyncio.run(work())
+        assert commits == 2
+        assert len(keys(store)) == 51
+
+
+def test_a_caller_that_is_gone_does_not_stop_the_others(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+
+        async def work() -> None:
+            gone = asyncio.create_task(store.write(schema.vectors, [vector(b"gone")]))
+            await asyncio.sleep(0)
+            gone.cancel()
+            await store.write(schema.vectors, [vector(b"stays")])
+
+        asyncio.run(work())
+        assert b"stays" in keys(store)
+
+
+def test_close_writes_what_is_queued(tmp_path: Path) -> None:
+    async def work(store: Store) -> None:
+        waiting = [asyncio.ensure_future(store.write(schema.vectors, [vector(b"%d" % n)])) for n in range(20)]
+        await asyncio.sleep(0)
+        store.close()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(work(Store.create(tmp_path)))
+    with Store.open(tmp_path) as store:
+        assert len(keys(store)) == 20
+
+
+def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.store.database.BUSY", 0.01)
+    secret = b"the secret that must go" * 300
+    with Store.create(tmp_path) as store:
+        store.put(schema.vectors, [vector(b"s", secret), vector(b"t")])
+        with Store.read(tmp_path) as reader, reader._engine.connect() as db:
+            seen = db.execute(select(schema.vectors))
+            store.change(schema.vectors.delete().where(schema.vectors.c.key == b"s"))
+            with pytest.raises(StoreError, match="another process is reading"):
+                store.scrub()
+            seen.close()
+        store.scrub()
+        held = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+        assert secret[:23] not in held
+        assert keys(store) == {b"t"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to root")
+def test_reading_where_nobody_may_write(tmp_path: Path) -> None:
+    Store.create(tmp_path).close()
+    tmp_path.chmod(0o555)
+    with Store.read(tmp_path) as store:
+        assert keys(store) == set()
+    tmp_path.chmod(0o755)

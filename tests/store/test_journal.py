@@ -1,0 +1,105 @@
+"""What was done and paid for, and what happens when the program asks something else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Select
+
+from practicum.core.errors import JournalMismatch
+from practicum.core.types import Usage
+from practicum.store.database import Store
+from practicum.store.journal import BLOCK, Journal, Record, digest
+
+PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
+
+ONE = Record("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 0.5), 1.5, True, ("task:t1", "tag:x"))
+BAD = Record("step 1/b", "reflector", "d2", "the provider failed", ok=False)
+
+
+class Counting(Store):
+    """Counts the rows read with their answers."""
+
+    answers = 0
+
+    def rows(self, query: Select[Any]) -> list[Any]:
+        found = super().rows(query)
+        self.answers += len(found) * ("answer" in query.selected_columns)
+        return found
+
+
+def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        journal = Journal(store, "run")
+        assert journal.find(ONE.place, ONE.digest) is None
+
+        async def write() -> None:
+            await asyncio.gather(*(journal.write(record) for record in (ONE, BAD)))
+
+        asyncio.run(write())
+    with Store.open(tmp_path) as store:
+        journal = Journal(store, "run")
+        assert journal.before == ONE.usage
+        assert journal.find(ONE.place, "d1") == ONE
+        assert journal.find(BAD.place, "d2") == BAD
+        assert journal.find("step 2/a", "d1") is None
+        assert journal.hits == 2
+        assert journal.by_role() == {"agent": ONE.usage}
+        assert Journal(store, "another").find(ONE.place, "d1") is None
+
+
+def test_rows_are_read_when_they_are_asked_for_and_each_once(tmp_path: Path) -> None:
+    n = 3 * BLOCK + 5
+    records = [Record(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)]
+    with Store.create(tmp_path) as store:
+        asyncio.run(Journal(store, "run").write(*records, BAD))
+        asyncio.run(Journal(store, "other").write(*records))
+    with Counting.open(tmp_path) as store:
+        assert isinstance(store, Counting)
+        journal = Journal(store, "run")
+        late = replace(ONE, place="late")
+        asyncio.run(journal.write(late))
+        assert journal.find("step 7/b", "d") is None
+        assert store.answers == 0
+        assert journal.find("step 7/a", "d") == records[7]
+        assert store.answers <= BLOCK
+        order = [*range(n)]
+        Random(3).shuffle(order)
+        found = [journal.find(f"step {i}/a", "d") for i in order]
+        assert found == [None if i == 7 else records[i] for i in order]
+        assert n < store.answers <= n + 1 + BLOCK
+        # Neither what was found, nor what is written since.
+        assert [journal.find(record.place, record.digest) for record in (records[9], late)] == [None, None]
+        assert journal.before == sum((r.usage for r in records), ONE.usage)
+
+
+def test_another_question_at_a_place_names_the_place(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        asyncio.run(Journal(store, "run").write(ONE))
+        with pytest.raises(JournalMismatch, match="another question at 'step 1/a'"):
+            Journal(store, "run").find("step 1/a", "other")
+
+
+def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        journal = Journal(store, "run")
+        asyncio.run(journal.write(ONE))
+        asyncio.run(journal.write(Record("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
+        assert Journal(store, "run").before == Usage(2, 11, 4, 3, None)
+
+
+@given(PARTS, PARTS)
+def test_digests_tell_parts_apart(one: list[str], other: list[str]) -> None:
+    assert (digest(*one) == digest(*other)) == (one == other)
+
+
+def test_digests_of_values_ignore_the_order_of_keys() -> None:
+    assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})

@@ -1,0 +1,362 @@
+"""Snapshots: a context opened from one is the context of its log; what is not looked at is not read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import client, make_tasks, world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runs import Words
+
+import practicum
+from practicum.core.context import Add, Context, Delete, Delta, Edit, Merge, Update, Vote
+from practicum.core.errors import StoreError, UsageError
+from practicum.models.scripted import Call
+from practicum.retrieval.search import SHOWN, Filter, Retriever, Search
+from practicum.retrieval.vectors import Vectors
+from practicum.session.config import Config, Splits
+from practicum.session.forget import forget
+from practicum.session.records import RUN, begin, load_context, read_run
+from practicum.session.upkeep import keep, reembedded
+from practicum.store import schema
+from practicum.store.database import FILE, INDEX, Store
+from practicum.store.snapshot import Stored, due, read_context, write_snapshot
+from practicum.store.versions import Version, read_versions, rebuild, version_row
+
+ids = st.integers(0, 200).map("e{}".format)
+texts = st.sampled_from(["card lost", "bank fee", "top up", "refund", "a quite long text\nof two lines, “quoted”"])
+edits = st.one_of(
+    st.builds(Add, st.sampled_from(["memories", "notes"]), texts, key=st.one_of(st.just(""), texts)),
+    st.builds(Update, ids, text=texts),
+    st.builds(Update, ids, data=st.just({"outcome": "failure", "n": 1.5})),
+    st.builds(Delete, ids),
+    st.builds(Vote, ids, helpful=st.just(2), uses=st.just(1)),
+    st.builds(Merge, st.tuples(ids, ids), sources=st.just(("task:t1",))),
+)
+steps = st.lists(
+    st.one_of(
+        st.lists(edits, min_size=1, max_size=6),
+        st.just("snapshot"),
+        st.integers(0, 5).map(lambda back: ("rollback", back)),
+    ),
+    max_size=10,
+)
+
+
+def begun(store: Store, said: Sequence[str]) -> Context:
+    """A run that starts with these memories."""
+    adds = tuple(Add("memories", text, sources=("task:t1",) if n % 2 else ("seed",)) for n, text in enumerate(said))
+    seed = replace(Context().apply(Delta(adds)).context, version=0)
+    begin(store, Config(method="none"), Splits(()), seed, "done")
+    return read_context(store, RUN)
+
+
+def changed(store: Store, context: Context, *edits: Edit) -> Context:
+    """One version more in the log."""
+    outcome = context.apply(Delta(edits))
+    if outcome.applied:
+        new = outcome.context
+        last = max(v.version for v in read_versions(store, RUN))
+        new = replace(new, version=last + 1)
+        made = Version(new.version, context.version, 1, new.next_number, outcome.applied)
+        store.put(schema.versions, [version_row(RUN, made)])
+        return read_context(store, RUN)
+    return context
+
+
+def same(one: Context, other: Context) -> bool:
+    return (list(one), one.version, one.next_number, len(one)) == (
+        list(other), other.version, other.next_number, len(other),
+    )  # fmt: skip
+
+
+@given(st.integers(0, 150), steps)
+@settings(max_examples=40, deadline=None)
+def test_what_is_opened_is_what_the_log_says(n: int, steps: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder)) as store:
+        context = begun(store, [f"text {i}" for i in range(n)])
+        for step in steps:
+            if step == "snapshot":
+                write_snapshot(store, RUN, context)
+                context = read_context(store, RUN)
+            elif isinstance(step, tuple):
+                versions = read_versions(store, RUN)
+                last, back = versions[-1], versions[max(0, len(versions) - 1 - step[1])]
+                made = Version(last.version + 1, back.version, 1, last.next_number, ())
+                store.put(schema.versions, [version_row(RUN, made)])
+                context = read_context(store, RUN)
+            else:
+                context = changed(store, context, *step)
+            assert same(read_context(store, RUN), rebuild(read_versions(store, RUN)))
+        versions = read_versions(store, RUN)
+        for version in versions:
+            assert same(read_context(store, RUN, version.version), rebuild(versions, version.version))
+
+
+def test_only_pages_that_are_looked_at_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.create(tmp_path) as store:
+        write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(640)]))
+    read: list[int] = []
+    rows = Store.rows
+
+    def counted(self: Store, query: Any) -> list[Any]:
+        found = rows(self, query)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(Store, "rows", counted)
+    context = load_context(tmp_path)
+    entry = context.get("e100")
+    assert entry is not None
+    assert entry.text == "text 100"
+    assert sum(read) < 70
+    assert len(list(context)) == 640
+
+
+def test_a_snapshot_that_was_replaced_meanwhile_is_not_mixed_up(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(100)]))
+        reader = load_context(tmp_path)
+        write_snapshot(store, RUN, changed(store, read_context(store, RUN), Update("e3", "new")))
+        with pytest.raises(StoreError, match="changed while it was being read"):
+            reader.get("e3")
+        entry = load_context(tmp_path).get("e3")
+        assert entry is not None
+        assert entry.text == "new"
+
+
+def test_versions_that_are_not_there(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        assert len(read_context(store, RUN)) == 0
+        write_snapshot(store, RUN, begun(store, ["a"]))
+        with pytest.raises(UsageError, match="there is no version 7: this run has 0 to 0"):
+            read_context(store, RUN, 7)
+
+
+def test_a_run_of_the_first_format_is_read_as_it_is_and_brought_up_when_opened(tmp_path: Path) -> None:
+    with Store.create(tmp_path) as store:
+        expected = begun(store, ["a", "b"])
+    with sqlite3.connect(tmp_path / FILE) as db:
+        db.executescript("DROP TABLE entries; DROP TABLE snapshots; PRAGMA user_version = 1")
+    db.close()
+    assert same(load_context(tmp_path), expected)
+    with Store.open(tmp_path) as store:
+        write_snapshot(store, RUN, read_context(store, RUN))
+        assert same(read_context(store, RUN), expected)
+
+
+def test_a_sitting_that_goes_on_outdates_the_snapshot_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sitting may end with a version that puts the best one back; the next one makes another of that number."""
+    monkeypatch.setattr("practicum.store.snapshot.DUE", 1)
+    how: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "val": make_tasks(3, 80), "out": tmp_path}
+
+    def right_until_it_has_learned(call: Call) -> str:
+        """So that the best version is the first."""
+        if call.role == "agent" and call.prompt.pages:
+            return json.dumps({**json.loads(world(call)), "answer": "no idea"})
+        return world(call)
+
+    model = client(right_until_it_has_learned)
+    parts = practicum.Parts(clients={"agent": model})
+    first = practicum.run_sync(practicum.learn(make_tasks(12), parts=parts, max_calls=40, **how))
+    assert first.stopped
+    assert len(load_context(tmp_path)) == 0
+    monkeypatch.setattr("practicum.store.snapshot.DUE", 1_000)
+    practicum.run_sync(practicum.resume(tmp_path, parts=parts, limits={"max_calls": 1_000}))
+    with Store.read(tmp_path) as store:
+        versions = read_versions(store, RUN)
+        assert versions[-1].version > first.context.version
+        for version in versions:
+            assert same(read_context(store, RUN, version.version), rebuild(versions, version.version))
+
+
+def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.store.snapshot.DUE", 10)
+    with Store.create(tmp_path) as store:
+        context = begun(store, ["a"] * 9)
+        assert not due(store, RUN)
+        context = changed(store, context, Vote("e0", helpful=1))
+        assert due(store, RUN)
+        asyncio.run(keep(store, context, Retriever(Vectors(Words(), store))))
+        assert not due(store, RUN)
+        context = changed(store, read_context(store, RUN), *[Vote("e0", helpful=1)] * 9)
+        assert not due(store, RUN)
+        # A rollback to before the snapshot makes it useless.
+        last = read_versions(store, RUN)[-1]
+        store.put(schema.versions, [version_row(RUN, Version(last.version + 1, 0, 1, last.next_number, ()))])
+        assert due(store, RUN)
+
+
+class Counting(Words):
+    """Counts what it embeds."""
+
+    def __init__(self, name: str = "words", dims: int = 64) -> None:
+        self.name = name
+        self.dims = dims
+        self.asked: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked += texts
+        return (await super().embed(texts))[:, : self.dims]
+
+
+SAID = [f"text {n}" for n in range(640)]
+
+
+def saved(folder: Path) -> None:
+    """A run with a snapshot and its index."""
+    with Store.create(folder) as store:
+        context = begun(store, SAID)
+        retriever = Retriever(Vectors(Words(), store), 1)
+
+        async def work() -> None:
+            write_snapshot(store, RUN, context, await retriever.save(context))
+
+        asyncio.run(work())
+
+
+def asked(folder: Path, text: str, k: int = 3, where: Filter = SHOWN, many: int = 1) -> tuple[Search, Counting]:
+    embedder = Counting()
+    with Store.read(folder) as store:
+        search = Retriever(Vectors(embedder, store), many).nearest(read_context(store, RUN), text, k, where)
+        return asyncio.run(search), embedder
+
+
+def test_a_search_reads_what_it_finds_and_embeds_the_question_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path)
+    read: list[int] = []
+    whole = Stored.page
+    monkeypatch.setattr(Stored, "page", lambda self, index: (read.append(index), whole(self, index))[1])
+    search, embedder = asked(tmp_path, "text 400 of old")
+    assert search.found[0].entry.text == "text 400"
+    assert not search.exact
+    assert embedder.asked == ["text 400 of old"]
+    assert read == []
+
+
+def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
+    """What SQLite says it will do, for the very statements that are run."""
+    saved(tmp_path)
+    said: list[str] = []
+    connect = sqlite3.connect
+
+    def listening(*a: Any, **k: Any) -> sqlite3.Connection:
+        db = connect(*a, **k)
+        db.set_trace_callback(said.append)
+        return db
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", listening)
+        asked(tmp_path, "text 400 of old")
+        load_context(tmp_path).get("e100")
+    of_entries = [each for each in said if "FROM snapshots LEFT OUTER JOIN entries" in each]
+    assert len(of_entries) == 2
+    db = sqlite3.connect(tmp_path / FILE)
+    plans = [step for each in of_entries for *_, step in db.execute(f"EXPLAIN QUERY PLAN {each}")]
+    db.close()
+    assert [plan for plan in plans if "entries" in plan] == [
+        "SEARCH entries USING INDEX entries_by_hash (hash=?) LEFT-JOIN",
+        "SEARCH entries USING PRIMARY KEY (run_id=? AND number>? AND number<?) LEFT-JOIN",
+    ]
+
+
+def test_what_changed_since_the_snapshot_is_found_as_it_is_now(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with Store.open(tmp_path) as store:
+        context = read_context(store, RUN)
+        context = changed(store, context, Update("e7", "a new wording"), Delete("e8"), Add("memories", "quite new"))
+        changed(store, context, Vote("e9", helpful=1), Add("notes", "text 9"))
+    texts = {text: asked(tmp_path, text, 1)[0].found[0].entry for text in ("a new wording", "quite new", "text 9")}
+    assert [entry.id for entry in texts.values()] == ["e7", "e640", "e9"]
+    assert texts["text 9"].helpful == 1
+    assert asked(tmp_path, "text 7", 1)[0].found[0].entry.id != "e7"
+    assert "e8" not in [f.entry.id for f in asked(tmp_path, "text 8", 5)[0].found]
+    assert [f.entry.id for f in asked(tmp_path, "text 9", 2)[0].found] == ["e9", "e641"]
+    assert [f.entry.id for f in asked(tmp_path, "text 9", 2, Filter(section="notes"))[0].found] == ["e641"]
+
+
+def test_without_its_index_or_with_a_broken_one_everything_is_read_and_right(tmp_path: Path) -> None:
+    saved(tmp_path)
+    for spoil in (b"not an index", b""):
+        (tmp_path / INDEX).write_bytes(spoil)
+        search, embedder = asked(tmp_path, "text 33", 1, many=10_000)
+        assert (search.exact, search.found[0].entry.id, embedder.asked) == (True, "e33", [])
+    (tmp_path / INDEX).unlink()
+    assert asked(tmp_path, "text 33", 1)[0].found[0].entry.id == "e33"
+
+
+def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with Store.open(tmp_path) as store:
+        context = changed(store, read_context(store, RUN), Add("memories", "quite new"))
+        embedder = Counting()
+
+        async def work() -> int:
+            indexed = await Retriever(Vectors(embedder, store), 1).save(context)
+            write_snapshot(store, RUN, context, indexed)
+            return indexed
+
+        assert asyncio.run(work()) == len(SAID) + 1
+        assert embedder.asked == ["quite new"]
+    assert asked(tmp_path, "quite new", 1)[0].found[0].entry.id == "e640"
+
+
+def test_what_is_forgotten_is_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with Store.open(tmp_path) as store:
+        assert forget(store, RUN, sources=["task:t1"]).left == 0
+        assert not (tmp_path / INDEX).exists()
+        assert store.rows(schema.entries.select()) == []
+        assert len(read_context(store, RUN)) == len(SAID) // 2
+
+
+def test_entries_embedded_anew_are_the_new_embedders(tmp_path: Path) -> None:
+    saved(tmp_path)
+    other = Counting("other", dims=32)
+    with Store.open(tmp_path) as store:
+        with pytest.raises(StoreError, match=r"practicum memory .* reembed --embedder other"):
+            Vectors(other, store)
+        assert asyncio.run(reembedded(store, other)) == len(SAID)
+        assert read_run(store)[0].embedder == "other"
+        retriever = Retriever(Vectors(other, store))
+        other.asked.clear()
+        assert asyncio.run(retriever.nearest(read_context(store, RUN), "text 33", 1)).found[0].entry.id == "e33"
+        assert other.asked == []
+        with pytest.raises(StoreError, match="holds vectors of embedder 'other'"):
+            Vectors(Words(), store)
+
+
+def test_an_embedder_that_changed_under_its_name_can_embed_anew(tmp_path: Path) -> None:
+    saved(tmp_path)
+    changed_one = Counting("words", dims=32)
+    with Store.open(tmp_path) as store:
+        with pytest.raises(StoreError, match="reembed"):
+            asyncio.run(Vectors(changed_one, store)(["something"]))
+        asyncio.run(reembedded(store, changed_one))
+        assert asyncio.run(Vectors(changed_one, store)(["something", "text 1"])).shape == (2, 32)
+
+
+def test_an_embedder_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
+    saved(tmp_path)
+
+    class Failing(Counting):
+        async def embed(self, texts: Sequence[str]) -> np.ndarray:
+            raise RuntimeError("away")
+
+    with Store.open(tmp_path) as store, pytest.raises(RuntimeError, match="away"):
+        asyncio.run(reembedded(store, Failing("other")))
+    assert not asked(tmp_path, "text 33", 1)[0].exact

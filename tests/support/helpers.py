@@ -1,0 +1,235 @@
+"""What several tests share: tasks, a scripted world that every method can learn in, and the command line as a process.
+
+`Launcher` keeps a process that has everything imported and forks one command at a time from it, so that a test can
+start, interrupt and kill real processes twenty times without paying for imports twenty times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from practicum.core import playbook
+from practicum.core.types import Task
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.learn import Result
+from practicum.testing.fill import fill
+
+AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
+"""Options of a simulated server that answers at once."""
+
+
+def make_tasks(n: int, start: int = 0, **meta: Any) -> list[Task]:
+    """Tasks whose right answer is in their text, so that a scripted agent can know it."""
+    return [Task(f"t{i}", f"Message {i}: say word{i}", f"word{i}", dict(meta)) for i in range(start, start + n)]
+
+
+def write_tasks(path: Path, tasks: Sequence[Task]) -> Path:
+    """Tasks as a file."""
+    lines = [json.dumps({"id": t.id, "input": t.input, "target": t.target, "meta": dict(t.meta)}) for t in tasks]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def number_of(text: str) -> int:
+    """A number that follows from a text alone."""
+    return int(sha256(text.encode()).hexdigest()[:12], 16)
+
+
+def world(call: Call) -> str:
+    """Fits any schema; the agent is right about half the time and cites real entries. A function of the prompt."""
+    number = number_of(call.role + call.text)
+    if call.schema is None:
+        return f"word{number % 7}"
+    value = fill(call.schema, number)
+    if call.role == "agent":
+        if number % 2:
+            value["answer"] = call.prompt.user.split()[-1]
+        if "used" in value:
+            known = [
+                line[1:].split("]")[0] for page in call.prompt.pages for line in page.splitlines() if line[:1] == "["
+            ]
+            value["used"] = [known[number % len(known)]] if known else []
+    return json.dumps(value)
+
+
+def client(respond: Callable[[Call], str | Exception] = world, **how: Any) -> ScriptedClient:
+    """A scripted model in which every role can be asked."""
+    return ScriptedClient(respond, **how)
+
+
+def context_bytes(result: Result) -> str:
+    """A final context as it is exported: what two runs are compared by."""
+    return playbook.export(result.context, "json")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0, what: str = "it") -> None:
+    """Wait for a condition, no longer than its deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not happen within {seconds:g} s")
+        time.sleep(0.002)
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that ended. `code` is negative where a signal ended it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one JSON object on standard output."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+    @property
+    def line(self) -> str:
+        """The one line a refusal prints."""
+        lines = [line for line in self.err.splitlines() if line.startswith("practicum: ")]
+        assert len(lines) == 1, self.err
+        assert "Traceback" not in self.err
+        return lines[0].removeprefix("practicum: ")
+
+
+@dataclass
+class Running:
+    """A command under way."""
+
+    pid: int
+    launcher: Launcher
+    files: tuple[Path, Path]
+    done: Done | None = None
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal. The process is not waited for before `end`, so that its id cannot be another's."""
+        os.kill(self.pid, number)
+
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.launcher.poll(0.0)
+
+    def end(self, seconds: float = 60.0) -> Done:
+        """Wait for the end."""
+        if self.done is None:
+            assert self.launcher.poll(seconds), "the command did not end"
+            code = self.launcher.receive()
+            self.done = Done(code, *(file.read_text(encoding="utf-8") for file in self.files))
+        return self.done
+
+    @property
+    def errors(self) -> str:
+        """What it has said on standard error so far."""
+        return self.files[1].read_text(encoding="utf-8")
+
+
+class Launcher:
+    """Forks commands off a process that has everything imported."""
+
+    def __init__(self) -> None:
+        root = str(Path(__file__).parents[2])
+        env = {**os.environ, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        for name in list(env):
+            if name.lower().endswith("_proxy") or name.endswith("_API_KEY"):
+                del env[name]
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__)), "fork"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0,
+        )  # fmt: skip
+
+    def poll(self, seconds: float) -> bool:
+        """Whether there is a word from the process within this time."""
+        import select
+
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
+        return bool(ready)
+
+    def receive(self) -> int:
+        assert self._process.stdout is not None
+        return int(self._process.stdout.readline())
+
+    def start(self, arguments: Sequence[str], folder: Path) -> Running:
+        """Start `practicum arguments` in a folder."""
+        files = (folder / ".stdout", folder / ".stderr")
+        request = {"arguments": [str(a) for a in arguments], "folder": str(folder), "files": [str(f) for f in files]}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        return Running(self.receive(), self, files)
+
+    def run(self, arguments: Sequence[str], folder: Path) -> Done:
+        """Start a command and wait for its end."""
+        return self.start(arguments, folder).end()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+@contextmanager
+def launched() -> Iterator[Launcher]:
+    """A launcher, for as long as the block lasts."""
+    launcher = Launcher()
+    try:
+        yield launcher
+    finally:
+        launcher.close()
+
+
+def _fork_on_demand() -> None:
+    """The other end of `Launcher`: one line with a request, one line with the pid, one with the exit code."""
+    import openai
+    import pydantic_ai.models.openai  # noqa: F401
+
+    from practicum.cli import app, live
+    from practicum.retrieval.vectors import _wordllama
+
+    assert openai.AsyncOpenAI and app and live  # noqa: PT018 (imported so that no child has to)
+    _wordllama()
+    for line in sys.stdin:
+        request = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            _become(request)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def _become(request: dict[str, Any]) -> None:
+    from practicum.cli.app import main
+
+    os.chdir(request["folder"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, file in zip((1, 2), request["files"], strict=True):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    sys.argv = ["practicum", *request["arguments"]]
+    code = 1
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    _fork_on_demand()

@@ -1,0 +1,186 @@
+"""Models that play every role of the methods that grow a playbook, one function a role; and a run that is watched."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks
+
+import practicum
+from practicum import methods
+from practicum.core.types import Rollout, Task
+from practicum.engine.loop import StepReport
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.learn import Session
+from practicum.session.result import Nobody, Result
+
+Said = str | Exception | Mapping[str, Any]
+Role = Callable[[Call], Said]
+
+FORM: dict[str, Any] = {
+    "answer": "", "used": [], "doubts": [], "missing": "", "note": "",
+    "kind": "a message", "correction": "", "insight": "", "diagnosis": "", "tags": [],
+    "attribution": "actionable_gap", "evidence": "", "cause": "", "gap": "",
+    "decisions": [], "ledger": [], "assessment": [], "hypotheses": [], "phase": "exploratory",
+    "right": True, "reason": "",
+    "items": [], "holds": [], "separates": [], "spurious": [], "why": "", "best": 1, "bullets": ["If in doubt, look."],
+    "candidates": [], "sheet": "", "operations": [],
+}  # fmt: skip
+"""Every field that any role is asked for. What a role does not say stands as it is here."""
+
+
+def number(call: Call) -> int:
+    """Which message this is about: the last one named, since worked examples come first."""
+    return int(re.findall(r"Message (\d+)", call.text)[-1])
+
+
+def right(call: Call) -> str:
+    return f"word{number(call)}"
+
+
+def wrong(call: Call) -> str:
+    return "wrong"
+
+
+def insight(call: Call) -> dict[str, Any]:
+    return {"insight": f"If it is message {number(call)}, answer word{number(call)}."}
+
+
+def added(call: Call) -> dict[str, Any]:
+    """Each lesson becomes a rule."""
+    found = re.findall(r"^Lesson (\d+)", call.prompt.user, re.MULTILINE)
+    return {"decisions": [{"lesson": int(n), "op": "ADD"} for n in found]}
+
+
+def memory(about: str, *more: str) -> dict[str, Any]:
+    """What an extraction says: one memory of each text."""
+    return {"items": [{"title": text, "description": "such tasks", "content": f"do {text}"} for text in (about, *more)]}
+
+
+def nothing(call: Call) -> dict[str, Any]:
+    return {}
+
+
+def warm(call: Call) -> bool:
+    """Whether it is a further run of a group."""
+    return call.options.temperature not in (None, 0.0)
+
+
+def annotated(call: Call) -> bool:
+    """Whether it is the twin."""
+    return call.schema is not None and "doubts" in call.schema["properties"]
+
+
+def shape(call: Call) -> str:
+    """What is asked for, by the name of its schema."""
+    return "" if call.schema is None else str(call.schema["title"])
+
+
+def scripted(
+    agent: Role = right, reflector: Role = insight, curator: Role = added, state: Role = nothing, judge: Role = nothing,
+    **how: Any,
+) -> ScriptedClient:  # fmt: skip
+    """A model of which each role says what its function says, the rest of its form filled in."""
+    roles = {"agent": agent, "reflector": reflector, "curator": curator, "state": state, "judge": judge}
+
+    def respond(call: Call) -> str | Exception:
+        said = roles[call.role](call)
+        if isinstance(said, Exception) or (isinstance(said, str) and (call.role != "agent" or call.schema is None)):
+            return said
+        if isinstance(said, str):
+            said = {"answer": said}
+        return str(said["answer"]) if call.schema is None else json.dumps({**FORM, **said})
+
+    return client(respond, **how)
+
+
+@dataclass
+class Learned(Nobody):
+    """A run, watched: its result, its steps, and the calls each step made."""
+
+    model: ScriptedClient
+    folder: Path
+    result: Result = field(init=False)
+    reports: list[StepReport] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    expected: tuple[int, int] = (0, 0)
+
+    def began(self, session: Session, low: int, high: int) -> None:
+        self.expected = (low, high)
+
+    def stepped(self, session: Session, report: StepReport) -> None:
+        self.reports.append(report)
+        self.counts.append(len(self.model.calls) - sum(self.counts))
+
+    def calls(self, role: str) -> list[Call]:
+        return [call for call in self.model.calls if call.role == role]
+
+    def prompts(self, role: str) -> list[str]:
+        return [call.prompt.user for call in self.calls(role)]
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return [rollout for report in self.reports for rollout in report.rollouts]
+
+    @property
+    def texts(self) -> list[str]:
+        """The rules; what is hidden from the agent left out."""
+        return [entry.text for entry in self.result.context if not entry.hidden]
+
+
+def learned(
+    folder: Path, model: ScriptedClient, tasks: int | Sequence[Task] = 1, settings: Mapping[str, Any] | None = None,
+    method: str = "ace", parts: Mapping[str, Any] | None = None, **how: Any,
+) -> Learned:  # fmt: skip
+    """One run. The tests' insights are much alike, so nothing is merged but where that is asked for."""
+    watched = Learned(model, folder / "run")
+    made = make_tasks(tasks) if isinstance(tasks, int) else tasks
+    work = practicum.learn(
+        made, out=watched.folder, method=method, settings={**_unmerged(method), **(settings or {})}, watch=watched,
+        parts=practicum.Parts(clients={"agent": model}, **(parts or {})), **how,
+    )  # fmt: skip
+    watched.result = practicum.run_sync(work)
+    return watched
+
+
+def _unmerged(method: str) -> dict[str, Any]:
+    return {"dedupe": "never"} if "dedupe" in methods.described(method) else {}
+
+
+def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None = None, **limits: Any) -> Learned:
+    """The same run, gone on with."""
+    watched = Learned(model, run.folder)
+    made = practicum.Parts(clients={"agent": model}, **(parts or {}))
+    watched.result = practicum.run_sync(practicum.resume(run.folder, limits=limits, parts=made, watch=watched))
+    return watched
+
+
+def same_after_any_kill(
+    whole: Learned, say: Callable[[Call], str], folder: Path, run: Callable[[Path, ScriptedClient], Learned]
+) -> None:
+    """`run` in `folder`, stopped at every fifth call and resumed, comes to what `whole` came to, and no call that was
+    answered is paid again; those in flight at the stop, eight at most, are."""
+    total = len(whole.model.calls)
+    for n in range(1, total, 5):
+        paid: list[Call] = []
+
+        def killed(call: Call, n: int = n, paid: list[Call] = paid) -> str:
+            if len(paid) == n:
+                raise KeyboardInterrupt
+            paid.append(call)
+            return say(call)
+
+        with pytest.raises(KeyboardInterrupt):
+            run(folder, client(killed))
+        again = resumed(Learned(whole.model, folder / "run"), client(say))
+        assert context_bytes(again.result) == context_bytes(whole.result)
+        assert again.rollouts == whole.rollouts
+        assert len(again.model.calls) <= total - n + 8
+        shutil.rmtree(folder)

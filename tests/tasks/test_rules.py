@@ -1,0 +1,325 @@
+"""Scorers: what counts as right, and how a user's own function is loaded and run."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+import warnings
+from collections.abc import Awaitable
+from contextlib import suppress
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from practicum.core.errors import AgentError, TaskFileError, UsageError
+from practicum.core.types import Score, Task, Trace
+from practicum.tasks.scoring.rules import RULES, Scorer, last_number, load_scorer, normalised
+
+CHOICES = ("Basalt", "New York", "York", "C++")
+
+
+def mark(name: str, target: str, answer: str) -> Score:
+    score = load_scorer(name, CHOICES)(Task("t", "x", target), Trace(answer))
+    assert isinstance(score, Score)
+    assert score.value == float(score.correct)
+    return score
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("Basalt", True),
+        ("  bASALT. ", True),
+        ('"Basalt."', True),
+        ("'Basalt'.", True),
+        ("\u201cBasalt\u201d", True),
+        ("Basalt team", False),
+        ("", False),
+    ],
+)
+def test_exact(answer: str, right: bool) -> None:
+    assert mark("exact", "Basalt", answer).correct is right
+
+
+def test_exact_folds_spaces_and_forms_of_letters() -> None:
+    assert mark("exact", "caf\u00e9  au\nlait", "Cafe\u0301 au lait").correct
+    assert mark("exact", "STRASSE", "straße").correct
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "right"),
+    [
+        ("Basalt", "basalt", True),
+        ("Basalt", "The team is **Basalt**.", True),
+        ("Basalt", "Basalt, clearly Basalt", True),
+        ("Basalt", "Basalts", False),
+        ("Basalt", "Basalt or York", False),
+        ("Basalt", "none of them", False),
+        ("New York", "It is New York!", True),
+        ("York", "It is New York!", False),
+        ("York", "in York", True),
+        ("C++", "I say c++.", True),
+        ("Basalt", "York", False),
+    ],
+)
+def test_choice(target: str, answer: str, right: bool) -> None:
+    assert mark("choice", target, answer).correct is right
+
+
+def test_choice_says_why_it_is_wrong_without_giving_the_target_away() -> None:
+    assert mark("choice", "York", "Basalt or C++?").note == "the answer names 2 of the choices"
+    assert mark("choice", "York", "dunno").note == "the answer names none of the choices"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("42", "42"),
+        ("so 6 * 7 = <<6*7=42>>42.\n#### 42", "42"),
+        ("#### 42\nchecked in 3 ways", "3"),
+        ("first 1, then 2", "2"),
+        ("$1,234,567.89", "1234567.89"),
+        ("-$5", "-5"),
+        ("$-5", "-5"),
+        ("\u22125.5", "-5.5"),
+        ("is -.5", "-0.5"),
+        ("5-10", "10"),
+        ("- 7", "7"),
+        ("12.5%", "12.5"),
+        ("an EV/EBITDA of 8.5x", "8.5"),
+        ("(200)", "-200"),
+        ("Loss: **($1,200.50)**", "-1200.50"),
+        ("x = (12%)", "-12"),
+        ("it is seven (7)", "7"),
+        (r"\(42\)", "42"),
+        (r"\boxed{42}", "42"),
+        ("1e9", "1E+9"),
+        ("-1.5E-3", "-0.0015"),
+        ("1.05 \u00d7 10^9", "1.05E+9"),
+        (r"1.05 \times 10^{-9}", "1.05E-9"),
+        ("2*10**3", "2E+3"),
+        ("12 apples in Q3", "12"),
+        ("1,2,3", "3"),
+        ("_42_", "42"),
+        ("none", None),
+        ("", None),
+    ],
+)
+def test_the_last_number(text: str, number: str | None) -> None:
+    assert last_number(text) == (None if number is None else Decimal(number))
+
+
+@pytest.mark.parametrize(
+    ("target", "answer", "right"),
+    [
+        ("She makes 9 * 2 = 18\n#### 18", "$18.00 a day", True),
+        ("18", "18.4", False),
+        ("18", "18.01", False),
+        ("0.0512", "0.05", True),
+        ("0.05", "0.0512", True),
+        ("0.125", "0.12", True),
+        ("0.125", "0.13", True),
+        ("0.001", "0.004", False),
+        ("57500", "57501", False),
+        ("9100000000.0", "$9,100,000,000", True),
+        ("100000000000000000000000", "1.0000000000000001e23", True),
+        ("-80000000.0", "80,000,000", False),
+        ("5", "five", False),
+    ],
+)
+def test_numeric(target: str, answer: str, right: bool) -> None:
+    assert mark("numeric", target, answer).correct is right
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_usual_way_to_write_a_number_counts(value: float) -> None:
+    written = (repr(value), f"{value:.2f}", f"{value:,.2f}", f"the result is {value:,.4f}.", f"${value:.12e}")
+    assert all(mark("numeric", repr(value), answer).correct for answer in written)
+
+
+@settings(deadline=None)
+@given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
+def test_whole_numbers_agree_only_when_equal_or_vast(a: int, b: int) -> None:
+    assert mark("numeric", str(a), f"{b:,}").correct is (abs(a - b) <= max(abs(a), abs(b)) * Decimal("1e-9"))
+
+
+def test_contains_and_regex() -> None:
+    assert mark("contains", "New  York.", "I love NEW york in June").correct
+    assert not mark("contains", "Boston", "I love New York").correct
+    assert mark("regex", r"^\d+ cats$", "12 cats").correct
+    assert not mark("regex", r"^\d+ cats$", "12 Cats").correct
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(deadline=None)
+@given(answer=st.text(), target=st.text())
+def test_rules_are_total(name: str, answer: str, target: str) -> None:
+    # Warnings of `re` are about the user's pattern, not about us.
+    with suppress(TaskFileError), warnings.catch_warnings(action="ignore", category=FutureWarning):
+        assert mark(name, target, answer).value in (0.0, 1.0)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_an_answer_equal_to_the_target_is_right(text: str) -> None:
+    assert mark("exact", text, text).correct
+    if normalised(text):
+        assert mark("contains", text, f"well, {text}").correct
+
+
+@pytest.mark.parametrize("text", ["9" * 50_000, "1," * 50_000, "(" * 50_000, "1,111" * 20_000, '"' * 20_000])
+def test_long_answers_take_no_time(text: str) -> None:
+    for name in RULES:
+        assert not mark(name, "7", text).correct
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_attempt_that_failed_scores_zero(name: str) -> None:
+    trace = Trace("Basalt", error="timed out")
+    assert load_scorer(name, CHOICES)(Task("t", "x", "Basalt"), trace) == Score(0.0, False, "timed out")
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_without_target_names_the_task(name: str) -> None:
+    scorer = load_scorer(name, CHOICES)
+    assert (scorer.name, scorer.needs_target) == (name, True)
+    with pytest.raises(TaskFileError, match="task 't' has no target"):
+        scorer(Task("t", "x"), Trace("a"))
+
+
+def test_a_bad_pattern_names_the_task() -> None:
+    with pytest.raises(TaskFileError, match="task 't' is not a pattern"):
+        mark("regex", "(", "a")
+
+
+def test_rules_can_cross_to_another_process() -> None:
+    for name in RULES:
+        scorer = load_scorer(name, CHOICES)
+        assert pickle.loads(pickle.dumps(scorer)) == scorer
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "text"),
+    [
+        (
+            "exactly",
+            None,
+            "unknown scorer 'exactly'; known are exact, numeric, choice, contains, regex, list, tests, ",
+        ),
+        ("choice", None, "needs choices"),
+        ("choice", ("a", " "), "needs choices, none of them empty"),
+        ("judge", None, "made together with them"),
+    ],
+)
+def test_names_that_cannot_be_loaded(name: str, choices: tuple[str, ...] | None, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        load_scorer(name, choices)
+
+
+OWN = """
+from practicum.core.types import Score
+
+def half(task, answer): return 0.5
+def little(task, answer): return 0.25
+def same(task, answer): return answer == task.target
+def full(task, answer): return Score(0.4, True, "fine", {"words": 3})
+async def later(task, answer): return len(answer) / 10
+def fails(task, answer): raise KeyError("two\\nlines")
+async def fails_later(task, answer): raise KeyError("oh")
+def words(task, answer): return "good"
+def beyond(task, answer): return 1.5
+def nan(task, answer): return float("nan")
+def lone(task): return 1
+number = 3
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a module in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    (tmp_path / f"{name}_broken.py").write_text("import no_such_module")
+    (tmp_path / f"{name}_exits.py").write_text("raise SystemExit(3)")
+    return name
+
+
+def settled(scorer: Scorer, answer: str, error: str | None = None) -> Score:
+    async def wait(score: Awaitable[Score]) -> Score:
+        return await score
+
+    score = scorer(Task("t", "x", "abc"), Trace(answer, error=error))
+    return score if isinstance(score, Score) else asyncio.run(wait(score))
+
+
+@pytest.mark.parametrize(
+    ("function", "score"),
+    [
+        ("half", Score(0.5, True)),
+        ("little", Score(0.25, False)),
+        ("same", Score(1.0, True)),
+        ("full", Score(0.4, True, "fine", {"words": 3})),
+        ("later", Score(0.3, False)),
+    ],
+)
+def test_own_functions(own: str, function: str, score: Score) -> None:
+    scorer = load_scorer(f"{own}:{function}", None)
+    assert (scorer.name, scorer.needs_target) == (f"{own}:{function}", False)
+    assert settled(scorer, "abc") == score
+    assert settled(scorer, "abc", error="no answer") == Score(0.0, False, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("fails", "KeyError: 'two\\nlines'"),
+        ("fails_later", "KeyError: 'oh'"),
+        ("words", "it gave str, not a number, a bool or a Score"),
+        ("beyond", "it gave 1.5, which is not between 0 and 1"),
+        ("nan", "it gave nan, which is not between 0 and 1"),
+    ],
+)
+def test_own_functions_that_fail_are_named_with_the_task(own: str, function: str, text: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        settled(load_scorer(f"{own}:{function}", None), "abc")
+    assert str(caught.value).startswith(f"scorer '{own}:{function}' failed on task 't': ")
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("{own}:none", "has no attribute 'none'"),
+        ("{own}:number", "is a int, not something to call"),
+        ("{own}:", "has no attribute ''"),
+        ("{own}:lone", "must take two arguments"),
+        ("{own}.py:half", "cannot load"),
+        (":half", "cannot load"),
+        ("{own}_broken:half", "No module named 'no_such_module'"),
+        ("{own}_exits:half", "SystemExit: 3"),
+    ],
+)
+def test_own_functions_that_cannot_be_loaded(own: str, name: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_scorer(name.format(own=own), None)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [("a,B, c", 1.0), ("A,b", 2 / 3), ("a,x,c", 2 / 3), ("b,a,c", 1 / 3), ("a,b,c,d", 0.75), ("", 0.0)],
+)
+def test_a_list_is_scored_by_the_share_of_its_places(answer: str, value: float) -> None:
+    score = load_scorer("list", None)(Task("t", "x", "A,B,C"), Trace(answer))
+    assert isinstance(score, Score)
+    assert score.value == pytest.approx(value)
+    assert score.correct is (value == 1.0)

@@ -1,0 +1,224 @@
+"""Code in answers, and the scorer that tests it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fenced import needs_fences
+
+from practicum.core.errors import TaskFileError
+from practicum.core.types import Score, Task, Trace
+from practicum.tasks.sandbox.runner import Limits, Sandbox
+from practicum.tasks.scoring.code_blocks import code_for, files_in
+from practicum.tasks.scoring.rules import load_scorer
+from practicum.tasks.scoring.unit_tests import UnitTests
+
+PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add them up."""\n'
+TESTS = """
+def check(candidate):
+    assert candidate([]) == 0
+    for n in range(3):
+        assert candidate([n, 1]) == n + 1
+    assert candidate([5]) == 5, "five"
+"""
+UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add(self):\n"
+META = {"tests": TESTS, "entry_point": "total", "prompt": PROMPT}
+
+
+def test_the_code_of_an_answer_is_what_stands_in_its_fences() -> None:
+    talk = "Sure!\n```python\nimport math\n```\nand\n```py\ndef f():\n    return 1\n```\n"
+    talk += "Use it:\n```python\nprint(f())\n```\n"
+    assert code_for(talk, "f") == "import math\n\n\ndef f():\n    return 1\n"
+    assert code_for(talk, None).endswith("print(f())\n")
+    assert code_for("def f(): pass", "f") == "def f(): pass"
+    assert code_for("```bash\npip install x\n```\n```\nf = 1\n```", "f") == "f = 1\n"
+    assert code_for("cut off:\n```python\ndef f():\n    return", "f") == "def f():\n    return"
+    assert code_for("~~~python\nx = '```'\n~~~", None) == "x = '```'\n"
+    assert code_for("- point\n  ```python\n  x = 1\n  ```\n", None).strip() == "x = 1"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "main.py\n```python\nX\n```\n`app/tools.py`:\n```python\nY\n```",
+        "### 1. **main.py**\n\n```python\nX\n```\n## File: app/tools.py\n```\nY\n```",
+        '```python main.py\nX\n```\n```python title="app/tools.py"\nY\n```',
+        "```python\n# main.py\nX\n```\n```python\n# app/tools.py\nY\n```",
+        "```python\nX\n```\n```app/tools.py\nY\n```",
+    ],
+)
+def test_the_files_of_a_project_are_found_by_their_names(answer: str) -> None:
+    found = files_in(answer)
+    assert list(found) == ["main.py", "app/tools.py"]
+    assert [text.strip().removeprefix(f"# {name}").strip() for name, text in found.items()] == ["X", "Y"]
+
+
+def test_files_that_would_leave_the_folder_or_have_no_name_are_no_files() -> None:
+    assert files_in("```python ../x.py\nX\n```\n```bash\nls\n```") == {"main.py": "X\n"}
+    assert files_in("/etc/passwd.py\n```text\nX\n```") == {"main.py": "/etc/passwd.py\n```text\nX\n```"}
+    assert files_in("   ") == {}
+
+
+LIMITS = Limits(cpu=3, wall=30.0)
+
+
+def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
+    task = Task("t", PROMPT, meta={**META, **meta})
+    return asyncio.run(UnitTests(Sandbox(limits))(task, Trace(answer)))
+
+
+@needs_fences
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "def total(numbers):\n    return sum(numbers)",
+        "```python\ndef total(numbers: List[int]) -> int:\n    return sum(numbers)\n```",
+        "Here it is:\n\ndef total(numbers):\n    return sum(numbers)\n",
+        "    return sum(numbers)\n",
+        "return sum(numbers)",
+        PROMPT + "    return sum(numbers)\n",
+        "total = sum",
+        "def total(numbers):\n    print('looking at', numbers)\n    return sum(numbers)",
+        "from dataclasses import dataclass\n\n@dataclass\nclass Sum:\n    of: list\n    rest: 'Sum | None' = None\n\n"
+        "def total(numbers):\n    return sum(Sum(numbers).of)",
+        "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
+    ],
+)
+def test_a_right_answer_in_any_of_its_forms(answer: str) -> None:
+    assert scored(answer) == Score(1.0, True)
+
+
+@needs_fences
+@pytest.mark.parametrize(
+    ("answer", "note"),
+    [
+        (
+            "def total(numbers):\n    return len(numbers)",
+            "passed 1 of 3 tests; failed: candidate([n, 1]) == n + 1 (it gave 2)",
+        ),
+        (
+            "def total(numbers):\n    return numbers[0]",
+            "passed 1 of 3 tests; failed: candidate([]) == 0 (IndexError: list",
+        ),
+        ("def add(numbers):\n    return sum(numbers)", "the answer defines no total"),
+        ("I do not know.", "the code ended with SyntaxError: invalid syntax (answer.py line 1)"),
+        (
+            "def total(numbers):\n    return sum(numbers)\n1 / 0",
+            "the code ended with ZeroDivisionError: division by zero (answer",
+        ),
+        ("import sys\nsys.exit(0)", "the code ended before its tests did"),
+        (
+            "def total(numbers):\n    import os\n    os._exit(0)",
+            "the code ended before its tests did while testing: candidate([]) == 0",
+        ),
+        ("", "the answer holds no code"),
+    ],
+)
+def test_a_wrong_answer_is_told_how(answer: str, note: str) -> None:
+    score = scored(answer)
+    assert (score.value, score.correct) == (0.0, False)
+    assert score.note.startswith(note)
+
+
+@needs_fences
+def test_code_that_goes_too_far_scores_nothing_and_is_told_where() -> None:
+    body = "def total(numbers):\n    "
+    looped = scored(body + "while True: pass", Limits(cpu=1))
+    assert looped.value == 0.0
+    assert looped.stopped
+    assert looped.note.endswith("while testing: candidate([]) == 0")
+    assert "stopped after" in looped.note
+    for harm in ("__import__('os').fork()", "__import__('socket').socket()", "__import__('os').kill(1, 9)"):
+        score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
+        assert score.value == 0.0
+        assert "reached for the network, or to start or signal another process" in score.note
+        assert score.stopped
+    for refused in ("open('/tmp/theirs', 'w')", "bytearray(10**10)"):
+        score = scored(f"{body}return {refused}")
+        assert score.note.startswith("passed 0 of 3 tests; failed: ")
+        assert score.stopped
+    assert "stopped after it printed more" in scored(body + "while True: print('x' * 1000)").note
+    signalled = scored(body + "__import__('os').kill(__import__('os').getpid(), 40)")
+    assert signalled.note == "the code crashed with signal 40 while testing: candidate([]) == 0"
+    assert not signalled.stopped
+    assert not scored(body + "raise PermissionError('not yours')").stopped
+
+
+@needs_fences
+def test_tests_may_be_plain_asserts_or_a_list_of_them() -> None:
+    asserts = ["assert total([1]) == 1", "assert total([1, 2]) == 3"]
+    right = "def total(numbers):\n    return sum(numbers)"
+    assert scored(right, tests=asserts, entry_point="total", prompt="").correct
+    assert scored(right, tests="\n".join(asserts)).correct
+    assert scored("def total(numbers):\n    return 1", tests=asserts).note.startswith("passed 1 of 2 tests")
+    broken = scored(right, tests="def check(candidate):\n    candidate.missing\n    assert candidate\n")
+    assert broken.note.startswith("the tests could not be run: the code ended with AttributeError")
+
+
+@needs_fences
+@pytest.mark.parametrize("call", ["check(total)", "for test in (check,):\n    test(total)"])
+def test_tests_may_call_their_functions_themselves(call: str) -> None:
+    assert scored("total = sum", tests=TESTS + call, entry_point="total").correct
+    wrong = scored("total = len", tests=TESTS + call, entry_point="total")
+    assert wrong.note.startswith("passed 1 of 3 tests")
+
+
+@needs_fences
+def test_where_no_assert_is_reached_nothing_was_tested() -> None:
+    score = scored("def total(numbers):\n    return []", tests="for n in total([1]):\n    assert n > 0")
+    assert (score.value, score.correct) == (0.0, False)
+    assert score.note == "nothing was tested: the tests came to their end without reaching an assert"
+
+
+@needs_fences
+def test_long_tests_and_many_of_them_are_told_of_in_few_words() -> None:
+    long = [*range(20_000)]
+    right = f"def total(numbers):\n    return {long}"
+    assert scored(right, tests=f"assert total([]) == {long}").correct
+    wrong = scored("total = len", tests=f"assert {long} == total([])")
+    assert wrong.note.startswith("passed 0 of 1 tests; failed: [0, 1, 2, 3")
+    assert len(wrong.note) < 400
+    many = [f"assert total([{n}]) == {n}, 'a number that is alone is its own sum'" for n in range(3000)]
+    assert scored("total = sum", tests=many).correct
+    assert scored("total = len", tests=many).note.startswith(
+        "passed 1 of 3000 tests; failed: total([0]) == 0 (it gave 1"
+    )
+
+
+@needs_fences
+@pytest.mark.parametrize("end", ["__checks__.mark + '5'", "__checks__.mark + '{'", "__checks__.mark + '[]'"])
+def test_code_that_speaks_in_the_checkers_name_ends_no_run(end: str) -> None:
+    assert scored(f"total = sum\nprint({end})").correct
+    assert not scored(f"total = len\nprint({end})").correct
+
+
+@pytest.mark.parametrize(
+    ("meta", "text"),
+    [
+        ({}, "task 't' has no meta.tests"),
+        ({"tests": ""}, "has no meta.tests"),
+        ({"tests": [1]}, "has no meta.tests"),
+        ({"tests": "assert f", "entry_point": 3}, "meta.entry_point that is not a string"),
+        ({"tests": "add(1, 2)"}, "meta.tests without an assert"),
+        ({"tests": UNITTEST + "        self.assertEqual(add(1, 2), 3)"}, "meta.tests without an assert"),
+        ({"tests": UNITTEST + "        assert add(1, 2) == 3"}, "whose TestAdd is never called"),
+        ({"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, "whose test_add is never called"),
+        ({"tests": TESTS}, "whose check is never called.*meta.entry_point"),
+        ({"tests": "assert add(1"}, "meta.tests that are no Python: .* was never closed"),
+        ({"tests": "assert '\0'"}, "meta.tests that are no Python"),
+    ],
+)
+def test_a_task_without_tests_is_refused(meta: dict[str, Any], text: str) -> None:
+    with pytest.raises(TaskFileError, match=text):
+        asyncio.run(UnitTests()(Task("t", "x", meta=meta), Trace("x = 1")))
+
+
+def test_an_attempt_that_failed_is_not_run() -> None:
+    assert asyncio.run(UnitTests()(Task("t", "x", meta=META), Trace("", error="lost"))) == Score(0.0, False, "lost")
+
+
+@needs_fences
+def test_the_scorer_is_loaded_by_its_name() -> None:
+    assert load_scorer("tests", None).name == "tests"
