@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from helpers import AT_ONCE, Launcher, launched
+from profiles import PROFILE
 
 from practicum.testing.server import ServerProcess, start_process
+
+hypothesis.settings.load_profile(PROFILE)
 
 
 def pytest_xdist_auto_num_workers() -> int:

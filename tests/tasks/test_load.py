@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.errors import TaskFileError, UsageError
@@ -172,7 +172,6 @@ records = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(records, min_size=1, max_size=5, unique_by=lambda record: str(record["id"])),
     st.booleans(),
@@ -187,7 +186,6 @@ def test_what_was_written_is_read(
     assert load_tasks(path) == [Task(line["id"], line["input"], line["target"], line.get("meta", {})) for line in lines]
 
 
-@settings(deadline=None)
 @given(st.binary() | st.text().map(str.encode) | json_values.map(lambda value: json.dumps(value).encode()))
 def test_no_bytes_make_it_fail_in_another_way(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"

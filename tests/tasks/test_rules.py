@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.errors import AgentError, TaskFileError, UsageError
@@ -135,14 +135,12 @@ def test_numeric(target: str, answer: str, right: bool) -> None:
     assert mark("numeric", target, answer).correct is right
 
 
-@settings(deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_every_usual_way_to_write_a_number_counts(value: float) -> None:
     written = (repr(value), f"{value:.2f}", f"{value:,.2f}", f"the result is {value:,.4f}.", f"${value:.12e}")
     assert all(mark("numeric", repr(value), answer).correct for answer in written)
 
 
-@settings(deadline=None)
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
 def test_whole_numbers_agree_only_when_equal_or_vast(a: int, b: int) -> None:
     assert mark("numeric", str(a), f"{b:,}").correct is (abs(a - b) <= max(abs(a), abs(b)) * Decimal("1e-9"))
@@ -156,7 +154,6 @@ def test_contains_and_regex() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-@settings(deadline=None)
 @given(answer=st.text(), target=st.text())
 def test_rules_are_total(name: str, answer: str, target: str) -> None:
     # Warnings of `re` are about the user's pattern, not about us.
@@ -164,7 +161,6 @@ def test_rules_are_total(name: str, answer: str, target: str) -> None:
         assert mark(name, target, answer).value in (0.0, 1.0)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_an_answer_equal_to_the_target_is_right(text: str) -> None:
     assert mark("exact", text, text).correct

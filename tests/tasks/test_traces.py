@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from pydantic import TypeAdapter
 
 from practicum.core.errors import TaskFileError
@@ -1028,7 +1029,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=LINES)
 def test_any_lines_are_tasks_or_problems(tmp_path: Path, lines: list[str]) -> None:
     path = tmp_path / "any.jsonl"
@@ -1040,7 +1041,7 @@ def test_any_lines_are_tasks_or_problems(tmp_path: Path, lines: list[str]) -> No
     TypeAdapter(tuple[Task, ...]).dump_json(traces.tasks)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kinds=st.lists(st.sampled_from(["good", "cut", "oops", "unknown", "silent", "blank"]), min_size=1, max_size=12))
 def test_the_counts_add_up(tmp_path: Path, kinds: list[str]) -> None:
     texts = {"good": GOOD, "cut": GOOD[:-5], "oops": "oops", "unknown": '{"x": 1}', "silent": '{"messages": []}'}

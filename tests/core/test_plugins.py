@@ -1,0 +1,66 @@
+"""Tests for objects that installed packages register."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from practicum.core import plugins
+from practicum.core.errors import UsageError
+
+GROUP = "practicum.test_objects"
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Installs a package: its name, its module's source, and what it registers in GROUP."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def package(name: str, source: str, **registered: str) -> None:
+        (tmp_path / f"{name}.py").write_text(source)
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = [f"{key} = {value}" for key, value in registered.items()]
+        (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
+
+    return package
+
+
+def test_an_object_is_found_by_its_name(install):
+    install("plug_fine", "answer = 42\n", beta="plug_fine:answer", alpha="plug_fine:answer")
+    assert list(plugins.registered(GROUP)) == ["alpha", "beta"]
+    assert plugins.package_of(plugins.registered(GROUP)["beta"]) == "plug_fine"
+    assert plugins.load(GROUP, "beta") == 42
+
+
+def test_an_unknown_name_is_a_key_error(install):
+    install("plug_known", "answer = 42\n", known="plug_known:answer")
+    with pytest.raises(KeyError, match="unknown"):
+        plugins.load(GROUP, "unknown")
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import no_such_module_at_all\n", "ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "SystemExit: 3"),
+        ("other = 1\n", "AttributeError"),
+    ],
+)
+def test_a_failing_import_names_the_package_and_spares_the_others(install, source, reason, monkeypatch):
+    name = f"plug_broken_{reason.partition(':')[0].lower()}"
+    install(name, source, broken=f"{name}:answer")
+    install("plug_whole", "answer = 1\n", whole="plug_whole:answer")
+    assert set(plugins.registered(GROUP)) == {"broken", "whole"}
+    assert plugins.load(GROUP, "whole") == 1
+    with pytest.raises(UsageError, match=rf"'{name}' registers 'broken' in {GROUP}.*{reason}"):
+        plugins.load(GROUP, "broken")
+
+
+def test_a_name_that_two_packages_register_is_refused(install):
+    install("plug_one", "answer = 1\n", shared="plug_one:answer")
+    install("plug_two", "answer = 2\n", shared="plug_two:answer")
+    with pytest.raises(UsageError, match="plug_one, plug_two"):
+        plugins.load(GROUP, "shared")

@@ -1,0 +1,18 @@
+"""How many examples hypothesis tries: 25 by default, more with HYPOTHESIS_PROFILE=slow, as in CI."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+DEFAULT_EXAMPLES = 25
+
+hypothesis.settings.register_profile("default", max_examples=DEFAULT_EXAMPLES, deadline=None)
+hypothesis.settings.register_profile("slow", max_examples=100, deadline=None)
+
+
+def examples(slow: int) -> int:
+    """The number for `@settings(max_examples=examples(200))`: `slow` in the slow profile, 25 or fewer by default."""
+    return slow if PROFILE == "slow" else min(slow, DEFAULT_EXAMPLES)
