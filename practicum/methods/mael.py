@@ -18,8 +18,9 @@ from practicum.agents.team import SHAPES, Team, load_team, shaped
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.network import Experience, Level, Retrieval, by_network, seat
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.rewards import pooled, rewarded
+from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.pool import pooled
 from practicum.engine.loop import Method
 from practicum.methods import Batched
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from practicum.blocks.update.particulars import lost, tells_apart
+from practicum.blocks.particulars import lost, tells_apart
 
 
 @pytest.mark.parametrize(

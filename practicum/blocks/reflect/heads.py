@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from practicum.blocks.particulars import answers_in
 from practicum.blocks.reflect.evidence import case, contrast, evidence, relied_on
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
-from practicum.blocks.update.particulars import answers_in
 from practicum.core.bounded import AtMost, Output, Upto, rule
 from practicum.core.context import Context, union
 from practicum.core.errors import OutputError, ProviderError

@@ -15,12 +15,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from practicum.blocks.act.network import POOL
 from practicum.core.bounded import Output, Upto
-from practicum.core.context import Add, Context, Delta, Vote
+from practicum.core.context import Context
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Trace
 from practicum.engine.loop import Reflect
-from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import as_task
 
@@ -188,23 +186,6 @@ def _lesson(id: str, move: Move, reward: float | None, rollout: Rollout) -> Less
         "reward": round(reward, 4), "trace": rollout.place, "experience": move["experience"], "said": move["said"],
     }  # fmt: skip
     return Lesson(id, move["action"] or "(nothing)", sources=rollout.sources, data=data)
-
-
-def pooled() -> UpdateSeam:
-    """Each experience goes to the pool of the agent that made it; an experience that was shown counts as used."""
-
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        shown = (lesson for lesson in lessons if lesson.data.get("experience") in context)
-        used = (Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown)
-        return Delta((*used, *(_edit(lesson) for lesson in lessons if "reward" in lesson.data)))
-
-    return update
-
-
-def _edit(lesson: Lesson) -> Add:
-    data = {name: lesson.data[name] for name in ("kind", "reward", "trace", "said") if lesson.data[name] != ""}
-    section, key = POOL + str(lesson.data["agent"]), str(lesson.data["state"])
-    return Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,))
 
 
 JUDGE = """\

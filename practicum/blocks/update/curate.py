@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from practicum.blocks.particulars import answers_in, lost
 from practicum.blocks.update.account import kept, unaccounted
 from practicum.blocks.update.edits import votes
-from practicum.blocks.update.particulars import answers_in, lost
 from practicum.blocks.update.state import state_entry
 from practicum.core.bounded import AtMost, EntryId, Output, Upto
 from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Update, union

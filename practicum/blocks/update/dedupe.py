@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from practicum.blocks.particulars import tells_apart
 from practicum.blocks.update.edits import Draft, draft
-from practicum.blocks.update.particulars import tells_apart
 from practicum.core.context import Context, Delta, Edit, Entry, Merge
 from practicum.core.types import Lesson
 from practicum.core.views import full

@@ -16,8 +16,8 @@ from typing import TypeVar
 import networkx as nx
 import numpy as np
 
+from practicum.blocks.particulars import tells_apart
 from practicum.blocks.update.dedupe import duplicates
-from practicum.blocks.update.particulars import tells_apart
 from practicum.core.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, targets, union
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update as UpdateSeam
