@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import client, make_tasks
-from test_run import within
+from places import within
 
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import NOTE, Refine, once, refined, shown_answers

@@ -14,7 +14,7 @@ import pytest
 from helpers import client, make_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_loop import method, steps
+from loops import method, steps
 
 from practicum.blocks.sample.batch_size import NEWEST, candidates, controlled
 from practicum.blocks.sample.delay import DelayFit

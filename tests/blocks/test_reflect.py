@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client
-from test_run import within
+from places import within
 
 from practicum.blocks.reflect.per_trace import as_experience, by_model, evidence, per_trace, without_reflector
 from practicum.core.context import seeded

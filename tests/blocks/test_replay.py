@@ -15,7 +15,7 @@ import pytest
 from helpers import Done, Launcher, client, make_tasks, number_of, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_loop import method, steps
+from loops import method, steps
 
 import practicum
 from practicum.blocks.reflect.per_trace import tagged

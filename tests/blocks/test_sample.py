@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import client, make_tasks
-from test_run import within
+from places import within
 
 from practicum.blocks.sample.orders import everything, nothing, shuffled_epochs, stream
 from practicum.engine.loop import Batch, Sample

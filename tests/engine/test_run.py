@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 from helpers import client, make_tasks, world
+from places import within
 from pydantic import BaseModel
 
 import practicum
@@ -16,31 +17,11 @@ from practicum.core.errors import JournalMismatch, OutputError, PlaceTaken, Prov
 from practicum.core.types import Prompt, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.engine.run import Run, feedback
-from practicum.engine.state import House, Seat
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.retrieval.vectors import Vectors, WordLlama
-from practicum.session.components import PlainScorer
-from practicum.store.database import Store
-from practicum.store.journal import Journal
-from practicum.tasks.scoring.rules import load_scorer
 
 
 class Word(BaseModel):
     word: str
-
-
-def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[object]], seed: int = 0) -> object:
-    """Do some work at the top of a run kept in a folder; twice in one folder is a resume."""
-
-    async def go() -> object:
-        with Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder) as store:
-            agent = practicum.session.components.ChatAgent()
-            scorer = PlainScorer(load_scorer("exact", None), pure=True)
-            seats = {"agent": Seat(model)}
-            house = House(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
-            return await work(Run(house))
-
-    return practicum.run_sync(go())
 
 
 def test_a_place_is_opened_once(tmp_path: Path) -> None:
