@@ -92,15 +92,15 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, gauge: 
     from practicum.agents.chat import ChatAgent
     from practicum.core.types import Prompt
     from practicum.engine.run import House, Run, Seat
-    from practicum.models.client import Options
-    from practicum.models.registry import Models, Opening
+    from practicum.models.client import CallOptions
+    from practicum.models.registry import ClientSettings, Models
     from practicum.retrieval.vectors import Vectors, WordLlama
     from practicum.store.database import Store
     from practicum.store.journal import Journal
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="calls_bench-")))
     store = stack.enter_context(Store.create(folder / "run"))
-    models = Models(Opening(concurrency=at_once))
+    models = Models(ClientSettings(concurrency=at_once))
     stack.push_async_callback(models.close)
     client: Any = models.open(f"{url}#sim")
     complete = client.complete
@@ -110,7 +110,7 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, gauge: 
             return await complete(*asked)
 
     client.complete = counted
-    seat = Seat(client, Options(temperature=0.0))
+    seat = Seat(client, CallOptions(temperature=0.0))
     house = House(Journal(store, "run"), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once)
     root, shape = Run(house), answer_shape()
 

@@ -24,7 +24,7 @@ from practicum.analysis.compare.outcome import Outcome
 from practicum.bench import world
 from practicum.bench.target import Target
 from practicum.bench.world import INSTRUCTIONS, LABELS
-from practicum.models.registry import Models, Opening
+from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
 from practicum.testing.server import start_process
@@ -66,7 +66,7 @@ async def compared(url: str, out: Path) -> tuple[float, float]:
 async def by_hand(url: str, out: Path) -> float:
     """Wall time of the same runs without a comparison around them."""
     start = time.perf_counter()
-    models, gate = Models(Opening(CONCURRENCY, log=out)), asyncio.Semaphore(CONCURRENCY)
+    models, gate = Models(ClientSettings(CONCURRENCY, log=out)), asyncio.Semaphore(CONCURRENCY)
     shared = Shared(models)
 
     async def one(method: str, seed: int) -> None:

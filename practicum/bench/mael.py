@@ -22,7 +22,7 @@ from practicum.core.differences import Difference, difference
 from practicum.core.errors import UsageError
 from practicum.core.playbook import write_whole
 from practicum.core.types import Task, Usage
-from practicum.models.budget import Budget, Limits, Need
+from practicum.models.budget import Budget, BudgetLimits, Need
 from practicum.session.components import Parts
 from practicum.session.evaluate import Evaluation, evaluate
 from practicum.session.learn import begun, learn, resume
@@ -102,7 +102,7 @@ class Purse:
     """What all pieces of a bench may spend together. They are paid one after the other, the one under way from
     `budget`; `calls` and `tokens` are those of the pieces before it. What it is told to stop for stops them all."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
     calls: int = 0
     tokens: int = 0
     budget: Budget | None = None

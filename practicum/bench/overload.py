@@ -27,8 +27,8 @@ from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
-from practicum.models.client import Client, Options
-from practicum.models.registry import Models, Opening
+from practicum.models.client import CallOptions, Client
+from practicum.models.registry import ClientSettings, Models
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, checked, configured
 from practicum.session.learn import Session
@@ -274,12 +274,12 @@ async def _client(plan: Plan, client: Client | None) -> AsyncIterator[Client | N
     if client is not None or plan.model != SIMULATED:
         yield client
         return
-    models = Models(Opening(concurrency=plan.config.get("concurrency", 16)))
+    models = Models(ClientSettings(concurrency=plan.config.get("concurrency", 16)))
     with start_process(forgetful.MODULE) as server:
         try:
             made = models.open(f"{server.url}#sim")
             # Connects, and imports what the first call needs.
-            await made.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), Options())
+            await made.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
             yield cast(Client, _Renamed(made, SIMULATED))
         finally:
             await models.close()

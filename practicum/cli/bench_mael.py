@@ -50,7 +50,7 @@ def mael(
     from practicum.cli.inputs import bench_window, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.core.playbook import write_whole
-    from practicum.models.budget import Limits
+    from practicum.models.budget import BudgetLimits
     from practicum.session.learn import INTERRUPTED
     from practicum.session.records import new_folder
 
@@ -67,7 +67,7 @@ def mael(
     plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
     folder, console = out or new_folder("mael"), console_for(json_)
     console.print(f"kept in {folder}")
-    purse = Purse(Limits(max_calls, max_tokens))
+    purse = Purse(BudgetLimits(max_calls, max_tokens))
 
     async def work(stop: Any) -> Measured:
         stop.stoppable = purse

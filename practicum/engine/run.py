@@ -26,16 +26,16 @@ from practicum.core.errors import AgentError, OutputError, PlaceTaken, ProviderE
 from practicum.core.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.state import House, Scorer, Seat, need_of
-from practicum.models.client import JSON, Client, Options, Reply
+from practicum.models.client import JSON, CallOptions, Client, Reply
 from practicum.models.prompting import (
-    again,
-    asked,
-    json_part,
+    check_fits_window,
+    describe_validation_error,
+    extract_json,
+    invalid_output_message,
     json_schema,
-    must_fit,
-    no_output,
-    problem_with,
+    prompt_digest,
     prompt_tokens,
+    repair_prompt,
 )
 from practicum.retrieval.search import SHOWN, Found, Where
 from practicum.store.journal import NOTED, Record, digest, failure, failure_text, unless_refused
@@ -153,14 +153,14 @@ class Run:
         for attempt in range(REPAIRS + 1):
             reply = await self._call(role, prompt, wanted, temperature, attempt)
             try:
-                return schema.model_validate_json(json_part(reply.text))
+                return schema.model_validate_json(extract_json(reply.text))
             except ValidationError as error:
                 self.house.counts["repairs"] += attempt < REPAIRS
-                problem = problem_with(error, reply.cut)
-                prompt = again(prompt, reply.text, problem)
+                problem = describe_validation_error(error, reply.cut)
+                prompt = repair_prompt(prompt, reply.text, problem)
         self.house.counts["bad output"] += 1
         self.house.unread.append(self.place)
-        self.house.trouble = no_output(role, self.house.seat(role).client.name, problem, reply.cut)
+        self.house.trouble = invalid_output_message(role, self.house.seat(role).client.name, problem, reply.cut)
         raise OutputError(self.house.trouble)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
@@ -343,7 +343,7 @@ class Run:
             temperature=seat.options.temperature if temperature is None else temperature,
             seed=self.rng(role).randrange(2**31),
         )
-        question = asked(role, seat.client.name, prompt, schema, options)
+        question = prompt_digest(role, seat.client.name, prompt, schema, options)
         known = self.house.journal.find(place, question)
         if known is not None:
             if not known.ok:
@@ -356,12 +356,12 @@ class Run:
         )
 
     async def _pay(
-        self, record: Record, client: Client, prompt: Prompt, schema: JSON | None, options: Options
+        self, record: Record, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
     ) -> Reply:
         house, role = self.house, record.role
         estimate = prompt_tokens(prompt)
         house.largest[role] = max(house.largest.get(role, 0), estimate)
-        must_fit(client, role, estimate)
+        check_fits_window(client, role, estimate)
         need = need_of(client, estimate * house.inflation.get(client.name, 1.25), options.max_output_tokens)
         async with house.slot(client.endpoint, client.slots):
             await house.budget.reserve(need)

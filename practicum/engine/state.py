@@ -12,8 +12,8 @@ from practicum.agents.base import Agent
 from practicum.core.types import Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
 from practicum.models.budget import Budget, Need
-from practicum.models.client import Client, Options
-from practicum.models.prompting import prompt_tokens, shortened
+from practicum.models.client import CallOptions, Client
+from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, Record
@@ -25,7 +25,7 @@ class Seat:
     """A model in a role, and how it is asked there."""
 
     client: Client
-    options: Options = field(default_factory=Options)
+    options: CallOptions = field(default_factory=CallOptions)
 
 
 class Scorer(Protocol):
@@ -138,7 +138,7 @@ class House:
         keep = size - over if over > 0 else size // 2
         self.counts["prompts cut to fit"] += 1
         for n in range(CUTS):
-            yield shortened(prompt, max(keep >> n, LEAST))
+            yield shorten_prompt(prompt, max(keep >> n, LEAST))
 
     def timed(self, record: Record) -> None:
         """Note how long an attempt took: its one call, or all of it where the Run wrote its result down."""

@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BudgetLimits:
     """What a run may spend over all its resumes; None is without bound. Tokens are input and output together."""
 
     calls: int | None = None
@@ -49,7 +49,7 @@ class Need:
 class Budget:
     """Counts what was spent and what is promised. `spent` and `seconds` start from what earlier resumes spent."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: BudgetLimits = field(default_factory=BudgetLimits)
     spent: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     promised: Need = field(default_factory=Need)

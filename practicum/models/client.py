@@ -31,7 +31,7 @@ LONGEST_ASKED_PAUSE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CallOptions:
     """How a model is asked. `timeout` in seconds; None leaves a value to the provider."""
 
     temperature: float | None = None
@@ -68,14 +68,14 @@ class Client(Protocol):
     @property
     def priced(self) -> bool: ...
 
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply: ...
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply: ...
 
     def cost(self, usage: Usage) -> float | None: ...
 
     async def close(self) -> None: ...
 
 
-ROOM = (
+WINDOW_ADVICE = (
     "shorten the task, lower the context's budget where the method has one (--set budget=N), or take a larger window: "
     "--window N where the model reads as much, else another model"
 )
@@ -145,7 +145,7 @@ class ProviderClient:
         if self._on_close is not None:
             await self._on_close()
 
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         """Ask once, retrying what may pass. Raises ProviderError when it does not, ModelError when it cannot."""
         parameters, extra = self._shape(schema)
         settings = {**extra, "max_tokens": options.max_output_tokens, "timeout": options.timeout}
@@ -341,7 +341,7 @@ def _plain(name: str, error: BaseException) -> ModelError | ProviderError:
         case e.ModelNotFoundError():
             return ModelError(f"{name} was not found: check the model's name and the address ({_short(error)})")
         case e.ModelContextWindowExceededError():
-            return WindowError(f"the prompt is larger than the window of {name}: {ROOM} ({_short(error)})")
+            return WindowError(f"the prompt is larger than the window of {name}: {WINDOW_ADVICE} ({_short(error)})")
         case e.ModelQuotaExceededError():
             return ModelError(f"the account of {name} has no credit left ({_short(error)})")
         case e.ModelRequestRejectedError():

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Turn
 from practicum.core.views import at_most, count_tokens
-from practicum.models.client import JSON, ROOM, Client, Options
+from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client
 from practicum.store.journal import digest
 
 ECHO = 2000
@@ -31,7 +31,7 @@ MARK = 16
 """Tokens that the mark of a cut takes, about."""
 
 
-def shortened(prompt: Prompt, tokens: int) -> Prompt:
+def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
     """The prompt with about `tokens` in its last message: the longest of its parts are cut alike in the middle, which
     is marked, so that no part is left out and each keeps its beginning and its end."""
     parts = prompt.parts or (prompt.user,)
@@ -55,16 +55,16 @@ def _share(sizes: Sequence[int], room: int) -> int:
     return ordered[-1]
 
 
-def must_fit(client: Client, role: str, estimate: int) -> None:
+def check_fits_window(client: Client, role: str, estimate: int) -> None:
     """Raises WindowError where a prompt of so many tokens is larger than the window of its model."""
     if client.window is not None and estimate > client.window:
         raise WindowError(
             f"the {role}'s prompt of about {estimate} tokens is larger than the window of {client.name} "
-            f"({client.window} tokens): {ROOM}"
+            f"({client.window} tokens): {WINDOW_ADVICE}"
         )
 
 
-def asked(role: str, model: str, prompt: Prompt, schema: JSON | None, options: Options) -> str:
+def prompt_digest(role: str, model: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> str:
     """Names a question in the journal."""
     turns = [part for turn in prompt.turns for part in (turn.user, turn.assistant)]
     settings = f"{options.temperature} {options.max_output_tokens} {options.seed}"
@@ -94,14 +94,14 @@ def json_schema(schema: type[BaseModel]) -> JSON:
     return schema.model_json_schema()
 
 
-def json_part(text: str) -> str:
+def extract_json(text: str) -> str:
     """The JSON object in an answer: models without enforced schemas wrap it in words or fences."""
     stripped = text.strip()
     start, end = stripped.find("{"), stripped.rfind("}")
     return stripped[start : end + 1] if 0 <= start < end else stripped
 
 
-def problem_with(error: ValidationError, cut: bool) -> str:
+def describe_validation_error(error: ValidationError, cut: bool) -> str:
     """What is wrong with an answer, in words for the model."""
     if cut:
         return "it was cut off at the output limit; answer more briefly"
@@ -110,7 +110,7 @@ def problem_with(error: ValidationError, cut: bool) -> str:
     return f"{where}: {first['msg']}" if where else first["msg"]
 
 
-def again(prompt: Prompt, answer: str, problem: str) -> Prompt:
+def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:
     """The same conversation, with the bad answer and what is wrong with it."""
     shown = answer if len(answer) <= ECHO else answer[:ECHO] + " …"
     return replace(
@@ -121,7 +121,7 @@ def again(prompt: Prompt, answer: str, problem: str) -> Prompt:
     )
 
 
-def no_output(role: str, model: str, problem: str, cut: bool) -> str:
+def invalid_output_message(role: str, model: str, problem: str, cut: bool) -> str:
     """One line for a model that gave no valid output, with what to do."""
     advice = (
         "raise --max-output-tokens, or take another model"

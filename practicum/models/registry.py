@@ -14,7 +14,7 @@ from practicum.models.client import Client, ProviderClient, Structure
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class ClientSettings:
     """How models are opened: calls in flight at one endpoint, the way to structure, and the window in tokens.
 
     With `window` None local ones have LOCAL_WINDOW, and others what is known of them. `log` is the folder that takes
@@ -33,7 +33,7 @@ class Opening:
 class Models:
     """Opens each model once, however many roles share it."""
 
-    opening: Opening = field(default_factory=Opening)
+    settings: ClientSettings = field(default_factory=ClientSettings)
     _clients: dict[str, Client] = field(default_factory=dict)
 
     def open(self, name: str) -> Client:
@@ -68,13 +68,13 @@ class Models:
     def _local(self, name: str) -> Client:
         from practicum.models.local import LocalServer, resolve
 
-        path = resolve(name, self.opening.progress)
-        slots = min(self.opening.concurrency, LOCAL_SLOTS)
+        path = resolve(name, self.settings.progress)
+        slots = min(self.settings.concurrency, LOCAL_SLOTS)
         # A slot keeps one prefix; with some to spare, one role does not evict another's.
-        window = self.opening.window or LOCAL_WINDOW
-        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.opening.log / "llama.log")
+        window = self.settings.window or LOCAL_WINDOW
+        server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
         return _openai_client(
-            name, server.url, path.stem, "grammar", self.opening,
+            name, server.url, path.stem, "grammar", self.settings,
             slots=slots, window=server.window, cost_of=_free, on_close=server.close,
         )  # fmt: skip
 
@@ -83,7 +83,7 @@ class Models:
         if not model or not urlsplit(address).netloc:
             raise UsageError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
         return _openai_client(
-            name, address, model, self.opening.structure, self.opening, cost_of=_unknown, window=self.opening.window
+            name, address, model, self.settings.structure, self.settings, cost_of=_unknown, window=self.settings.window
         )
 
     def _hosted(self, name: str) -> Client:
@@ -101,11 +101,11 @@ class Models:
         return ProviderClient(
             name,
             model,
-            structure=self.opening.structure,
+            structure=self.settings.structure,
             endpoint=provider,
             cost_of=_priced(short, provider),
-            attempts=self.opening.attempts,
-            window=self.opening.window,
+            attempts=self.settings.attempts,
+            window=self.settings.window,
             seeds=provider.startswith("openai"),
         )
 
@@ -142,7 +142,7 @@ def _openai_client(
     address: str,
     model: str,
     structure: Structure,
-    opening: Opening,
+    settings: ClientSettings,
     *,
     cost_of: Callable[[Usage], float | None],
     slots: int | None = None,
@@ -183,7 +183,7 @@ def _openai_client(
         endpoint=address,
         slots=slots,
         cost_of=cost_of,
-        attempts=opening.attempts,
+        attempts=settings.attempts,
         window=window,
         seeds=True,
         on_close=close,

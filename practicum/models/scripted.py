@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from practicum.core.errors import ModelError, ProviderError
 from practicum.core.types import Prompt, Usage
 from practicum.core.views import count_tokens
-from practicum.models.client import JSON, Options, Reply
+from practicum.models.client import JSON, CallOptions, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Call:
     role: str
     prompt: Prompt
     schema: JSON | None
-    options: Options
+    options: CallOptions
 
     @property
     def text(self) -> str:
@@ -40,7 +40,7 @@ class Call:
         return "\n".join([self.prompt.head, *turns, self.prompt.user])
 
 
-class Rule(BaseModel):
+class ScriptRule(BaseModel):
     """One line of a script."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +72,7 @@ class ScriptedClient:
     def endpoint(self) -> str:
         return self.name
 
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         call = Call(role, prompt, schema, options)
         self.calls.append(call)
         answer = self.respond(call)
@@ -90,7 +90,7 @@ class ScriptedClient:
         return None
 
 
-def _rules(path: Path) -> list[Rule]:
+def _rules(path: Path) -> list[ScriptRule]:
     try:
         # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -102,9 +102,9 @@ def _rules(path: Path) -> list[Rule]:
     return rules
 
 
-def _rule(line: str, where: str) -> Rule:
+def _rule(line: str, where: str) -> ScriptRule:
     try:
-        rule = Rule.model_validate_json(line)
+        rule = ScriptRule.model_validate_json(line)
         pattern = re.compile(rule.match)
     except ValidationError as error:
         raise ModelError(f"{where}: {error.errors()[0]['msg']}") from error
@@ -120,7 +120,7 @@ def _rule(line: str, where: str) -> Rule:
     return rule
 
 
-def _answer(rules: list[Rule], call: Call, path: Path) -> str | Exception:
+def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
     text = call.text
     for rule in rules:
         found = re.search(rule.match, text) if rule.role in (None, call.role) else None

@@ -12,7 +12,7 @@ from practicum import methods
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.models.budget import Limits
+from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 from practicum.models.registry import ROLES
 from practicum.session.components import APPWORLD, TOOLS, Parts, make_agent, make_scorer
@@ -99,8 +99,8 @@ class Config(BaseModel):
         return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.max_calls, self.max_tokens, self.max_usd, self.max_minutes)
+    def limits(self) -> BudgetLimits:
+        return BudgetLimits(self.max_calls, self.max_tokens, self.max_usd, self.max_minutes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from practicum.blocks.update.memory import MEMORIES, Memory, as_entry
 from practicum.core.bounded import SLACK
 from practicum.core.context import Add, Context, Delete, Delta, Entry, Outcome
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
-from practicum.models.prompting import problem_with
+from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import SHOWN, Found, Retriever, Where
 from practicum.retrieval.vectors import Vectors, open_embedder
 from practicum.session.records import RUN, read_run
@@ -84,7 +84,7 @@ class _Lived(BaseModel):
         try:
             self.said = form.model_validate_json(raw).model_dump_json()
         except ValidationError as error:
-            wrong = "it is not there" if self.said is None else problem_with(error, cut=False)
+            wrong = "it is not there" if self.said is None else describe_validation_error(error, cut=False)
             fields = " and ".join(form.model_fields)
             raise PydanticCustomError(
                 "form", "a step of {kind} needs said, an object with {fields}: {wrong}",

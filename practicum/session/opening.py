@@ -11,8 +11,8 @@ from practicum.core.errors import ModelError, UsageError
 from practicum.engine.loop import Method
 from practicum.engine.state import House, Seat, Slots
 from practicum.models.budget import Budget
-from practicum.models.client import Client, Options
-from practicum.models.registry import Models, Opening
+from practicum.models.client import CallOptions, Client
+from practicum.models.registry import ClientSettings, Models
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.components import Parts, make_agent, make_scorer
 from practicum.session.config import Config, roles_used
@@ -57,7 +57,7 @@ async def furnished(
         clients = _clients(config, parts, models, roles_used(config, agent and config.asks, roles))
         clients |= {name: parts.clients.get(name) or models.open(model) for name, model in (seats or {}).items()}
         _check_prices(config, clients)
-        options = Options(config.temperature, config.max_output_tokens, config.timeout)
+        options = CallOptions(config.temperature, config.max_output_tokens, config.timeout)
         journal = Journal(store, run_id)
         yield House(
             journal=journal,
@@ -88,9 +88,9 @@ def furnished_to_act(
     return furnished(store, run_id, folder, config, parts, roles=roles, seats=method.models, budget=budget, lent=lent)
 
 
-def opening(config: Config, folder: Path, parts: Parts) -> Opening:
+def opening(config: Config, folder: Path, parts: Parts) -> ClientSettings:
     """How a run opens its models; what they log goes to its folder."""
-    return Opening(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
+    return ClientSettings(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
 
 
 def _embedder(name: str) -> Embedder:

@@ -20,7 +20,7 @@ from practicum.bench.mael import ALONE, NONE, Measured, Plan, Purse, Row, first,
 from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
-from practicum.models.budget import Limits
+from practicum.models.budget import BudgetLimits
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import load_context
 from practicum.tasks.sandbox.runner import Sandbox
@@ -127,7 +127,7 @@ def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str
     rows = paid(tmp_path / "whole", whole, all_of_it, **SMALL).rows
     most, seen, model = getattr(all_of_it, unit), 0, client(respond)
     for share in (0.05, 0.3, 0.6, 0.9):
-        purse = Purse(Limits(**{unit: int(most * share)}))
+        purse = Purse(BudgetLimits(**{unit: int(most * share)}))
         found = paid(tmp_path / "b", model, purse, **SMALL)
         assert found.stopped == f"the budget of {int(most * share)} {unit} is spent"
         assert seen <= getattr(purse, unit) <= int(most * share)

@@ -22,7 +22,7 @@ from practicum.blocks.sample.replay import share
 from practicum.core.errors import UsageError
 from practicum.core.types import Prompt
 from practicum.methods.primitives import Primitives, calls
-from practicum.models.client import JSON, Options, Reply
+from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 
 # ---- settings
@@ -301,7 +301,7 @@ class AtOnce(ScriptedClient):
     together: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, asyncio.Barrier] = field(default_factory=dict)
 
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         if role in self.together:
             barrier = self.barriers.setdefault(role, asyncio.Barrier(self.together[role]))
             async with asyncio.timeout(20):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
-from practicum.models.budget import Budget, Limits, Need
+from practicum.models.budget import Budget, BudgetLimits, Need
 
 CALL = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3), st.booleans())
 
@@ -23,7 +23,7 @@ def test_spent_and_promised_never_exceed_the_limits(
     calls: list[tuple[int, int, int, bool]], most_calls: int | None, most_tokens: int | None, held: int
 ) -> None:
     usd = None if most_tokens is None else most_tokens / 1000
-    budget = Budget(Limits(calls=most_calls, tokens=most_tokens, usd=usd))
+    budget = Budget(BudgetLimits(calls=most_calls, tokens=most_tokens, usd=usd))
     budget.hold(Need(0, held, 0.0))
 
     def within() -> None:
@@ -59,7 +59,7 @@ def test_spent_and_promised_never_exceed_the_limits(
 
 def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
     async def work() -> None:
-        budget = Budget(Limits(tokens=100))
+        budget = Budget(BudgetLimits(tokens=100))
         await budget.reserve(Need(1, 80))
         second = asyncio.create_task(budget.reserve(Need(1, 60)))
         await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
 
 def test_what_is_held_is_for_the_final_evaluation_alone() -> None:
     async def work() -> None:
-        budget = Budget(Limits(calls=10))
+        budget = Budget(BudgetLimits(calls=10))
         budget.hold(Need(8))
         assert budget.fits(Need(2)) is None
         assert budget.fits(Need(3)) == "the budget of 10 calls is spent"
@@ -93,7 +93,7 @@ def test_what_is_held_is_for_the_final_evaluation_alone() -> None:
 
 def test_stop_lets_nothing_start_and_wakes_who_waits() -> None:
     async def work() -> None:
-        budget = Budget(Limits(calls=1))
+        budget = Budget(BudgetLimits(calls=1))
         await budget.reserve(Need(1))
         waiting = asyncio.create_task(budget.reserve(Need(1)))
         await asyncio.sleep(0)
@@ -111,16 +111,16 @@ def test_stop_lets_nothing_start_and_wakes_who_waits() -> None:
 
 
 def test_minutes_add_up_over_resumes() -> None:
-    Budget(Limits(minutes=1), seconds=30).check()
+    Budget(BudgetLimits(minutes=1), seconds=30).check()
     with pytest.raises(Stopped, match="the budget of 1 minutes is spent"):
-        Budget(Limits(minutes=1), seconds=61).check()
+        Budget(BudgetLimits(minutes=1), seconds=61).check()
 
 
 def test_usd_to_the_cent_and_unknown_prices() -> None:
-    budget = Budget(Limits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
+    budget = Budget(BudgetLimits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
     assert budget.fits(Need(usd=0.1)) is None
     assert budget.fits(Need(usd=0.11)) == "the budget of 0.3 USD is spent"
-    unknown = Budget(Limits(usd=0.3), spent=Usage(1, usd=None)).fits(Need(usd=0.1))
+    unknown = Budget(BudgetLimits(usd=0.3), spent=Usage(1, usd=None)).fits(Need(usd=0.1))
     assert unknown is not None
     assert "no known price" in unknown
     assert Budget(spent=Usage(1, usd=None)).fits(Need(10**9, 10**9, 10.0**9)) is None

@@ -16,7 +16,7 @@ import practicum
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
-from practicum.models.registry import Models, Opening
+from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.learn import Result
 from practicum.session.records import over
@@ -254,7 +254,7 @@ def test_a_model_that_cannot_be_had_is_wrong_use(tmp_path: Path, name: str, word
 
 
 def test_roles_have_models_of_their_own_and_share_a_client(tmp_path: Path) -> None:
-    models = Models(Opening())
+    models = Models(ClientSettings())
     script = tmp_path / "script"
     script.write_text('{"answer": "x"}\n')
     assert models.open(f"scripted:{script}") is models.open(f"scripted:{script}")
@@ -269,7 +269,7 @@ def test_roles_have_models_of_their_own_and_share_a_client(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["http://127.0.0.1:9/v1#m", "openai:gpt-4.1-mini"])
 def test_a_window_that_is_given_is_that_of_served_models_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    given, plain = (Models(Opening(window=window)).open(name).window for window in (4096, None))
+    given, plain = (Models(ClientSettings(window=window)).open(name).window for window in (4096, None))
     assert given == 4096
     assert plain != 4096
 

@@ -11,7 +11,7 @@ import pytest
 
 from practicum.core.errors import ModelError
 from practicum.core.types import Prompt
-from practicum.models.client import Options
+from practicum.models.client import CallOptions
 from practicum.models.scripted import ScriptedClient
 
 
@@ -31,7 +31,7 @@ def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> Sc
     ],
 )
 def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer: Any, said: str) -> None:
-    reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, Options()))
+    reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, CallOptions()))
     assert reply.text == said
 
 

@@ -17,7 +17,7 @@ from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.run import Run
 from practicum.engine.state import Agent, House, Seat
-from practicum.models.client import JSON, Options, Reply
+from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, Record
@@ -169,7 +169,7 @@ class Late(ScriptedClient):
         self.chance = Random(seed)
         self.in_flight = self.most = 0
 
-    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: Options) -> Reply:
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         self.in_flight += role != "curator"
         self.most = max(self.most, self.in_flight)
         try:
