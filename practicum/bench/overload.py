@@ -22,7 +22,7 @@ from practicum.bench import forgetful
 from practicum.bench.facts import Fact, facts, kept
 from practicum.bench.target import Target
 from practicum.blocks.attempt.attempt import shown_answers
-from practicum.blocks.update.curate import Decisions
+from practicum.blocks.update.curator import Decisions
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage

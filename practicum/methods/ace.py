@@ -8,7 +8,7 @@ is enforced by code.
 
 from __future__ import annotations
 
-from practicum.blocks.update.account import Uncovered, accounted
+from practicum.blocks.update.coverage import Uncovered, accounted
 from practicum.engine.loop import Method
 from practicum.methods.learning import SECTION, curator
 from practicum.methods.primitives import Primitives, assembled

@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from practicum.blocks.accept.always import finished
+from practicum.blocks.accept.always import always_after
 from practicum.blocks.sample.batch_size import candidates, controlled
-from practicum.blocks.update.account import Uncovered, accounted, asked_again, last_word
-from practicum.blocks.update.join import Join, by_code, by_model, side_by_side
+from practicum.blocks.update.coverage import Uncovered, accounted, keep_or_drop, retried
+from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, Shuffle, scan
 from practicum.engine.asynchronous import most_groups, without_barrier
 from practicum.engine.loop import ALL, Method, Update
@@ -133,7 +133,7 @@ def _without_barrier(s: Settings) -> Method:
     return replace(
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
         update=update,
-        accept=finished(settled(s)),
+        accept=always_after(settled(s)),
         # Groups go on over all tasks, and each may be followed by those of its lessons that are asked about again.
         calls=lambda tasks: _calls_in_flow(s, tasks, groups(tasks), group),
         batch=ALL,
@@ -144,8 +144,8 @@ def _without_barrier(s: Settings) -> Method:
             group=group,
             copies=copies,
             staleness=s.staleness,
-            again=asked_again(update, smaller) if smaller else None,
-            left=last_word(_uncovered(s), SECTION) if s.curator == "edits" else None,
+            again=retried(update, smaller) if smaller else None,
+            left=keep_or_drop(_uncovered(s), SECTION) if s.curator == "edits" else None,
         ),
     )
 
@@ -168,12 +168,12 @@ def _dealing(s: Settings) -> Dealing:
 
 def _join(s: Settings, update: Update) -> Join:
     if s.exact:
-        return by_model(update)
+        return join_by_model(update)
     if s.levels == 1:
-        return side_by_side
+        return join_side_by_side
     if s.join == "code":
-        return by_code(update, s.fan_in, None if s.dedupe == "never" else s.threshold)
-    return by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
+        return join_by_code(update, s.fan_in, None if s.dedupe == "never" else s.threshold)
+    return join_by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
 
 
 def _accounted(s: Settings, update: Update) -> Update:

@@ -15,7 +15,12 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.sheet import attempts, cumulative, kept_cases, synthesized
+from practicum.blocks.update.cheatsheet import (
+    append_attempts,
+    attempts_as_lessons,
+    rewrite_cheatsheet,
+    synthesized_cheatsheet,
+)
 from practicum.engine.loop import Method
 from practicum.methods import Batched
 
@@ -39,14 +44,14 @@ def method(settings: Settings) -> Method:
     """Attempt with the sheet, then write it anew."""
     s = settings
     whole = s.form == "cumulative"
-    act = answer(full_view if whole else synthesized(WRITER, s.k))
+    act = answer(full_view if whole else synthesized_cheatsheet(WRITER, s.k))
     return Method(
         name="dynamic_cheatsheet",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=attempts(),
-        update=cumulative(WRITER) if whole else kept_cases(),
+        reflect=attempts_as_lessons(),
+        update=rewrite_cheatsheet(WRITER) if whole else append_attempts(),
         accept=always,
         calls=lambda batch: (batch + whole, batch + 1) if whole else (batch, 2 * batch),
         batch=s.batch,

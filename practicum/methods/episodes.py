@@ -14,7 +14,7 @@ from practicum.blocks.act.show import answer, similar_turns
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.edits import append, newest_per_key
+from practicum.blocks.update.append import append, newest_per_key
 from practicum.engine.loop import Method
 from practicum.methods import Batched
 

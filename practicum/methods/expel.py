@@ -18,8 +18,8 @@ from practicum.blocks.attempt.attempt import refined
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import as_experience, by_model
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.edits import append, newest_per_key, pruned
-from practicum.blocks.update.insights import voted
+from practicum.blocks.update.append import append, newest_per_key, pruned
+from practicum.blocks.update.insights import vote_on_insights
 from practicum.core.context import Context, Delta
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import View, full
@@ -42,7 +42,7 @@ def method(settings: Settings) -> Method:
     """Gather, draw insights, use both."""
     s = settings
     act = answer(_both(s.k))
-    insights = pruned(voted(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
+    insights = pruned(vote_on_insights(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
     solved = newest_per_key(append(EPISODES))
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

@@ -17,7 +17,7 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import SECTION, cases, ranked, the_best
+from practicum.blocks.search.candidates import SECTION, answer_with_best, cases, ranked
 from practicum.blocks.search.gepa_search import Select, pareto_search
 from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
@@ -61,7 +61,7 @@ class Settings(MethodSettings):
 
 def method(s: Settings) -> Method:
     """Attempt a minibatch, write a better instruction from it, keep it if it is, compare all on the same tasks."""
-    act = the_best()
+    act = answer_with_best()
     update = rewritten(s.warmth)
     if s.groups > 1:
         update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))

@@ -15,7 +15,7 @@ from practicum.blocks.act.show import answer, fitting_turns
 from practicum.blocks.attempt.attempt import once, shown_answers
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything, stream
-from practicum.blocks.update.edits import append
+from practicum.blocks.update.append import append
 from practicum.engine.loop import Costs, Method, one_each
 from practicum.methods import MethodSettings
 

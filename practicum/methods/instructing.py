@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import Ask, proposed, selected, the_best
+from practicum.blocks.search.candidates import ProposalPrompt, answer_with_best, keep_best, propose
 from practicum.engine.loop import Method, Reflect
 from practicum.methods import Batched
 
@@ -42,20 +42,20 @@ class Instructing(Searching):
 
 
 def search(
-    s: Instructing, name: str, system: str, ask: Ask, reflect: Reflect | None = None, reflections: int = 0,
+    s: Instructing, name: str, system: str, ask: ProposalPrompt, reflect: Reflect | None = None, reflections: int = 0,
     shown: int | None = None,
 ) -> Method:  # fmt: skip
     """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. Those who
     propose read the best `shown` (None: all)."""
-    act = the_best()
+    act = answer_with_best()
     return Method(
         name=name,
         sample=shuffled_epochs(s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=reflect or per_trace(without_reflector()),
-        update=proposed(system, ask, s.candidates, s.warmth, shown),
-        accept=selected(s.beam),
+        update=propose(system, ask, s.candidates, s.warmth, shown),
+        accept=keep_best(s.beam),
         calls=lambda batch: (batch + 1, batch * (1 + s.candidates) + 1 + reflections * batch),
         attempted=lambda batch: (batch, batch * (1 + s.candidates)),
         batch=s.batch,

@@ -15,10 +15,10 @@ from practicum.blocks.act.show import Answer, answer, full_view
 from practicum.blocks.attempt.attempt import Refine, once, refined, reflected
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflector, by_model, per_trace, without_reflector
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.account import accounted
-from practicum.blocks.update.curate import Curator, rewrite
-from practicum.blocks.update.dedupe import When, deduplicated
-from practicum.blocks.update.edits import append, pruned, within_budget
+from practicum.blocks.update.append import append, pruned, within_budget
+from practicum.blocks.update.coverage import accounted
+from practicum.blocks.update.curator import Curator, rewrite
+from practicum.blocks.update.dedupe import DedupeWhen, deduplicated
 from practicum.engine.loop import Attempt, Method, Update
 from practicum.methods import MethodSettings
 from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES
@@ -46,7 +46,7 @@ class Learning(MethodSettings):
     """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
     threshold: float = Field(default=0.85, gt=0, le=1)
     """Cosine similarity from which two entries of a section say the same (0.5 to 0.9 behave alike, table 20)."""
-    dedupe: When = "proactive"
+    dedupe: DedupeWhen = "proactive"
     """proactive: after each delta; lazy: only when the playbook is over its budget; never."""
     budget: int = Field(default=80_000, ge=1)
     """Most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""

@@ -18,8 +18,8 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything
-from practicum.blocks.search.dspy_adapter import Search
-from practicum.blocks.search.mipro_search import BayesianSearch, combined
+from practicum.blocks.search.dspy_adapter import MiproSettings
+from practicum.blocks.search.mipro_search import answer_with_combination, bayesian_search
 from practicum.core.context import Context, Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import ALL, Method
@@ -59,8 +59,8 @@ class Settings(MethodSettings):
 
 def method(s: Settings) -> Method:
     """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
-    act = combined()
-    search = Search(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
+    act = answer_with_combination()
+    search = MiproSettings(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
     # The package compares all at the start, after every `full` trials, and at the end.
     scans = 2 + s.trials // s.full
 
@@ -79,7 +79,7 @@ def method(s: Settings) -> Method:
         reflect=as_experience(),
         update=left_to_the_search,
         accept=always,
-        schedule=BayesianSearch(search),
+        schedule=bayesian_search(search),
         calls=calls,
         attempted=tried,
         batch=ALL,

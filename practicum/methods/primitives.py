@@ -18,7 +18,7 @@ from practicum.blocks.attempt.grouped import annotated_twin, chosen, grouped
 from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect.per_trace import per_trace
 from practicum.blocks.sample.replay import first_size, replayed, share
-from practicum.blocks.update.state import with_state
+from practicum.blocks.update.optimizer_state import with_state
 from practicum.engine.loop import Attempt, Costs, Method, Reflect, Sample, Update
 from practicum.methods import Batched, Number, learning, number_or
 from practicum.methods.adaptive import Choice, switching

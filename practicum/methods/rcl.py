@@ -10,9 +10,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from practicum.blocks.reflect.per_trace import LearnFrom
-from practicum.blocks.update.account import accounted
-from practicum.blocks.update.curate import Curator, Mutations
-from practicum.blocks.update.dedupe import When
+from practicum.blocks.update.coverage import accounted
+from practicum.blocks.update.curator import Curator, Mutations
+from practicum.blocks.update.dedupe import DedupeWhen
 from practicum.engine.loop import Method
 from practicum.methods.learning import SECTION, curator
 from practicum.methods.primitives import Primitives, Rollouts, assembled
@@ -25,7 +25,7 @@ class Settings(Primitives):
     """Rounds of reflection within an attempt; the primitives reflect once, after all runs."""
     learn_from: LearnFrom = "failures"
     """failures: a success only counts the entries it used; all: reflect on successes too."""
-    dedupe: When = "never"
+    dedupe: DedupeWhen = "never"
     """RCL manages the playbook by explicit edits alone; proactive and lazy as in ACE."""
     batch: int = Field(default=3, ge=1)
     """Failures reflected on in a step."""

@@ -17,7 +17,7 @@ from practicum.blocks.act.show import with_memories
 from practicum.blocks.attempt.attempt import each
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory import MEMORIES, extracted, remembered
+from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
 from practicum.engine.loop import Method
 from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
@@ -42,13 +42,13 @@ def method(settings: Settings) -> Method:
     """Attempt with the memories nearest to the task, choose, distil, append."""
     s = settings
     show = with_memories(s.memories, MEMORIES)
-    update = remembered()
+    update = append_memories()
     return Method(
         name="reasoning_bank",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=each(acting(s, show, blind=s.online)),
-        reflect=extracted(s.items, s.extract, s.extraction, s.index),
+        reflect=extract_memories(s.items, s.extract, s.extraction, s.index),
         update=deduplicated(update, s.threshold) if s.consolidate else update,
         accept=always,
         calls=lambda batch: calls(s, batch),

@@ -18,7 +18,7 @@ from practicum.blocks.act.show import answer, with_memories
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.edits import votes
+from practicum.blocks.update.append import votes
 from practicum.core.context import Add, Context, Delete, Delta, Entry
 from practicum.core.types import Lesson, Rollout, Round
 from practicum.engine.loop import Method

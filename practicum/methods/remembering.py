@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
 from practicum.blocks.act.show import Show, answer, noting
-from practicum.blocks.update.memory import Extract, Index
+from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.engine.run import Act
 from practicum.methods import Batched
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from practicum.blocks.update.condense import summarized
+from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
 from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, calls, dropping, playbook

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pydantic import Field
 
 from practicum.blocks.reflect.per_trace import by_model, per_trace
-from practicum.blocks.search.candidates import history, no_worse
-from practicum.blocks.update.feedback import RECALLED, remembering
+from practicum.blocks.search.candidates import history, keep_if_no_worse
+from practicum.blocks.update.feedback_history import RECALLED, with_feedback_history
 from practicum.core.context import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
@@ -34,8 +34,8 @@ def method(settings: Settings) -> Method:
     """Criticise every attempt, rewrite, keep what does no worse."""
     one = Instructing(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
     found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)), 1)
-    update = remembering(found.update, settings.momentum)
-    return replace(found, update=update, accept=no_worse, calls=lambda n: (2 * n + 1, 3 * n + 1))
+    update = with_feedback_history(found.update, settings.momentum)
+    return replace(found, update=update, accept=keep_if_no_worse, calls=lambda n: (2 * n + 1, 3 * n + 1))
 
 
 def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

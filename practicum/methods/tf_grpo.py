@@ -21,9 +21,9 @@ from practicum.blocks.attempt.grouped import grouped
 from practicum.blocks.reflect.per_trace import tagged
 from practicum.blocks.reflect.self_contrast import contrasted
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.account import accounted
-from practicum.blocks.update.curate import Curator
-from practicum.blocks.update.edits import within_budget
+from practicum.blocks.update.append import within_budget
+from practicum.blocks.update.coverage import accounted
+from practicum.blocks.update.curator import Curator
 from practicum.core.context import Context
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Method

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from practicum.blocks.update.condense import top_k
+from practicum.blocks.update.top_k import top_k
 from practicum.engine.loop import Method
 from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, dropping, playbook

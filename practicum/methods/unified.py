@@ -18,9 +18,9 @@ from practicum.blocks.act.show import full_view, with_memories
 from practicum.blocks.attempt.attempt import each
 from practicum.blocks.attempt.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
 from practicum.blocks.sample.orders import batches
+from practicum.blocks.update.append import pruned, within_budget
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.edits import pruned, within_budget
-from practicum.blocks.update.memory import MEMORIES, extracted, remembered, used
+from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
 from practicum.core.context import Context, Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method, Update
@@ -77,7 +77,7 @@ def method(settings: Settings) -> Method:
     show = with_memories(s.memories, MEMORIES, rest=True) if s.memory else full_view
     rules = deduplicated(curated(SECTION), s.threshold)
     propose = Proposer(s.passes, s.memories, bank, rules)
-    distil = extracted(s.items, s.extract, s.extraction, s.index) if s.memory else used
+    distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
     return Method(
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
@@ -102,7 +102,7 @@ def _both(s: Settings, rules: Update) -> Update:
 
     def also(first: Update) -> Update:
         async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-            return await first(lessons, context, run) + await remembered()(lessons, context, run)
+            return await first(lessons, context, run) + await append_memories()(lessons, context, run)
 
         return update
 

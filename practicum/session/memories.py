@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, Answered
-from practicum.blocks.update.memory import MEMORIES, Memory, as_entry
+from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import SLACK
 from practicum.core.context import Add, Context, Delete, Delta, Entry, Outcome
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
@@ -234,7 +234,7 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
             plain = _Text.model_validate(item)
             return _line(section, plain, plain.data, source)
         memory = _Memory.model_validate(item)
-        return as_entry(memory, memory.outcome == "success", (source, *_tags(memory.tags)), section=section)
+        return memory_entry(memory, memory.outcome == "success", (source, *_tags(memory.tags)), section=section)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))

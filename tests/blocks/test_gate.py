@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scripts import Learned, learned, number, scripted
 
 import practicum
-from practicum.blocks.accept.gate import WORSE, Trial, Wealth, without_effect
+from practicum.blocks.accept.gate import WORSE, Trial, Wealth, unshown_part
 from practicum.cli.app import main
 from practicum.core.context import Add, Context, Delete, Delta, Fate, Outcome, Update, Vote, seeded
 from practicum.core.errors import UsageError
@@ -110,7 +110,7 @@ def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() ->
         ),
         (Fate("l4", "e0"), Fate("l5", "r"), Fate("l6", reason="said nothing")),
     )
-    left = without_effect(context, delta)
+    left = unshown_part(context, delta)
     assert left.edits == (delta.edits[0], delta.edits[3])
     assert left.fates == (
         Fate("l4", "e0"), Fate("l6", reason="said nothing"),
@@ -125,7 +125,7 @@ def test_what_is_kept_may_be_named_by_what_comes_after_it() -> None:
         Add(".notes", "so far", ref="r"), Vote("e0", helpful=1), Add("rules", "Shout."), Update("r", text="and more"),
         Vote("nothing", helpful=1),
     )  # fmt: skip
-    assert without_effect(context, Delta(edits)).edits == (edits[0], edits[1], edits[3])
+    assert unshown_part(context, Delta(edits)).edits == (edits[0], edits[1], edits[3])
 
 
 def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,14 +138,14 @@ def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Context, "apply", counted)
     votes = Delta(tuple(Vote("e0", helpful=1, lessons=(f"l{n}",)) for n in range(100)))
-    assert without_effect(seeded([("rules", "Be kind.")]), votes).edits == votes.edits
+    assert unshown_part(seeded([("rules", "Be kind.")]), votes).edits == votes.edits
     assert sum(tried) == 100
 
 
 def test_a_vote_that_stays_does_not_account_for_a_lesson_whose_words_are_dropped() -> None:
     context = seeded([("rules", "one")])
     voted, silent = Vote("e0", 1, lessons=("l1",)), Vote("e0", 1, lessons=("l2",))
-    left = without_effect(context, Delta((voted, silent, Add("rules", "two", lessons=("l1",)))))
+    left = unshown_part(context, Delta((voted, silent, Add("rules", "two", lessons=("l1",)))))
     assert left == Delta((voted, silent), (Fate("l1", reason=WORSE),))
 
 

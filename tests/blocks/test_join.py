@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors
 
-from practicum.blocks.update.curate import Curator
-from practicum.blocks.update.join import Join, beside, by_code, by_model, side_by_side
+from practicum.blocks.update.curator import Curator
+from practicum.blocks.update.join import Join, combine, join_by_code, join_by_model, join_side_by_side
 from practicum.core.context import (
     Add,
     Context,
@@ -61,7 +61,7 @@ def joined(join: Join, *deltas: Delta | Sequence[Edit], choices: tuple[str, ...]
 def by_us(*deltas: Delta | Sequence[Edit], threshold: float | None = None, choices: tuple[str, ...] = ()) -> Delta:
     """Joined by code, where the model must not be asked."""
     asked = Asked()
-    delta = joined(by_code(asked, threshold=threshold), *deltas, choices=choices)
+    delta = joined(join_by_code(asked, threshold=threshold), *deltas, choices=choices)
     assert asked.calls == []
     return delta
 
@@ -84,7 +84,7 @@ def new_texts(delta: Delta) -> list[str]:
 
 
 def test_nothing_joined_is_nothing() -> None:
-    for join in (by_code(Asked()), by_model(Asked()), side_by_side):
+    for join in (join_by_code(Asked()), join_by_model(Asked()), join_side_by_side):
         assert joined(join) == Delta()
         assert joined(join, [], []) == Delta()
 
@@ -206,7 +206,7 @@ def test_only_edits_in_conflict_go_to_the_model_and_what_comes_of_them_is_told_w
         [Update("e0", "two", lessons=("l2",), sources=("task:2",)), Update("e3", "three", lessons=("l3",))],
         [Update("e0", "one", lessons=("l4",), sources=("task:4",)), Delete("e0")],
     ]
-    delta = joined(by_code(asked), *groups)
+    delta = joined(join_by_code(asked), *groups)
     assert asked.calls == [["one", "two"]]
     outcome = applied(delta)
     solved = next(a.edit for a in outcome.applied if a.id == "e0")
@@ -220,7 +220,7 @@ def test_conflicts_are_counted_and_their_fates_reach_the_lessons() -> None:
 
     run = indoors(lambda call: "")
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}", f"m{n}")),)) for n in range(3)]
-    delta = asyncio.run(by_code(covers)(groups, RULES, run))
+    delta = asyncio.run(join_by_code(covers)(groups, RULES, run))
     assert delta == Delta(fates=tuple(Fate(f"{k}{n}", "e1", "said already") for n in range(3) for k in "lm"))
     assert run.house.counts["edits in conflict"] == 3
 
@@ -237,7 +237,7 @@ def test_conflicts_are_counted_and_their_fates_reach_the_lessons() -> None:
 )
 def test_changes_that_overlap_are_in_conflict(changes: list[Edit]) -> None:
     asked = Asked()
-    delta = joined(by_code(asked), *[[replace(edit, lessons=(f"l{n}",))] for n, edit in enumerate(changes)])
+    delta = joined(join_by_code(asked), *[[replace(edit, lessons=(f"l{n}",))] for n, edit in enumerate(changes)])
     ((first, second),) = asked.calls
     assert first == (getattr(changes[0], "text", None) or "If case 0, do this0.")
     assert {id for edit in delta.edits for id in edit.lessons} == {"l0", "l1"}
@@ -254,7 +254,7 @@ def test_many_conflicts_are_read_in_calls_of_at_most_the_fan_in() -> None:
         groups: list[list[Edit]] = [
             [Update(f"e{n}", f"{n} {group}", lessons=(f"l{n}{group}",)) for n in range(3)] for group in range(7)
         ]
-        outcome = applied(joined(by_code(asked, fan_in), *groups))
+        outcome = applied(joined(join_by_code(asked, fan_in), *groups))
         assert max(map(len, asked.calls)) <= fan_in
         assert {text for call in asked.calls for text in call} == {f"{n} {g}" for n in range(3) for g in range(7)}
         assert {a.id for a in outcome.applied} == {"e0", "e1", "e2"}
@@ -270,7 +270,7 @@ def test_a_conflict_larger_than_one_call_is_read_level_by_level() -> None:
         return Delta((Update("e0", " ".join(words), lessons=ids),))
 
     groups: list[list[Edit]] = [[Update("e0", f"w{n}", lessons=(f"l{n}",))] for n in range(50)]
-    (edit,) = applied(joined(by_code(joins, 5), *groups)).applied
+    (edit,) = applied(joined(join_by_code(joins, 5), *groups)).applied
     assert isinstance(edit.edit, Update)
     assert edit.edit.text == " ".join(sorted(f"w{n}" for n in range(50)))
     assert set(edit.edit.lessons) == {f"l{n}" for n in range(50)}
@@ -280,7 +280,7 @@ def test_a_conflict_larger_than_one_call_is_read_level_by_level() -> None:
 def test_a_model_that_makes_conflicts_no_fewer_is_not_asked_for_ever() -> None:
     asked = Asked(lambda lesson: Update("e0", lesson.text))
     groups: list[list[Edit]] = [[Update("e0", f"w{n}", lessons=(f"l{n}",))] for n in range(9)]
-    delta = joined(by_code(asked, 3), *groups)
+    delta = joined(join_by_code(asked, 3), *groups)
     assert len(asked.calls) == 3
     # The first call's word stands; the lessons of the others are in no edit, for `accounted` to see to.
     assert {id for e in delta.edits for id in e.lessons} == {"l0", "l1", "l2"}
@@ -315,7 +315,7 @@ def test_an_edit_that_names_no_entry_is_not_lost_on_the_way() -> None:
 
 
 def test_a_lesson_has_one_fate_and_none_where_an_edit_names_it() -> None:
-    for join in (by_code(Asked()), side_by_side):
+    for join in (join_by_code(Asked()), join_side_by_side):
         delta = joined(
             join,
             Delta((rule("If a, do b.", "l1"),), (Fate("l2", reason="dull"), Fate("l3", "e1"), Fate("l4", reason="x"))),
@@ -333,7 +333,7 @@ def test_join_by_the_model_puts_every_proposal_to_it_and_lets_votes_and_deletion
         [rule("If a, do b.", "l1"), Update("e0", "zero", lessons=("l2",)), Delete("e4"), Vote("e1", 1, uses=1)],
         [rule("If a, do b.", "l1"), Merge(("e1", "e2"), lessons=("l3",)), Delete("e4"), Vote("e1", 1, uses=1)],
     ]
-    outcome = applied(joined(by_model(asked), *groups))
+    outcome = applied(joined(join_by_model(asked), *groups))
     assert asked.calls == [["If a, do b.", "zero", "If a, do b.", "If case 1, do this1."]]
     assert [e.id for e in RULES if e.id not in outcome.context] == ["e4"]
     entry = outcome.context.get("e1")
@@ -344,7 +344,7 @@ def test_join_by_the_model_puts_every_proposal_to_it_and_lets_votes_and_deletion
 
 def test_a_deletion_gives_way_to_what_the_model_changes() -> None:
     asked = Asked(lambda lesson: Update("e0", lesson.text))
-    outcome = applied(joined(by_model(asked), [Delete("e0"), Delete("e1")], [Update("e0", "x", lessons=("l1",))]))
+    outcome = applied(joined(join_by_model(asked), [Delete("e0"), Delete("e1")], [Update("e0", "x", lessons=("l1",))]))
     assert [e.text for e in outcome.context][:2] == ["x", "If case 2, do this2."]
 
 
@@ -370,7 +370,7 @@ def test_levels_keep_to_the_fan_in(groups: int, fan_in: int | None, levels: int 
         return Delta((Add("rules", "+".join(x.text for x in lessons), lessons=tuple(x.id for x in lessons)),))
 
     deltas = [[rule(f"r{n}", f"l{n}")] for n in range(groups)]
-    (edit,) = joined(by_model(one, fan_in, levels), *deltas).edits
+    (edit,) = joined(join_by_model(one, fan_in, levels), *deltas).edits
     assert reads == calls
     assert edit.lessons == tuple(f"l{n}" for n in range(groups))
 
@@ -379,7 +379,7 @@ def test_the_same_proposals_lead_to_the_same_journal_places() -> None:
     def places() -> set[str]:
         run = indoors(lambda call: "")
         deltas = [Delta((rule(f"r{n}", f"l{n}"),)) for n in range(9)]
-        asyncio.run(by_model(Asked(), 3)(deltas, RULES, run))
+        asyncio.run(join_by_model(Asked(), 3)(deltas, RULES, run))
         return run.house.opened
 
     assert places() == places() == {"level 2, 0", "level 2, 1", "level 2, 2", "level 3, 0"}
@@ -417,7 +417,7 @@ def touched(edit: Edit) -> set[str]:
 def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
     update = Update("e0", "x", lessons=("l1",), sources=("task:1",))
     other = replace(update, lessons=("l2",), sources=("task:2",), reason="another")
-    delta = beside([Delta((update,)), Delta((other, Update("e1", "y"))), Delta((Update("e0", "z"), Delete("e1")))])
+    delta = combine([Delta((update,)), Delta((other, Update("e1", "y"))), Delta((Update("e0", "z"), Delete("e1")))])
     assert delta.edits == (
         replace(update, lessons=("l1", "l2"), sources=("task:1", "task:2")), Update("e1", "y"),
     )  # fmt: skip
@@ -427,7 +427,7 @@ def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
 @given(st.lists(EDITS, max_size=4))
 def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]) -> None:
     deltas = [valid(edits, n) for n, edits in enumerate(groups)]
-    delta = beside(deltas)
+    delta = combine(deltas)
     stands = {id: edit for edit in delta.edits for id in edit.lessons}
     outcome = RULES.apply(delta)
     assert not [r for r in outcome.refused if not isinstance(r.edit, Vote)]
@@ -454,7 +454,7 @@ def test_joined_edits_of_sound_groups_all_apply(groups: list[list[Edit]], how: i
         lambda lesson: None,
     ]
     deltas = [valid(edits, n) for n, edits in enumerate(groups)]
-    for join in (by_code(Asked(answers[how]), 3, None), by_model(Asked(answers[how]), 3), side_by_side):
+    for join in (join_by_code(Asked(answers[how]), 3, None), join_by_model(Asked(answers[how]), 3), join_side_by_side):
         refused = [r for r in RULES.apply(joined(join, *deltas)).refused if not isinstance(r.edit, Vote)]
         assert not [r for r in refused if "it changes nothing" not in r.reason]
 
@@ -466,6 +466,6 @@ def test_a_curator_is_asked_about_conflicts_as_about_lessons() -> None:
     ]
     run = indoors(lambda call: json.dumps({"decisions": decisions}))
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}",)),)) for n in range(2)]
-    delta = asyncio.run(by_code(Curator("Curate."))(groups, RULES, run))
+    delta = asyncio.run(join_by_code(Curator("Curate."))(groups, RULES, run))
     assert [(e.op, e.lessons) for e in delta.edits] == [("update", ("l0",))]
     assert delta.fates == (Fate("l1", "e0", "said"),)

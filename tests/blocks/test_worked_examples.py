@@ -12,9 +12,9 @@ from practicum.blocks.attempt import propose
 from practicum.blocks.reflect import self_contrast
 from practicum.blocks.reflect.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
 from practicum.blocks.reflect.per_trace import Reflection
-from practicum.blocks.update import insights, memory, sheet
-from practicum.blocks.update.curate import Decisions
-from practicum.blocks.update.state import State
+from practicum.blocks.update import cheatsheet, insights, memory_bank
+from practicum.blocks.update.curator import Decisions
+from practicum.blocks.update.optimizer_state import State
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
 from practicum.methods import prompts
@@ -26,10 +26,10 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("several", Reflections, (prompts.AT_A_TIME,)),
     ("decisions", Decisions, prompts.CURATED),
     ("notes", State, prompts.NOTED),
-    ("memories", memory._at_most(1), memory.EXTRACTED),
+    ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
-    ("sheets", sheet.Sheet, sheet.WRITTEN),
+    ("sheets", cheatsheet.Sheet, cheatsheet.WRITTEN),
     ("insights", insights.Operations, insights.DECIDED),
     ("network: judge", network.Ability, network_prompts.WORKED["judge"]),
     ("network: decompose", network.Plan, network_prompts.WORKED["decompose"]),

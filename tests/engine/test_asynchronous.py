@@ -23,10 +23,10 @@ from runs import Late, Memory, indoors, learner
 
 import practicum
 from practicum.blocks.accept.always import always
-from practicum.blocks.accept.gate import WORSE, without_effect
+from practicum.blocks.accept.gate import WORSE, unshown_part
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.update.account import LEFT_OUT, Uncovered, last_word
-from practicum.blocks.update.edits import votes
+from practicum.blocks.update.append import votes
+from practicum.blocks.update.coverage import LEFT_OUT, Uncovered, keep_or_drop
 from practicum.core.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, seeded, targets
 from practicum.core.edits import entry_json
 from practicum.core.errors import JournalMismatch, ModelError, ProviderError, Stopped
@@ -461,7 +461,7 @@ def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
 
     def ran_with(order: int, journal: Memory | None = None) -> tuple[Ran, int]:
         whim = Whim(seed)
-        asked, left = whim if again else None, last_word(uncovered, "kept")
+        asked, left = whim if again else None, keep_or_drop(uncovered, "kept")
         ran = staged(order, decide=whim, reflect=reflecting(2, 1), again=asked, left=left, journal=journal, **shape)
         return ran, whim.added
 
@@ -491,12 +491,12 @@ def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
     async def gate(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         match run.rng("gate").choice(["take", "drop", "prune"]):
             case "drop":
-                return without_effect(context, delta)
+                return unshown_part(context, delta)
             case "prune":
                 return delta + Delta(tuple(Delete(fate.entry) for fate in delta.fates[:1] if fate.entry in context))
         return delta
 
-    whim, left = Whim(seed), last_word("keep", "kept")
+    whim, left = Whim(seed), keep_or_drop("keep", "kept")
     ran = staged(seed, decide=whim, again=whim, left=left, reflect=reflecting(2), accept=gate, **shape)
     assert ran.error is None
     adds, dropped = ends(ran)
@@ -516,7 +516,7 @@ def test_only_what_no_copy_covered_is_asked_about_again_and_once() -> None:
             asked.extend(x.id for x in lessons)  # noqa: B023
             return adding(lessons, context, run)
 
-        ran = staged(seed, 8, group=4, copies=2, decide=first, again=rest, left=last_word("keep", "kept"))
+        ran = staged(seed, 8, group=4, copies=2, decide=first, again=rest, left=keep_or_drop("keep", "kept"))
         lessons = sorted(x.id for step in ran.steps for x in step.lessons)
         assert sorted([*covered, *asked]) == lessons
         assert asked

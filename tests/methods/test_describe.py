@@ -10,8 +10,8 @@ from helpers import Launcher
 from scripts import learned, scripted, wrong
 
 from practicum import methods
+from practicum.blocks.update.append import append, within_budget
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.edits import append, within_budget
 from practicum.methods.describe import SEAMS, anatomy, composed, learning_cost
 
 

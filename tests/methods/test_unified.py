@@ -29,7 +29,7 @@ from test_reasoning_bank import Differing, chancy, guessing, refusing, traced
 import practicum
 from practicum import methods
 from practicum.blocks.attempt.propose import OUTCOMES
-from practicum.blocks.update.memory import MEMORIES
+from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Lesson, Rollout, Score, Task
 from practicum.methods.unified import SECTION, Settings

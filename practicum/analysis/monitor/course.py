@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import select
 
 from practicum.analysis.monitor.series import Cloud, Column, Part, distance
-from practicum.blocks.update.memory import MEMORIES
+from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context, Entry
 from practicum.retrieval.vectors import Embedder, WordLlama
 from practicum.store import schema

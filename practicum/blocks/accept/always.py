@@ -15,7 +15,7 @@ async def always(context: Context, delta: Delta, rollouts: Sequence[Rollout], ru
     return delta
 
 
-def finished(wrap: Callable[[Update], Update]) -> Accept:
+def always_after(wrap: Callable[[Update], Update]) -> Accept:
     """Every delta is taken, after the wrappers of an update (de-duplication, budget) have seen it against the context
     it is applied to: for schedules in which that is not the one it was made from."""
 

@@ -115,7 +115,7 @@ class Gate:
         if trial.kept:
             return replace(delta, evidence=trial.as_json())
         run.house.counts["deltas dropped by the gate"] += 1
-        return replace(without_effect(context, delta), evidence=trial.as_json())
+        return replace(unshown_part(context, delta), evidence=trial.as_json())
 
     async def _tried(self, old: Context, new: Context, run: Run) -> Trial:
         trial = Trial(self.alpha)
@@ -138,7 +138,7 @@ def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
     return replace(method, accept=Gate(method.accept, method.act, tuple(tasks), alpha), gated=True)
 
 
-def without_effect(context: Context, delta: Delta) -> Delta:
+def unshown_part(context: Context, delta: Delta) -> Delta:
     """What of a delta changes nothing that is shown: votes, and edits of what is hidden from the agent. The lessons of
     all other edits are told as dropped, whatever they voted."""
     kept: list[Edit] = []

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.blocks.particulars import answers_in
 from practicum.blocks.reflect.evidence import case, contrast, evidence, relied_on
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
+from practicum.blocks.specifics import answers_named
 from practicum.core.bounded import AtMost, Output, Upto, rule
 from practicum.core.context import Context, union
 from practicum.core.errors import OutputError, ProviderError
@@ -68,10 +68,10 @@ def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) ->
 def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
     """Whether a failed attempt may have strayed from this rule. Where answers are choices and the rule names some, it
     has to name the target or, where learning may not see that, another than was answered."""
-    named, target = answers_in(rule, choices), failed.feedback.target
+    named, target = answers_named(rule, choices), failed.feedback.target
     if target is not None:
-        return not named or bool(named & answers_in(target, choices))
-    return not named or bool(named - answers_in(failed.trace.answer, choices))
+        return not named or bool(named & answers_named(target, choices))
+    return not named or bool(named - answers_named(failed.trace.answer, choices))
 
 
 @lru_cache(maxsize=64)

@@ -33,7 +33,7 @@ class Proposals(Output):
     candidates: Annotated[list[Annotated[str, Upto(1200)]], AtMost(8)] = Field(description="whole instructions each")
 
 
-class Ask(Protocol):
+class ProposalPrompt(Protocol):
     """What the proposer reads: of the candidates it is shown, best first, and of this step's lessons."""
 
     def __call__(self, candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str: ...
@@ -49,16 +49,16 @@ def ranked(context: Context) -> list[Entry]:
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
-def the_best() -> Answer:
+def answer_with_best() -> Answer:
     """An attempt under the best candidate there is."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        return in_view(best[0].text) if (best := ranked(context)) else View()
+        return instruction_view(best[0].text) if (best := ranked(context)) else View()
 
     return answer(show)
 
 
-def proposed(system: str, ask: Ask, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
+def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
     """Up to `most` new candidates from one call, which reads the best `shown` there are (None: all) and the lessons,
     and so has the sources of both; a call that fails, which is counted, proposes none."""
 
@@ -108,12 +108,12 @@ class Selection:
         return Delta((*seen, *(add for add in new if add in best), *gone))
 
 
-def selected(beam: int) -> Accept:
+def keep_best(beam: int) -> Accept:
     """Keep the `beam` best candidates."""
     return Selection(beam)
 
 
-async def no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
     """One candidate at a time: a new one is tried on the tasks of the step, and becomes the text of the old one unless
     it does worse there. As one entry, it goes with whatever it was first made of. Edits of other sections stand."""
     rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
@@ -140,18 +140,18 @@ class Mean:
 
 async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> Mean | None:
     async def show(context: Context, task: Task, run: Run) -> View:
-        return in_view(text)
+        return instruction_view(text)
 
     return _mean(await once(answer(show))(Batch(tuple(tasks)), Context(), run), run)
 
 
 def _mean(rollouts: Sequence[Rollout], run: Run) -> Mean | None:
     """Mean of what learning may see of attempts; None where it may see nothing."""
-    seen = [value for rollout in rollouts if (value := worth(rollout, run)) is not None]
+    seen = [value for rollout in rollouts if (value := visible_score(rollout, run)) is not None]
     return Mean(sum(seen) / len(seen), len(seen)) if seen else None
 
 
-def worth(rollout: Rollout, run: Run) -> float | None:
+def visible_score(rollout: Rollout, run: Run) -> float | None:
     """What learning may see of an attempt: its score where it may see that, else whether it went well, if known. One
     that was lost says nothing of what it was made under."""
     if rollout.trace.lost:
@@ -161,7 +161,7 @@ def worth(rollout: Rollout, run: Run) -> float | None:
     return None if rollout.feedback.success is None else float(rollout.feedback.success)
 
 
-async def compared(
+async def compare(
     act: Act, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
 ) -> list[Rollout]:
     """Attempts that candidates are compared by, each made once in a run. A judge gives no verdict in an evaluation, and
@@ -182,7 +182,7 @@ def _scored(add: Add, mean: Mean) -> Add:
     return replace(add, data={**add.data, "score": round(mean.score, 6), "n": mean.n})
 
 
-def in_view(text: str) -> View:
+def instruction_view(text: str) -> View:
     """An instruction as it is shown: nothing else, for every task alike."""
     return View(pages=(text,), tokens=count_tokens(text))
 

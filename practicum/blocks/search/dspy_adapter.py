@@ -16,7 +16,7 @@ Ask = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class MiproSettings:
     """How the package searches: `sets` instructions and sets of demonstrations, of which `trials` combinations are
     tried on `minibatch` tasks each; after each `every` trials the best one is compared on all. A set has up to
     `bootstrapped` answers of the agent's own, filled up to `labeled` with right answers."""
@@ -78,7 +78,7 @@ class Say:
 
 
 def work(
-    how: Search, told: str, tasks: Sequence[Task], others: Sequence[Task], seed: int, labels: bool
+    how: MiproSettings, told: str, tasks: Sequence[Task], others: Sequence[Task], seed: int, labels: bool
 ) -> Callable[[Ask], None]:
     """The package's search over tasks to learn from and tasks to compare on, for a bridge. `told` is what the agent is
     told at the start; without `labels` the package sees no right answer."""

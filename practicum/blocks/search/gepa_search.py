@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.search.candidates import SECTION, compared, ranked, worth
+from practicum.blocks.search.candidates import SECTION, compare, ranked, visible_score
 from practicum.blocks.search.thread_bridge import Bridge
 from practicum.core.context import Add, Context, Delta, Entry, Update, union
 from practicum.core.types import Lesson, Rollout, Task
@@ -190,15 +190,15 @@ class _Search:
         context = _only(text)
         if not self.vals or self.tries == 2:
             split, name = "compared" if self.validation is None else "val", f"compared {len(self.vals)}"
-            rollouts = await compared(self.method.act, split, tasks, context, self.at, name)
+            rollouts = await compare(self.method.act, split, tasks, context, self.at, name)
             self.vals[text] = mean_score(rollouts)
-            return [worth(rollout, self.run) or 0.0 for rollout in rollouts]
+            return [visible_score(rollout, self.run) or 0.0 for rollout in rollouts]
         self.tries += 1
         if self.tries == 1:
             rollouts = self.parent = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))
         else:
             rollouts = await once(self.method.act)(Batch(tasks), context, self.at.at("trial"))
-        return [worth(rollout, self.run) or 0.0 for rollout in rollouts]
+        return [visible_score(rollout, self.run) or 0.0 for rollout in rollouts]
 
     async def _rewritten(self, text: str) -> str:
         """A new instruction; "" where there is none."""

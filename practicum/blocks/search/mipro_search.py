@@ -17,15 +17,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, create_model
 
 from practicum.blocks.act.show import Answer, answer
-from practicum.blocks.search.candidates import SECTION, compared, in_view, ranked, worth
-from practicum.blocks.search.dspy_adapter import START, Attempt, Candidate, Compare, Say, Search, Tried, work
+from practicum.blocks.search.candidates import SECTION, compare, instruction_view, ranked, visible_score
+from practicum.blocks.search.dspy_adapter import START, Attempt, Candidate, Compare, MiproSettings, Say, Tried, work
 from practicum.blocks.search.thread_bridge import Bridge
 from practicum.core.bounded import Output, Upto
 from practicum.core.context import Add, Context, Delta, Entry, Update
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.types import Rollout, Task
 from practicum.core.views import View, as_turns
-from practicum.engine.loop import Batch, Clock, Losses, Method, StepReport, Validation
+from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation
 from practicum.engine.run import Run
 
 DEMOS = "demonstrations"
@@ -38,11 +38,11 @@ COMPARED = 0.8
 """The share of the tasks that compares candidates where there are no validation tasks (the package's)."""
 
 
-def combined() -> Answer:
+def answer_with_combination() -> Answer:
     """An attempt under the instruction and the demonstrations that are shown, the latter as earlier turns."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
-        view = in_view(best[0].text) if (best := ranked(context)) else View()
+        view = instruction_view(best[0].text) if (best := ranked(context)) else View()
         turns = as_turns(demonstrations(context))
         return replace(view, turns=turns.turns, tokens=view.tokens + turns.tokens)
 
@@ -55,24 +55,23 @@ def demonstrations(context: Context) -> list[Entry]:
     return sorted(found, key=lambda e: int(e.data.get("turn", 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class BayesianSearch:
-    """Trials of combinations, until there were as many as were asked for. Candidates are compared on the validation
-    tasks, where there are any, else on most of the tasks, and the rest are learned from."""
+def bayesian_search(how: MiproSettings) -> Schedule:
+    """A schedule of trials of combinations. Candidates are compared on the validation tasks; without those, on most of
+    the tasks, and the agent learns from the rest."""
 
-    how: Search
-
-    def __call__(
-        self, method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
+    def schedule(
+        method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        return _Searching(self.how, method, tasks, context, run, validation).steps()
+        return _Searching(how, method, tasks, context, run, validation).steps()
+
+    return schedule
 
 
 @dataclass
 class _Searching:
     """Fulfils the package's wishes, and makes a step of each comparison."""
 
-    how: Search
+    how: MiproSettings
     method: Method
     tasks: Sequence[Task]
     context: Context
@@ -160,13 +159,13 @@ class _Searching:
         todo = [task for task in tasks if (candidate, task.id) not in self.scored]
         if todo:
             split = "compared" if self.validation is None else "val"
-            made = await compared(self.method.act, split, todo, self._shown(candidate), self.at)
+            made = await compare(self.method.act, split, todo, self._shown(candidate), self.at)
             self.scored.update(((candidate, r.task.id), r) for r in made)
         return [self.scored[candidate, task.id] for task in tasks]
 
     def _told(self, rollout: Rollout) -> Tried:
         good = rollout.feedback.success is True and bool(rollout.trace.answer)
-        return Tried(rollout.trace.answer, worth(rollout, self.run) or 0.0, good)
+        return Tried(rollout.trace.answer, visible_score(rollout, self.run) or 0.0, good)
 
     def _shown(self, candidate: Candidate) -> Context:
         """A context of this candidate alone."""
@@ -187,7 +186,7 @@ class _Searching:
         return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=tuple(sources))
 
     def _report(self, candidate: Candidate, rollouts: Sequence[Rollout], whole: bool) -> StepReport:
-        score = fmean(worth(rollout, self.run) or 0.0 for rollout in rollouts)
+        score = fmean(visible_score(rollout, self.run) or 0.0 for rollout in rollouts)
         if whole:
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)

@@ -8,15 +8,15 @@ from typing import Literal
 
 import numpy as np
 
-from practicum.blocks.particulars import tells_apart
-from practicum.blocks.update.edits import Draft, draft
+from practicum.blocks.specifics import tell_apart
+from practicum.blocks.update.append import Draft, draft
 from practicum.core.context import Context, Delta, Edit, Entry, Merge
 from practicum.core.types import Lesson
 from practicum.core.views import full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
 
-When = Literal["proactive", "lazy", "never"]
+DedupeWhen = Literal["proactive", "lazy", "never"]
 
 Told = Callable[[int, int], bool]
 """Whether a row, and an earlier one that it is similar to, are no duplicates for all that."""
@@ -40,7 +40,9 @@ ROUNDING = 1e-5
 """More than what rounding can take from a bound."""
 
 
-def deduplicated(update: UpdateSeam, threshold: float, when: When = "proactive", budget: int = 80_000) -> UpdateSeam:
+def deduplicated(
+    update: UpdateSeam, threshold: float, when: DedupeWhen = "proactive", budget: int = 80_000
+) -> UpdateSeam:
     """Merge what `update` adds or rewrites into older entries of the same section that are as similar as `threshold`.
 
     The older entry stays, counters add up, provenance joins. `lazy` looks only when the context is over its budget,
@@ -100,7 +102,7 @@ class Apart:
     def __call__(self, row: int, like: int) -> bool:
         one, other = self.entries[like], self.entries[row]
         outcomes = one.data.get("outcome"), other.data.get("outcome")
-        found = outcomes[0] != outcomes[1] or tells_apart(one.text, other.text, self.choices)
+        found = outcomes[0] != outcomes[1] or tell_apart(one.text, other.text, self.choices)
         if found:
             self.apart.add(row)
         return found

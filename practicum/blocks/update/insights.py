@@ -37,7 +37,7 @@ class Operations(Output):
     operations: Annotated[list[Operation], AtMost(4)]
 
 
-def voted(system: str, section: str, besides: str) -> UpdateSeam:
+def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
     """Operations on the insights from this step's attempts, asked for once. The section `besides` is not shown. A call
     that fails, or an insight that is not there, changes nothing and is counted."""
 

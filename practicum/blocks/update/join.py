@@ -1,8 +1,8 @@
 """Joining the deltas of many groups into one (Combee, section 3.1: the second level of the scan).
 
-`by_code` does what code can: what several groups say alike is said once, and edits of different entries stand side by
-side. Only edits that change one entry in different ways go to the model. `by_model` is the paper's way: everything that
-was proposed goes through the update again.
+`join_by_code` does what code can: it keeps one of several edits that say the same, and lets edits of different entries
+stand side by side. Only edits that change one entry in different ways go to the model. `join_by_model` is the paper's
+way: everything that the groups propose goes through the update again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 import networkx as nx
 import numpy as np
 
-from practicum.blocks.particulars import tells_apart
+from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, targets, union
 from practicum.core.types import Lesson
@@ -27,7 +27,7 @@ Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
 E_ = TypeVar("E_", bound=Edit)
 
 
-def by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85) -> Join:
+def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85) -> Join:
     """Join by plain code; edits in conflict go through `update` again as lessons, at most `fan_in` a call.
 
     Additions are one where their words are the same, where they come from the same lesson, or where they are as similar
@@ -40,13 +40,13 @@ def by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85
         others = [_renamed(e, names) for group in groups for e in group if not isinstance(e, Add)]
         clear, conflicts = _sorted_out(e for e in others if not isinstance(e, Vote))
         solved = await _solved(conflicts, update, fan_in, context, run)
-        joined = beside([Delta((*adds, *_of(others, Vote), *clear)), solved])
+        joined = combine([Delta((*adds, *_of(others, Vote), *clear)), solved])
         return replace(joined, fates=_settled(joined, deltas))
 
     return join
 
 
-def by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None = None) -> Join:
+def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None = None) -> Join:
     """Join by `update` itself: what the groups propose are its lessons.
 
     With `fan_in` a call joins at most so many deltas, level by level until one is left; `levels` is how many levels
@@ -69,13 +69,13 @@ def by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | None =
     return join
 
 
-async def side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
+async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
     """No joining: the edits of all groups, one after the other (a scan of one level)."""
-    joined = beside(deltas)
+    joined = combine(deltas)
     return replace(joined, fates=_settled(joined, deltas))
 
 
-def beside(deltas: Iterable[Delta]) -> Delta:
+def combine(deltas: Iterable[Delta]) -> Delta:
     """Deltas that were made from one context, none knowing of the others, as one.
 
     A change of an entry that an earlier delta changes is left out, since it would undo that one unseen: its lessons are
@@ -107,7 +107,7 @@ async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Contex
     for edit in (e for group in _apart(deltas) for e in group):
         (asked if _words(edit, context) else through).append(edit)
     # What the model decides comes first, so that a deletion it was not asked about gives way to a change.
-    joined = beside([await _again(asked, update, context, run), Delta(tuple(_alike(through)))])
+    joined = combine([await _again(asked, update, context, run), Delta(tuple(_alike(through)))])
     return replace(joined, fates=_settled(joined, deltas))
 
 
@@ -141,9 +141,9 @@ async def _solved(
     edits = [e for group in _apart(made) for e in group]
     clear, left = _sorted_out(e for e in edits if not isinstance(e, Add | Vote))
     if len(calls) == 1 or sum(map(len, left)) >= asked:
-        return beside(made)
+        return combine(made)
     solved = Delta((*(e for e in edits if isinstance(e, Add | Vote)), *clear), tuple(f for d in made for f in d.fates))
-    return beside([solved, await _solved(left, update, fan_in, context, run.at("again"))])
+    return combine([solved, await _solved(left, update, fan_in, context, run.at("again"))])
 
 
 def _packed(conflicts: Iterable[Sequence[Edit]], fan_in: int) -> list[list[Edit]]:
@@ -230,7 +230,7 @@ async def _near(adds: Sequence[Add], first: list[int], threshold: float, run: Ru
 
         def apart(row: int, like: int, mine: Sequence[Add] = mine) -> bool:
             one, other = mine[like], mine[row]
-            return one.data != other.data or tells_apart(one.text, other.text, run.house.choices)
+            return one.data != other.data or tell_apart(one.text, other.text, run.house.choices)
 
         alike = duplicates(np.zeros((0, vectors.shape[1]), np.float32), vectors, threshold, apart)
         for n, row in zip(rows, alike, strict=True):

@@ -15,7 +15,7 @@ from math import isqrt
 from random import Random
 from typing import Literal
 
-from practicum.blocks.update.edits import votes
+from practicum.blocks.update.append import votes
 from practicum.blocks.update.join import Join
 from practicum.core.context import Context, Delta
 from practicum.core.types import Lesson

@@ -13,7 +13,7 @@ from runs import indoors
 from scripts import memory
 
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory import MEMORIES, Extract, Index, extracted, remembered, worded
+from practicum.blocks.update.memory_bank import MEMORIES, Extract, Index, append_memories, extract_memories, memory_text
 from practicum.core.context import Context, seeded
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
@@ -41,13 +41,13 @@ def lessons(
 ) -> tuple[list[Lesson], ScriptedClient, Mapping[str, int]]:  # fmt: skip
     model = client(respond)
     run = indoors(model)
-    reflect = extracted(most, extract, 1.0, index)
+    reflect = extract_memories(most, extract, 1.0, index)
     found = asyncio.run(reflect(rollouts, context or Context(), run))
     return found, model, +run.house.counts
 
 
 def appended(found: Sequence[Lesson], run: Run, context: Context, threshold: float | None = None) -> Context:
-    update = remembered() if threshold is None else deduplicated(remembered(), threshold)
+    update = append_memories() if threshold is None else deduplicated(append_memories(), threshold)
     return context.apply(asyncio.run(update(found, context, run))).context
 
 
@@ -177,8 +177,8 @@ def test_a_memory_is_found_by_its_words_or_by_its_task() -> None:
     ],
 )
 def test_a_memory_without_title_or_description_reads_well(title: str, description: str, text: str) -> None:
-    assert worded(title, description, "Hover.", True) == f"Successful approach: {text}"
-    assert worded(title, description, "Hover.", False) == f"Failed approach (avoid): {text}"
+    assert memory_text(title, description, "Hover.", True) == f"Successful approach: {text}"
+    assert memory_text(title, description, "Hover.", False) == f"Failed approach (avoid): {text}"
 
 
 def test_the_bank_only_grows_unless_it_is_consolidated_and_then_keeps_where_each_came_from() -> None:

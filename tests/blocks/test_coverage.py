@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules_shown, spelled
 
-from practicum.blocks.update.account import LEFT_OUT, accounted, dropped, kept, unaccounted
-from practicum.blocks.update.curate import Curator
-from practicum.blocks.update.join import Join, by_code, by_model, side_by_side
+from practicum.blocks.update.coverage import LEFT_OUT, accounted, dropped, kept, left_out
+from practicum.blocks.update.curator import Curator
+from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, scan
 from practicum.core.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
 from practicum.core.errors import ProviderError
@@ -72,7 +72,7 @@ def test_edits_that_say_something_and_fates_account_for_a_lesson() -> None:
         Vote("e0", 1, lessons=("l3",)), Delete("e3", lessons=("l4",)),
     )  # fmt: skip
     delta = Delta(edits, (Fate("l5", "e0"), Fate("l6", reason="dull")))
-    assert [x.id for x in unaccounted(lessons, delta)] == ["l3", "l4"]
+    assert [x.id for x in left_out(lessons, delta)] == ["l3", "l4"]
 
 
 def test_what_the_same_delta_deletes_covers_nobody() -> None:
@@ -81,7 +81,7 @@ def test_what_the_same_delta_deletes_covers_nobody() -> None:
         (Update("e0", "x", lessons=("l0",)), Merge(("e1", "e2"), lessons=("l1",)), Delete("e0"), Delete("e2")),
         (Fate("l2", "e0"), Fate("l3", "e3")),
     )
-    assert [x.id for x in unaccounted(lessons, delta)] == ["l0", "l1", "l2"]
+    assert [x.id for x in left_out(lessons, delta)] == ["l0", "l1", "l2"]
 
 
 def test_kept_and_dropped_say_why() -> None:
@@ -100,7 +100,7 @@ def test_what_was_left_out_is_asked_about_in_smaller_groups_and_then_kept() -> N
     model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n == 1 else [])
     delta, run = ran(model, make_lessons(10), again=(4, 2))
     assert [len(lessons_read(call)) for call in model.calls] == [10, 4, 4, 1, 2, 2, 2]
-    assert unaccounted(make_lessons(10), delta) == []
+    assert left_out(make_lessons(10), delta) == []
     assert counts(run) == {"lessons asked about again": 9 + 6, "lessons kept as they were": 3}
     assert {e.text for e in Context().apply(delta).context} == {x.text for x in make_lessons(10)}
 
@@ -118,7 +118,7 @@ def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str
     lessons = [replace(x, votes={"e0": "harmful"}) for x in make_lessons(6)]
     delta, run = ran(lambda call: reply, lessons, rules(1), again=(2, 1), uncovered=uncovered)
     after = rules(1).apply(delta).context
-    assert unaccounted(lessons, delta) == []
+    assert left_out(lessons, delta) == []
     assert [e.harmful for e in after if e.id == "e0"] == [6]
     assert run.house.counts["lost updates"] == 1 + 3 + 6
     if uncovered == "keep":
@@ -165,7 +165,7 @@ def test_a_later_answer_does_not_undo_an_earlier_one_of_the_same_rule() -> None:
     delta, run = ran(deciding(decide), make_lessons(3), rules(1), again=(2, 1))
     after = rules(1).apply(delta)
     assert not after.refused
-    assert unaccounted(make_lessons(3), delta) == []
+    assert left_out(make_lessons(3), delta) == []
     assert all(any(x.text in e.text for e in after.context) for x in make_lessons(3))
     assert run.house.counts["lessons kept as they were"] == 2
 
@@ -204,10 +204,10 @@ def test_the_answers_of_groups_asked_at_once_are_taken_in_the_order_of_places() 
 
 JOINS: dict[str, Join | None] = {
     "none": None,
-    "code": by_code(CURATOR, 6),
-    "code without embeddings": by_code(CURATOR, 6, None),
-    "model": by_model(CURATOR, 6),
-    "side by side": side_by_side,
+    "code": join_by_code(CURATOR, 6),
+    "code without embeddings": join_by_code(CURATOR, 6, None),
+    "model": join_by_model(CURATOR, 6),
+    "side by side": join_side_by_side,
 }
 
 
@@ -235,7 +235,7 @@ def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
     delta = asyncio.run(accounted(scanned, uncovered, "rules", CURATOR, again)(lessons, context, run))
 
     # Everyone is accounted for, once.
-    assert unaccounted(lessons, delta) == []
+    assert left_out(lessons, delta) == []
     assert max(Counter(fate.lesson for fate in delta.fates).values(), default=1) == 1
     assert all(fate.entry or fate.reason for fate in delta.fates)
 
@@ -267,7 +267,7 @@ def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
 def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
     read: list[int] = []
     run = indoors(random_curator(seed, OPS, 0.0, read))
-    update = scan(CURATOR, Dealing(fan_in=6), by_code(CURATOR, 6))
+    update = scan(CURATOR, Dealing(fan_in=6), join_by_code(CURATOR, 6))
     asyncio.run(accounted(update, "keep", "rules", CURATOR, again)(make_lessons(n), rules(3), run))
     groups = Dealing(fan_in=6).count(n)
     edits = run.house.counts["edits in conflict"]

@@ -16,7 +16,7 @@ from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.blocks.reflect.self_contrast import in_words
-from practicum.blocks.update.edits import votes
+from practicum.blocks.update.append import votes
 from practicum.core.bounded import AtMost, Output, Upto
 from practicum.core.context import Add, Context, Delta
 from practicum.core.types import Lesson, Prompt, Rollout, Turn
@@ -56,7 +56,7 @@ def _at_most(most: int) -> type[Memories]:
     return create_model("Memories", __base__=Memories, items=(items, told))
 
 
-def extracted(most: int, extract: Extract, temperature: float, index: Index) -> Reflect:
+def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> Reflect:
     """Up to `most` memories of each attempt, all attempts at once: of the chosen one only, or of all that came to
     something different, failures included. An attempt whose outcome nobody knows teaches nothing, which is counted."""
 
@@ -67,7 +67,7 @@ def extracted(most: int, extract: Extract, temperature: float, index: Index) -> 
             for n, one in enumerate(_teaching(rollout, extract, run))
         ]
         found = await run.gather(jobs)
-        return [*await used(rollouts, context, run), *(x for lessons in found for x in lessons)]
+        return [*await usage_votes(rollouts, context, run), *(x for lessons in found for x in lessons)]
 
     return reflect
 
@@ -100,26 +100,26 @@ async def _extracted(
 
 
 def _lesson(id: str, item: Memory, well: bool, rollout: Rollout, index: Index) -> Lesson:
-    made = as_entry(item, well, rollout.sources, rollout.task.input if index == "task" else "")
+    made = memory_entry(item, well, rollout.sources, rollout.task.input if index == "task" else "")
     return Lesson(id, made.text, sources=made.sources, data={**made.data, "key": made.key})
 
 
-def as_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
+def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
     """A memory as an entry that is found by `key`, or else by its own words."""
     title, description, content = (" ".join(x.split()) for x in (item.title, item.description, item.content))
     outcome = "success" if well else "failure"
     data = {"title": title, "description": description, "content": content, "outcome": outcome}
-    said = worded(title, description, content, well)
+    said = memory_text(title, description, content, well)
     return Add(section, said, key or f"{title}. {description} {content}", data, sources=sources)
 
 
-def worded(title: str, description: str, content: str, well: bool) -> str:
+def memory_text(title: str, description: str, content: str, well: bool) -> str:
     """A memory as an agent reads it. A model may leave its title or description empty."""
     about = f"{title} ({description})" if title and description else title or description
     return f"{SUCCESS if well else FAILURE}: {f'{about.removesuffix(chr(46))}. ' if about else ''}{content}"
 
 
-async def used(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """Votes for the entries the attempts relied on: by their outcome."""
     counted = [{id: vote for id, vote in judged_by_outcome(r).items() if id in context} for r in rollouts]
     return [
@@ -144,7 +144,7 @@ def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> P
     return Prompt.of(EXTRACT.format(most=most), parts, turns=EXTRACTED)
 
 
-def remembered() -> UpdateSeam:
+def append_memories() -> UpdateSeam:
     """Each memory becomes an entry as it is, found by its key; nothing is ever rewritten or dropped (append-only)."""
 
     def edit(lesson: Lesson) -> Add:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors, make_lessons
 
-from practicum.blocks.update.condense import middles, summarized, top_k
-from practicum.blocks.update.edits import append, votes
+from practicum.blocks.update.append import append, votes
+from practicum.blocks.update.top_k import middles, summarized, top_k
 from practicum.core.context import Context, Delta, seeded
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from practicum.blocks.particulars import lost, tells_apart
+from practicum.blocks.specifics import lost, tell_apart
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def test_a_particular_is_looked_for_as_a_whole(of: str, by: str, missing: set[st
 
 
 def test_a_text_is_never_told_apart_from_itself() -> None:
-    assert not tells_apart("See section v.3 of it.", "See section v.3 of it.")
-    assert tells_apart("See section 3 of it.", "See section 4 of it.")
+    assert not tell_apart("See section v.3 of it.", "See section v.3 of it.")
+    assert tell_apart("See section 3 of it.", "See section 4 of it.")

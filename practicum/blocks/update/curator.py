@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.particulars import answers_in, lost
-from practicum.blocks.update.account import kept, unaccounted
-from practicum.blocks.update.edits import votes
-from practicum.blocks.update.state import state_entry
+from practicum.blocks.specifics import answers_named, lost
+from practicum.blocks.update.append import votes
+from practicum.blocks.update.coverage import kept, left_out
+from practicum.blocks.update.optimizer_state import state_entry
 from practicum.core.bounded import AtMost, EntryId, Output, Upto
 from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Update, union
 from practicum.core.errors import OutputError, ProviderError
@@ -131,7 +131,7 @@ class Curator:
             # The next decision is held against what this one leaves: a rule that is gone cannot take in its lesson.
             after = after.apply(made).context
             decided += made
-        left = unaccounted([*standing.values()], decided)
+        left = left_out([*standing.values()], decided)
         run.house.counts["lessons kept as they were"] += len(left)
         return counted + decided + kept(left, self.section, "no rule says it")
 
@@ -189,7 +189,7 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
     if said.op == "MERGE" and len(entries) < 2:
         return "it names fewer than two rules"
     texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
-    named = {answers for text in texts if (answers := answers_in(text, choices))}
+    named = {answers for text in texts if (answers := answers_named(text, choices))}
     if len(named) > 1:
         return "it would join different answers"
     # A rule that has harmed more often than it helped is not owed its words.

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 from scipy.cluster.vq import kmeans2
 
-from practicum.blocks.update.edits import votes
+from practicum.blocks.update.append import votes
 from practicum.core.bounded import AtMost, Output, Upto
 from practicum.core.context import Context, Delta
 from practicum.core.types import Lesson, Prompt

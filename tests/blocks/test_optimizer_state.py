@@ -14,8 +14,8 @@ from runs import indoors
 from scripts import Learned, added, insight, learned, number, resumed, right, scripted, shape, wrong
 
 import practicum
-from practicum.blocks.update.edits import append
-from practicum.blocks.update.state import STATE, in_words, state_entry, with_state
+from practicum.blocks.update.append import append
+from practicum.blocks.update.optimizer_state import STATE, state_entry, state_text, with_state
 from practicum.core.context import Context, at_zero, seeded
 from practicum.core.edits import Add
 from practicum.core.errors import ProviderError
@@ -224,7 +224,7 @@ def test_it_never_has_more_than_its_tokens_and_the_oldest_lines_go_first(tmp_pat
         entry, said = state_entry(report.context), long_winded(call)
         assert entry is not None
         assert count_tokens(entry.text) <= tokens
-        assert entry.text == in_words(dict(entry.data))
+        assert entry.text == state_text(dict(entry.data))
         kept = {part: len(entry.data[part]) for part in ("ledger", "hypotheses", "assessment")}
         assert entry.data["ledger"] == said["ledger"][len(said["ledger"]) - kept["ledger"] :]
         # What was changed is the first to go, how the entries do the last.

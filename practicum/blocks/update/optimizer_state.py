@@ -65,10 +65,10 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
         data = _bounded(said, tokens)
         sources = about(telling)
         if old is None:
-            return delta + Delta((Add(STATE, in_words(data), data=data, sources=sources),))
+            return delta + Delta((Add(STATE, state_text(data), data=data, sources=sources),))
         if old.data == data:
             return delta
-        return delta + Delta((Update(old.id, in_words(data), data=data, sources=sources),))
+        return delta + Delta((Update(old.id, state_text(data), data=data, sources=sources),))
 
     return wrapped
 
@@ -86,7 +86,7 @@ def _sparing(document: Entry | None, delta: Delta) -> Delta:
     return replace(delta, edits=tuple(kept))
 
 
-def in_words(data: dict[str, Any]) -> str:
+def state_text(data: dict[str, Any]) -> str:
     """The document as a model reads it."""
     parts = [
         ("Changes so far", [f"- {x}" for x in data["ledger"]]),
@@ -100,7 +100,7 @@ def in_words(data: dict[str, Any]) -> str:
 def _bounded(said: State, tokens: int) -> dict[str, Any]:
     data = said.model_dump()
     for part in ("ledger", "hypotheses", "assessment"):
-        while data[part] and count_tokens(in_words(data)) > tokens:
+        while data[part] and count_tokens(state_text(data)) > tokens:
             data[part] = data[part][1:]
     return data
 

@@ -36,7 +36,7 @@ class Sheet(Output):
     sheet: Annotated[str, Upto(4000)] = Field(description="the whole cheatsheet, written anew")
 
 
-def attempts() -> Reflect:
+def attempts_as_lessons() -> Reflect:
     """Each attempt as it was, without an outcome: the sheet's writer judges it itself, as in the paper."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
@@ -46,7 +46,7 @@ def attempts() -> Reflect:
     return reflect
 
 
-def cumulative(system: str) -> UpdateSeam:
+def rewrite_cheatsheet(system: str) -> UpdateSeam:
     """After each step the sheet is written anew from the old one and the new attempts. A call that fails, which is
     counted, leaves it as it is."""
 
@@ -65,7 +65,7 @@ def cumulative(system: str) -> UpdateSeam:
     return update
 
 
-def synthesized(system: str, k: int) -> Show:
+def synthesized_cheatsheet(system: str, k: int) -> Show:
     """A sheet written for this task from the last k attempts at tasks like it (retrieval and synthesis); the one there
     is where no attempt is known, or where the call fails."""
 
@@ -85,7 +85,7 @@ def synthesized(system: str, k: int) -> Show:
     return show
 
 
-def kept_cases() -> UpdateSeam:
+def append_attempts() -> UpdateSeam:
     """Every attempt is kept, to be found by its task."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

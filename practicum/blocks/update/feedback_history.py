@@ -17,7 +17,7 @@ RECALLED = "recalled"
 """What a lesson's data name that comes from there: the entry."""
 
 
-def remembering(update: Update, most: int) -> Update:
+def with_feedback_history(update: Update, most: int) -> Update:
     """`update` reads the newest `most` lessons of earlier steps too, marked as RECALLED and before those of this step.
 
     A lesson without text says nothing to keep. Candidates that rest on a recalled lesson have its sources, so that

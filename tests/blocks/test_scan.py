@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import indoors, lessons_read, make_lessons
 
-from practicum.blocks.update.curate import rewrite
-from practicum.blocks.update.edits import append, votes
-from practicum.blocks.update.join import by_code, by_model, side_by_side
+from practicum.blocks.update.append import append, votes
+from practicum.blocks.update.curator import rewrite
+from practicum.blocks.update.join import join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, scan
 from practicum.core.context import Add, Context, Delta, Update, seeded
 from practicum.core.types import Lesson
@@ -148,7 +148,7 @@ def test_a_hundred_thousand_lessons_are_dealt_in_linear_time() -> None:
 
 
 def scanned(update: Seam, lessons: Sequence[Lesson], context: Context, run: Run, **how: Any) -> Delta:
-    join = how.pop("join", None) or by_code(update)
+    join = how.pop("join", None) or join_by_code(update)
     return asyncio.run(scan(update, Dealing(**how), join)(lessons, context, run))
 
 
@@ -186,7 +186,7 @@ def test_votes_count_once_and_every_lesson_is_in_the_joined_delta(
 ) -> None:
     update = Reading(append("memories"))
     context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
-    joins = {"code": by_code(update), "model": by_model(update), "none": side_by_side}
+    joins = {"code": join_by_code(update), "model": join_by_model(update), "none": join_side_by_side}
     lessons = voting(n, silent)
     delta = scanned(
         update, lessons, context, indoors(no_model), copies=copies, groups=groups, shuffle=shuffle, join=joins[join]
@@ -268,12 +268,12 @@ def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule()
     update = rewrite("Write it anew.")
     context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
     lessons = make_lessons(16)
-    for join in (by_code(update, threshold=None), by_model(update), side_by_side):
+    for join in (join_by_code(update, threshold=None), join_by_model(update), join_side_by_side):
         delta = scanned(update, lessons, context, indoors(respond), join=join)
         outcome = context.apply(delta)
         assert not outcome.refused
         assert {e.text for e in outcome.context} == {"If a, do b.", *(lesson.text for lesson in lessons)}
-        if join is not side_by_side:
+        if join is not join_side_by_side:
             assert len(outcome.context) == 17
 
 
@@ -291,7 +291,7 @@ def test_a_prompt_that_every_group_rewrites_ends_as_one() -> None:
     context = seeded([("prompt", "Do it well.")])
     for n, fan_in in ((9, 20), (100, 20), (300, 6)):
         lessons = [Lesson(f"l{i}", f"word{i}", sources=(f"task:t{i}",)) for i in range(n)]
-        for join in (by_code(rewritten, fan_in), by_model(rewritten, fan_in)):
+        for join in (join_by_code(rewritten, fan_in), join_by_model(rewritten, fan_in)):
             reads.clear()
             delta = scanned(rewritten, lessons, context, indoors(no_model), join=join, fan_in=fan_in)
             (edit,) = delta.edits
@@ -313,5 +313,5 @@ def test_all_groups_of_a_level_are_asked_at_once() -> None:
         flying -= 1
         return Delta((Add("rules", " ".join(lesson.id for lesson in lessons)),))
 
-    scanned(slow, make_lessons(100), Context(), indoors(client()), join=side_by_side)
+    scanned(slow, make_lessons(100), Context(), indoors(client()), join=join_side_by_side)
     assert most == 10

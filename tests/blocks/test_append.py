@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.blocks.update.edits import append, draft, newest_per_key, pruned, votes, within_budget
+from practicum.blocks.update.append import append, draft, newest_per_key, pruned, votes, within_budget
 from practicum.core.context import (
     PAGE,
     Add,

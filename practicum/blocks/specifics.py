@@ -43,16 +43,18 @@ def _in_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-def answers_in(text: str, choices: Sequence[str]) -> frozenset[str]:
+def answers_named(text: str, choices: Sequence[str]) -> frozenset[str]:
     """The possible answers that a text names, as whole words."""
     return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
 
 
-def tells_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
+def tell_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:
     """Whether two similar texts must not be taken for one: another number, name or quotation, another of the possible
     answers, or one of them says not."""
     if one == other:
         return False
     if lost(one, other) or lost(other, one):
         return True
-    return answers_in(one, choices) != answers_in(other, choices) or bool(_NOT.search(one)) != bool(_NOT.search(other))
+    return answers_named(one, choices) != answers_named(other, choices) or bool(_NOT.search(one)) != bool(
+        _NOT.search(other)
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from practicum.blocks.update.join import beside
+from practicum.blocks.update.join import combine
 from practicum.core.context import Add, Context, Delta, Fate
 from practicum.core.types import Lesson
 from practicum.engine.asynchronous import LastWord
@@ -33,12 +33,12 @@ def accounted(
     of the groups; the groups go at once. What then is still `uncovered` becomes an entry of `section` in its own words,
     or is dropped.
     """
-    settle = last_word(uncovered, section)
+    settle = keep_or_drop(uncovered, section)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
         delta = await _completed(delta, lessons, by or update, again, context, run)
-        left = unaccounted(lessons, delta)
+        left = left_out(lessons, delta)
         gone = delta.gone
         standing = tuple(fate for fate in delta.fates if fate.entry not in gone)
         return replace(delta, fates=standing) + settle(left, run)
@@ -46,7 +46,7 @@ def accounted(
     return wrapped
 
 
-def asked_again(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
+def retried(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
     """An update for lessons that another one left out: they go through `by`, in groups of each size of `again` in turn,
     as long as there are any. What is still left out then is in no edit and no fate."""
 
@@ -56,7 +56,7 @@ def asked_again(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
     return update
 
 
-def last_word(uncovered: Uncovered, section: str) -> LastWord:
+def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:
     """What becomes of lessons that are still left out in the end: entries of `section` in their own words, or nothing;
     counted."""
 
@@ -72,10 +72,10 @@ async def _completed(
 ) -> Delta:
     """The delta, and beside it what comes of asking about the lessons it left out."""
     for turn, size in enumerate(again, 1):
-        if not (left := unaccounted(lessons, delta)):
+        if not (left := left_out(lessons, delta)):
             break
         run.house.counts["lessons asked about again"] += len(left)
-        delta = beside([delta, *await _again(by, left, size, context, run.at(f"again {turn}"))])
+        delta = combine([delta, *await _again(by, left, size, context, run.at(f"again {turn}"))])
     return delta
 
 
@@ -86,7 +86,7 @@ async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context:
     return await run.gather([(str(i), partial(update, group, context)) for i, group in enumerate(groups)])
 
 
-def unaccounted(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
+def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
     """Lessons with something to say that the delta neither covers nor tells as dropped."""
     named = delta.covered | {fate.lesson for fate in delta.fates if not fate.entry}
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
