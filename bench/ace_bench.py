@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import practicum
-from practicum.bench import world
-from practicum.bench.world import INSTRUCTIONS, LABELS, respond, tasks, words
+from practicum.bench import simulated_world
+from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, respond, tasks, words
 from practicum.core.context import seeded
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
@@ -71,7 +71,7 @@ async def by_itself(server: ServerProcess, calls: int = 15) -> float:
 
 async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
     """One run against a fresh server. A run of one task comes before it, which loads libraries and the embedder."""
-    with start_process(world.MODULE) as server:
+    with start_process(simulated_world.MODULE) as server:
         began = time.perf_counter()
         await learned(server, 1, rounds, folder / "warm")
         startup = time.perf_counter() - began - server.stats()["latency_sum"]

@@ -21,9 +21,9 @@ from pathlib import Path
 import practicum
 from practicum.analysis.compare.harness import Unwatched
 from practicum.analysis.compare.outcome import Outcome
-from practicum.bench import world
+from practicum.bench import simulated_world
+from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
 from practicum.bench.target import Target
-from practicum.bench.world import INSTRUCTIONS, LABELS
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
@@ -34,7 +34,7 @@ MOST = 0.02
 
 METHODS = {"none": {}, "episodes": {"batch": 4}, "ace": {"rounds": 0, "batch": 4}, "combee": {"rounds": 0, "batch": 8}}
 SEEDS, CONCURRENCY = 2, 8
-TASKS = world.tasks(88)
+TASKS = simulated_world.tasks(88)
 TRAIN, TEST = TASKS[:24], TASKS[24:]
 COMMON = {"instructions": INSTRUCTIONS, "choices": LABELS, "concurrency": CONCURRENCY}
 
@@ -88,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     before = os.getloadavg()[0]
     pairs, outside = [], []
-    with start_process(world.MODULE) as server, tempfile.TemporaryDirectory() as name:
+    with start_process(simulated_world.MODULE) as server, tempfile.TemporaryDirectory() as name:
         asyncio.run(by_hand(server.url, Path(name) / "warm"))
         for n in range(options.pairs):
             hand = asyncio.run(by_hand(server.url, Path(name) / f"hand-{n}"))

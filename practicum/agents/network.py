@@ -17,7 +17,7 @@ from practicum.core.errors import AgentError, OutputError, ProviderError
 
 Kind = Literal["judge", "decompose", "solve", "critique", "aggregate"]
 
-PARTS = 8
+MAX_PARTS = 8
 """Most parts of one decomposition; what comes after them is left out."""
 
 FAILURES = (AgentError, OutputError, ProviderError)
@@ -234,7 +234,7 @@ def sensible(parts: Sequence[Part], task: str) -> list[Part]:
     """Parts that are something, and something else than the task itself; what they need is another, earlier part or,
     in any order, none that would have them wait for each other. Fewer than two are no decomposition."""
     whole = ("", _plain(task))
-    kept = {n: part for n, part in enumerate(parts[:PARTS], 1) if _plain(part.text) not in whole}
+    kept = {n: part for n, part in enumerate(parts[:MAX_PARTS], 1) if _plain(part.text) not in whole}
     if len(kept) < 2:
         return []
     number = {old: new for new, old in enumerate(kept, 1)}

@@ -84,7 +84,7 @@ class Team:
         return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
 
 
-def shaped(size: int, shape: str, seed: int = 0) -> Team:
+def make_team(size: int, shape: str, seed: int = 0) -> Team:
     """`size` agents alike, linked in a shape of `SHAPES`; random is connected, and half as dense as complete."""
     import networkx as nx
 

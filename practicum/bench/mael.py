@@ -38,7 +38,7 @@ OWN = ("retrieval", "similarity", "reward")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MaelPlan:
     """What is measured: `learning` makes the pools, `testing` is scored; `config` holds fields of `Config`."""
 
     learning: Sequence[Task]
@@ -58,7 +58,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MaelRow:
     """What came of one way on all test tasks. `tokens` and `calls` are a task's on average, `rounds` of critique too,
     of attempts that came to an answer; `pool` counts tasks, `experiences` what they left. `measures` are means of what
     the scorer measured, over the answers it measured: of `software` the size of a project's code (table 3). An attempt
@@ -85,7 +85,7 @@ class Row:
         n = len(self.scores)
         return Usage(calls=round(self.calls * n), input_tokens=round(self.tokens * n))
 
-    def over(self, other: Row) -> Difference | None:
+    def over(self, other: MaelRow) -> Difference | None:
         """What it gains over another row, on the tasks that both have a score of; None without any."""
         pairs = zip(self.scores, other.scores, strict=True)
         both = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
@@ -98,7 +98,7 @@ class Row:
 
 
 @dataclass
-class Purse:
+class SharedBudget:
     """What all pieces of a bench may spend together. They are paid one after the other, the one under way from
     `budget`; `calls` and `tokens` are those of the pieces before it. What it is told to stop for stops them all."""
 
@@ -134,15 +134,15 @@ class Purse:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MaelResult:
     """The rows that are whole, and why there are no more."""
 
-    rows: list[Row]
+    rows: list[MaelRow]
     stopped: str | None = None
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """A row to be measured."""
 
     name: str
@@ -150,48 +150,50 @@ class Way:
     pool: int
 
 
-def ways(sizes: Sequence[int]) -> list[Way]:
+def variants(sizes: Sequence[int]) -> list[Variant]:
     """All rows, those without experience first."""
-    bare = [Way(ALONE, {"depth": 0, "retrieval": "none"}, 0), Way(NONE, {"retrieval": "none"}, 0)]
+    bare = [Variant(ALONE, {"depth": 0, "retrieval": "none"}, 0), Variant(NONE, {"retrieval": "none"}, 0)]
     grown = [n for n in sorted({*sizes}) if n]
-    used = [Way(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
+    used = [Variant(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
     others = (("high", "low"), ("low", "high"), ("low", "low"))
     cells = [
-        Way(f"{alike} similarity, {good} reward", {"retrieval": "step", "similarity": alike, "reward": good}, grown[-1])
+        Variant(
+            f"{alike} similarity, {good} reward", {"retrieval": "step", "similarity": alike, "reward": good}, grown[-1]
+        )
         for alike, good in (others if grown else ())
     ]
     return bare + used + cells
 
 
 async def mael(
-    plan: Plan, out: Path, *, parts: Parts | None = None, purse: Purse | None = None,
-    tell: Callable[[Row], None] = lambda row: None,
-) -> Measured:  # fmt: skip
-    """Learn, and measure each way, as far as the purse goes. Raises UsageError where `out` holds something else."""
-    parts, purse = parts or Parts(), purse or Purse()
+    plan: MaelPlan, out: Path, *, parts: Parts | None = None, budget: SharedBudget | None = None,
+    tell: Callable[[MaelRow], None] = lambda row: None,
+) -> MaelResult:  # fmt: skip
+    """Learn, and measure each way, as far as the budget goes. Raises UsageError where `out` holds something else."""
+    parts, budget = parts or Parts(), budget or SharedBudget()
     _same(plan, out / "plan.json")
-    rows: list[Row] = []
-    pools, stopped = await _learned(plan, out / "learning", parts, purse)
-    for n, way in enumerate(ways(plan.sizes), 1):
+    rows: list[MaelRow] = []
+    pools, stopped = await _learned(plan, out / "learning", parts, budget)
+    for n, way in enumerate(variants(plan.sizes), 1):
         if stopped:
             break
         kept = out / f"row-{n}.json"
         if kept.is_file():
             row = _row(json.loads(kept.read_text(encoding="utf-8")))
-            purse.closed(row.usage)
+            budget.closed(row.usage)
         else:
             made = first(pools, way.pool)
-            found = await _evaluated(plan, way, made, out / f"row-{n}", parts, purse)
+            found = await _evaluated(plan, way, made, out / f"row-{n}", parts, budget)
             if stopped := found.stopped:
                 break
             row = _summed(way, len(made), found)
             write_whole(kept, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
         rows.append(row)
         tell(row)
-    return Measured(rows, stopped)
+    return MaelResult(rows, stopped)
 
 
-def _same(plan: Plan, path: Path) -> None:
+def _same(plan: MaelPlan, path: Path) -> None:
     """Whether the folder is of this plan; a new one is made its."""
     # Scorers read the meta; a folder of before it was kept here is still known where there is none.
     tasks = [
@@ -208,15 +210,15 @@ def _same(plan: Plan, path: Path) -> None:
     write_whole(path, json.dumps({"plan": name}) + "\n")
 
 
-async def _learned(plan: Plan, folder: Path, parts: Parts, purse: Purse) -> tuple[Context, str | None]:
+async def _learned(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
     """The pools of all tasks to learn from, and why some are missing."""
     settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
-    how: dict[str, Any] = {"parts": parts, "on_session": lambda session: purse.opened(session.house.budget)}
+    how: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.opened(session.house.budget)}
     if begun(folder):
         result = await resume(folder, **how)
     else:
         result = await learn(plan.learning, out=folder, method="mael", settings=settings, **how, **plan.config)
-    purse.closed(result.usage)
+    budget.closed(result.usage)
     return load_context(folder), result.stopped
 
 
@@ -233,20 +235,22 @@ def _order(place: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place))
 
 
-async def _evaluated(plan: Plan, way: Way, pools: Context, out: Path, parts: Parts, purse: Purse) -> Evaluation:
+async def _evaluated(
+    plan: MaelPlan, way: Variant, pools: Context, out: Path, parts: Parts, budget: SharedBudget
+) -> Evaluation:
     given = {k: v for k, v in plan.settings.items() if k != "alpha" or way.settings["retrieval"] != "none"}
     found = await evaluate(
         plan.testing, pools, out=out, method="mael", settings={**given, **way.settings}, parts=parts,
-        on_house=lambda house: purse.opened(house.budget), **plan.config,
+        on_house=lambda house: budget.opened(house.budget), **plan.config,
     )  # fmt: skip
-    purse.closed(found.usage)
+    budget.closed(found.usage)
     return found
 
 
-def _summed(way: Way, experiences: int, found: Evaluation) -> Row:
+def _summed(way: Variant, experiences: int, found: Evaluation) -> MaelRow:
     came = [r for r in found.rollouts if r.trace.error is None]
     made, n = way.settings, max(len(found.rollouts), 1)
-    return Row(
+    return MaelRow(
         name=way.name, retrieval=made["retrieval"], pool=way.pool, similarity=made.get("similarity", "high"),
         reward=made.get("reward", "high"), experiences=experiences, score=found.score, ci95=found.ci95,
         tokens=found.usage.tokens / n, calls=found.usage.calls / n,
@@ -255,5 +259,5 @@ def _summed(way: Way, experiences: int, found: Evaluation) -> Row:
     )  # fmt: skip
 
 
-def _row(value: Mapping[str, Any]) -> Row:
-    return Row(**{**value, "ci95": tuple(value["ci95"]), "scores": tuple(value["scores"])})
+def _row(value: Mapping[str, Any]) -> MaelRow:
+    return MaelRow(**{**value, "ci95": tuple(value["ci95"]), "scores": tuple(value["scores"])})

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from practicum.analysis.png import BLUE, DOTS, GREY, RED, write_png
-from practicum.bench.mael import NONE, Row
+from practicum.bench.mael import NONE, MaelRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (
+MEASURES: tuple[tuple[str, Callable[[MaelRow], float]], ...] = (
     ("score", lambda row: row.score),
     ("tokens a task", lambda row: row.tokens),
     ("rounds of critique", lambda row: row.rounds),
@@ -22,7 +22,7 @@ MEASURES: tuple[tuple[str, Callable[[Row], float]], ...] = (
 WAYS = (("step", BLUE, "o", "-", "step-wise"), ("task", RED, "D", "--", "task-wise"))
 
 
-def pools_picture(rows: Sequence[Row], path: Path) -> None:
+def pools_picture(rows: Sequence[MaelRow], path: Path) -> None:
     """Score with its interval, tokens and rounds by the number of tasks in the pools (figures 2 to 4). Raises
     StoreError where it cannot be written."""
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def pools_picture(rows: Sequence[Row], path: Path) -> None:
     write_png(figure, path)
 
 
-def cells_picture(rows: Sequence[Row], path: Path) -> None:
+def cells_picture(rows: Sequence[MaelRow], path: Path) -> None:
     """Score, tokens and rounds for like and unlike, good and bad experience (table 3), beside none."""
     from matplotlib.figure import Figure
 
@@ -59,7 +59,7 @@ def cells_picture(rows: Sequence[Row], path: Path) -> None:
     write_png(figure, path)
 
 
-def cells_of(rows: Sequence[Row]) -> list[list[Row]]:
+def cells_of(rows: Sequence[MaelRow]) -> list[list[MaelRow]]:
     """The 2 x 2: similarity high and low from above, reward high and low from the left."""
     most = max(row.pool for row in rows)
     used = {(r.similarity, r.reward): r for r in rows if r.retrieval == "step" and r.pool == most}

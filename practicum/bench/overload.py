@@ -18,7 +18,7 @@ from typing import Any, cast
 from sqlalchemy import select
 
 from practicum import methods
-from practicum.bench import forgetful
+from practicum.bench import overloaded_curator
 from practicum.bench.facts import Fact, facts, kept
 from practicum.bench.target import Target
 from practicum.blocks.attempt.attempt import shown_answers
@@ -65,7 +65,7 @@ KEPT, TOKENS, WALL = 0.8, 1.5, 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class OverloadPlan:
     """What is measured. `config` holds further fields of `Config`; limits are for all measurements together."""
 
     sizes: Sequence[int] = (10, 20, 40, 80)
@@ -83,7 +83,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class OverloadRow:
     """What came of n lessons by one method. `readable` and `wrong` are shares of the facts; `wall_s` is None where a
     stop cut a step in two, `usd` where the price is not known; `by_code` counts lessons that the curator left out and
     code kept as they were."""
@@ -122,18 +122,18 @@ class Row:
 
 
 async def overload(
-    plan: Plan,
+    plan: OverloadPlan,
     out: Path,
     *,
     client: Client | None = None,
-    tell: Callable[[Row], None] = lambda row: None,
+    tell: Callable[[OverloadRow], None] = lambda row: None,
     on_session: Callable[[Session], None] = lambda session: None,
-) -> list[Row]:
+) -> list[OverloadRow]:
     """Measure each method with each number of lessons; ends early where a limit is reached or a stop was asked for.
 
     `client` takes the place of the model's name. Raises UsageError where `out` holds something else.
     """
-    rows: list[Row] = []
+    rows: list[OverloadRow] = []
     async with _client(plan, client) as model:
         for size in plan.sizes:
             for arm in plan.arms:
@@ -145,7 +145,7 @@ async def overload(
     return rows
 
 
-def targets(rows: Sequence[Row], model: str) -> list[Target]:
+def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
     """Those that these rows can tell of. The wall time has one on the simulated server only."""
     found: list[Target] = []
     for n in dict.fromkeys(row.n for row in rows if row.n >= MANY and not row.stopped):
@@ -171,14 +171,14 @@ def _left(limits: Mapping[str, Any], spent: Usage) -> dict[str, Any]:
 
 
 async def _measured(
-    plan: Plan,
+    plan: OverloadPlan,
     arm: str,
     size: int,
     folder: Path,
     limits: Mapping[str, Any],
     client: Client | None,
     on_session: Callable[[Session], None],
-) -> Row:
+) -> OverloadRow:
     """One row, from its run's folder; a run that is not done is begun or gone on with first."""
     known = facts(size, plan.seed)
     parts = Parts(clients={"agent": client} if client else {})
@@ -191,7 +191,7 @@ async def _measured(
 
 
 def _config(
-    plan: Plan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, known: Sequence[Fact]
+    plan: OverloadPlan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, known: Sequence[Fact]
 ) -> tuple[Config, Splits]:
     method, settings = ARMS[arm]
     tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(known, 1))
@@ -245,14 +245,14 @@ async def _ready(rollouts: Sequence[Rollout], context: Context, run: Run) -> lis
     return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in rollouts]
 
 
-def _row(folder: Path, arm: str, known: Sequence[Fact]) -> Row:
+def _row(folder: Path, arm: str, known: Sequence[Fact]) -> OverloadRow:
     with Store.read(folder) as store:
         (found,) = store.rows(select(schema.runs.c.result))
         steps = [step["seconds"] for step in step_data(store)]
     result = json.loads(found.result)
     usage, errors = result["usage"], result["errors"]
     left = kept(known, [entry["text"] for entry in result["entries"]])
-    return Row(
+    return OverloadRow(
         n=len(known),
         method=arm,
         readable=left.readable / len(known),
@@ -269,13 +269,13 @@ def _row(folder: Path, arm: str, known: Sequence[Fact]) -> Row:
 
 
 @asynccontextmanager
-async def _client(plan: Plan, client: Client | None) -> AsyncIterator[Client | None]:
+async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Client | None]:
     """The client to ask, where a name alone would not do."""
     if client is not None or plan.model != SIMULATED:
         yield client
         return
     models = Models(ClientSettings(concurrency=plan.config.get("concurrency", 16)))
-    with start_process(forgetful.MODULE) as server:
+    with start_process(overloaded_curator.MODULE) as server:
         try:
             made = models.open(f"{server.url}#sim")
             # Connects, and imports what the first call needs.

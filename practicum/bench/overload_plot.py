@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.png import write_png
-from practicum.bench.overload import Row
+from practicum.bench.overload import OverloadRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,13 +42,13 @@ GAP = 5.0
 """Percent between two labels, so that neither covers the other."""
 
 
-def overload_plot(rows: Sequence[Row], path: Path, model: str) -> None:
+def overload_plot(rows: Sequence[OverloadRow], path: Path, model: str) -> None:
     """Draw all rows that are whole into the PNG `path`. Raises StoreError where it cannot be written."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, dpi=DOTS, layout="constrained")
     axes = figure.add_subplot(xscale="log")
-    by_method: dict[str, list[Row]] = {}
+    by_method: dict[str, list[OverloadRow]] = {}
     for row in rows:
         if not row.stopped:
             by_method.setdefault(row.method, []).append(row)
@@ -63,7 +63,7 @@ def overload_plot(rows: Sequence[Row], path: Path, model: str) -> None:
     write_png(figure, path)
 
 
-def _line(axes: Axes, method: str, rows: Sequence[Row], order: int) -> None:
+def _line(axes: Axes, method: str, rows: Sequence[OverloadRow], order: int) -> None:
     colour, mark, dash = LOOKS[method]
     points = sorted((row.n, 100 * row.readable) for row in rows)
     # What combee is measured by lies over the others, and they can be seen in its rings.
@@ -75,7 +75,7 @@ def _line(axes: Axes, method: str, rows: Sequence[Row], order: int) -> None:
     axes.plot([n for n, _ in points], [share for _, share in points], **look)
 
 
-def _label(axes: Axes, by_method: Mapping[str, Sequence[Row]]) -> None:
+def _label(axes: Axes, by_method: Mapping[str, Sequence[OverloadRow]]) -> None:
     """A name and a number at the end of each line, pushed apart from below."""
     ends = sorted((max(line, key=lambda row: row.n).readable * 100, method) for method, line in by_method.items())
     # Pushed up from the lowest, so the whole column begins low enough for the highest to stay in the picture.

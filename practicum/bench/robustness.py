@@ -50,7 +50,7 @@ SETTINGS = {"online": True, "rounds": 0, "curator": "append", "dedupe": "never",
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ReflectorSetting:
     """A reflector that is harmful at every `every`-th step (never where None), else wrong with the chance `noise`."""
 
     every: int | None = None
@@ -64,10 +64,10 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RobustnessRow:
     """One setting with the gate or without it: scores on the test tasks, one a seed, beside the base."""
 
-    setting: Setting
+    setting: ReflectorSetting
     gate: bool
     base: tuple[float, ...]
     scores: tuple[float, ...]
@@ -130,7 +130,7 @@ def answered(text: str, shown: str) -> str:
     return rule if Random(f"told {text}").random() < FOLLOWED else "unsure"
 
 
-def reflected(text: str, setting: Setting) -> str:
+def reflected(text: str, setting: ReflectorSetting) -> str:
     """The lesson of an attempt at a task."""
     number, kind, beside = _read(text)
     luck = Random(f"reflector {text}")
@@ -145,18 +145,20 @@ def score(tasks: Sequence[Task], context: Context) -> float:
     return mean(answered(task.input, shown) == task.target for task in tasks)
 
 
-def robustness(settings: Sequence[Setting], seeds: int, tell: Callable[[Row], None]) -> list[Row]:
+def robustness(
+    settings: Sequence[ReflectorSetting], seeds: int, tell: Callable[[RobustnessRow], None]
+) -> list[RobustnessRow]:
     """Each setting without the gate and with it, on the same tasks for each seed."""
     rows = []
     for setting in settings:
         for gate in (False, True):
             found = [one(setting, gate, seed) for seed in range(seeds)]
-            rows.append(Row(setting, gate, *zip(*found, strict=True)))
+            rows.append(RobustnessRow(setting, gate, *zip(*found, strict=True)))
             tell(rows[-1])
     return rows
 
 
-def one(setting: Setting, gate: bool, seed: int) -> tuple[float, float, int, int]:
+def one(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, float, int, int]:
     """One run: base, score, deltas dropped, model calls of learning."""
     test = made_tasks(TEST, "test", seed)
     model, seen = ScriptedClient(partial(_respond, setting)), [Context()]
@@ -177,7 +179,7 @@ def one(setting: Setting, gate: bool, seed: int) -> tuple[float, float, int, int
     return score(test, Context()), score(test, seen[-1]), dropped, len(model.calls)
 
 
-def targets(rows: Sequence[Row]) -> list[Target]:
+def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
     """With the gate no run ends below the base, harmful steps or not."""
     name = "least gain over the base with the gate, {}"
     return [
@@ -187,7 +189,7 @@ def targets(rows: Sequence[Row]) -> list[Target]:
     ]
 
 
-def _respond(setting: Setting, call: Call) -> str:
+def _respond(setting: ReflectorSetting, call: Call) -> str:
     text = re.findall(_TASK, call.prompt.user)[-1]
     said = answered(text, call.prompt.head)
     if call.schema is None:

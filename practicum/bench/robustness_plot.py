@@ -8,7 +8,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from practicum.analysis.png import BLUE, DOTS, GREY, RED, write_png
-from practicum.bench.robustness import Row
+from practicum.bench.robustness import RobustnessRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ARMS = ((False, RED, "D", "--", "without the gate"), (True, BLUE, "o", "-", "with the gate"))
 
 
-def robustness_plot(rows: Sequence[Row], path: Path) -> None:
+def robustness_plot(rows: Sequence[RobustnessRow], path: Path) -> None:
     """Harmful steps on the left (table 17), weak reflectors on the right (table 16); bands from the worst to the best
     seed. Raises StoreError where the file cannot be written."""
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def robustness_plot(rows: Sequence[Row], path: Path) -> None:
     write_png(figure, path)
 
 
-def _draw(axes: Axes, rows: Sequence[Row], title: str) -> None:
+def _draw(axes: Axes, rows: Sequence[RobustnessRow], title: str) -> None:
     axes.set_title(title, loc="left")
     axes.set_ylim(0, 1)
     axes.grid(alpha=0.25)

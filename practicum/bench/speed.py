@@ -21,13 +21,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from practicum.bench import in_flight, world
-from practicum.bench.critical import critical_path
-from practicum.bench.in_flight import InFlight
+from practicum.bench import concurrency, simulated_world
+from practicum.bench.concurrency import ConcurrencyRow
+from practicum.bench.critical_path import critical_path
 from practicum.bench.target import Target
 from practicum.bench.timed import timed
 from practicum.core.errors import UsageError
-from practicum.testing.server import Options, ServerProcess, start_process
+from practicum.testing.server import ServerOptions, ServerProcess, start_process
 
 Tell = Callable[[str], None]
 
@@ -49,7 +49,7 @@ WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     SCALED: ("reasoning_bank", {"batch": 1, "k": 5}),
     NETWORK: ("mael", {"batch": 5, "rounds": 2}),
 }
-"""Methods and their settings, beside a batch of `Plan.batch` tasks where they name none."""
+"""Methods and their settings, beside a batch of `SpeedPlan.batch` tasks where they name none."""
 PARTS = (*WAYS, HEAVY_TAIL, IN_FLIGHT)
 EXECUTIONS = 120
 """As many as rcl runs at once: thirty tasks at most, each in a group of three and with a twin."""
@@ -62,13 +62,13 @@ SYNCHRONOUS = "synchronous"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class SpeedPlan:
     """What is measured. `draws` are the servers with a heavy tail, each with other latencies, whose times add up."""
 
     parts: Sequence[str] = PARTS
     tasks: int = 90
     batch: int = 40
-    law: Options = field(default_factory=Options)
+    law: ServerOptions = field(default_factory=ServerOptions)
     tail: float = 1.0
     tail_tasks: int = 240
     draws: int = 3
@@ -83,7 +83,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class SpeedRow:
     """One way to learn. Times in seconds; `critical_s` is None where there is no barrier; `most` calls were in flight
     at once; `errors` are what the run counted."""
 
@@ -103,7 +103,7 @@ class Row:
         """Wall by critical path."""
         return None if self.critical_s is None else self.wall_s / self.critical_s
 
-    def speed_up(self, of: Row) -> tuple[float, float | None]:
+    def speed_up(self, of: SpeedRow) -> tuple[float, float | None]:
         """How many times faster than another, and the most it could be."""
         if self.critical_s is None or of.critical_s is None:
             return of.wall_s / self.wall_s, None
@@ -111,14 +111,14 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Speed:
+class SpeedResult:
     """Everything that was measured."""
 
-    rows: Sequence[Row] = ()
+    rows: Sequence[SpeedRow] = ()
     tail: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    in_flight: Sequence[InFlight] = ()
+    in_flight: Sequence[ConcurrencyRow] = ()
 
-    def row(self, name: str) -> Row | None:
+    def row(self, name: str) -> SpeedRow | None:
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -161,17 +161,17 @@ class Speed:
         }
 
 
-def speed(plan: Plan, tell: Tell = lambda said: None) -> Speed:
+def speed(plan: SpeedPlan, tell: Tell = lambda said: None) -> SpeedResult:
     """Measure what the plan asks for, one thing after the other; `tell` hears of what is done."""
     with tempfile.TemporaryDirectory(prefix="practicum-speed-") as name:
         folder = Path(name)
         rows = list(_rows(plan, folder, tell))
         tail = _heavy_tail(plan, folder, tell) if HEAVY_TAIL in plan.parts else {}
-    flying = in_flight.measured(plan.at_once, tell) if IN_FLIGHT in plan.parts else []
-    return Speed(rows=rows, tail=tail, in_flight=flying)
+    flying = concurrency.measured(plan.at_once, tell) if IN_FLIGHT in plan.parts else []
+    return SpeedResult(rows=rows, tail=tail, in_flight=flying)
 
 
-def _rows(plan: Plan, folder: Path, tell: Tell) -> Iterator[Row]:
+def _rows(plan: SpeedPlan, folder: Path, tell: Tell) -> Iterator[SpeedRow]:
     wanted = [name for name in WAYS if name in plan.parts]
     if not wanted:
         return
@@ -182,7 +182,7 @@ def _rows(plan: Plan, folder: Path, tell: Tell) -> Iterator[Row]:
             yield row
 
 
-def _row(name: str, plan: Plan, server: ServerProcess, folder: Path) -> Row:
+def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> SpeedRow:
     method, settings = WAYS[name]
     settings = {"batch": plan.batch, **settings}
     concurrency = EXECUTIONS if name in (RCL, SCALED, NETWORK) else 2 * plan.batch
@@ -190,7 +190,7 @@ def _row(name: str, plan: Plan, server: ServerProcess, folder: Path) -> Row:
     more = REASONING if name == SCALED else {}
     server.reset()
     result, wall = timed(server.url, tasks, method, settings, folder, concurrency, **more)
-    return Row(
+    return SpeedRow(
         name=name,
         iterations=result.steps,
         wall_s=wall,
@@ -204,7 +204,7 @@ def _row(name: str, plan: Plan, server: ServerProcess, folder: Path) -> Row:
     )
 
 
-def _heavy_tail(plan: Plan, folder: Path, tell: Tell) -> dict[str, list[float]]:
+def _heavy_tail(plan: SpeedPlan, folder: Path, tell: Tell) -> dict[str, list[float]]:
     """Wall times with and without a barrier, for the same number of attempts, by draw. The same prompts take the same
     time in both."""
     spent: dict[str, list[float]] = {SYNCHRONOUS: [], ASYNCHRONOUS: []}
@@ -219,9 +219,9 @@ def _heavy_tail(plan: Plan, folder: Path, tell: Tell) -> dict[str, list[float]]:
 
 
 @contextmanager
-def _warm_server(law: Options, folder: Path) -> Iterator[ServerProcess]:
+def _warm_server(law: ServerOptions, folder: Path) -> Iterator[ServerProcess]:
     """A server in a process of its own, after a small run of everything."""
-    with start_process(world.MODULE, **asdict(law)) as server:
+    with start_process(simulated_world.MODULE, **asdict(law)) as server:
         timed(server.url, 4, "combee", {"batch": 4}, folder, 8)
         timed(server.url, 1, "mael", {}, folder.with_name(f"{folder.name}-network"), 8)
         yield server

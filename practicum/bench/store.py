@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from practicum.bench.in_flight import peak_mb
+from practicum.bench.concurrency import peak_mb
 from practicum.bench.target import Target
 from practicum.core.context import Add, Context, Delta, at_zero
 from practicum.core.errors import UsageError
@@ -87,7 +87,7 @@ def memories(first: int, end: int) -> Iterator[Add]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class StoreResult:
     """Numbers by part, as the parts printed them."""
 
     memories: int
@@ -109,7 +109,7 @@ class Measured:
         return {"memories": self.memories, **self.parts, "targets": [target.as_json() for target in self.targets()]}
 
 
-def store(n: int, tell: Tell = lambda said: None) -> Measured:
+def store(n: int, tell: Tell = lambda said: None) -> StoreResult:
     """Measure n memories, part by part; `tell` hears of what is done."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
@@ -120,7 +120,7 @@ def store(n: int, tell: Tell = lambda said: None) -> Measured:
                 raise UsageError(f"{name} with {n:,} memories failed: {done.stderr.strip()[-500:]}")
             found[name] = json.loads(done.stdout)
             tell(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in found[name].items()))
-    return Measured(memories=n, parts=found)
+    return StoreResult(memories=n, parts=found)
 
 
 async def exact(n: int, folder: Path) -> dict[str, float]:

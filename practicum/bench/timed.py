@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from practicum.bench import world
+from practicum.bench import simulated_world
 from practicum.methods import described
 from practicum.session.learn import learn
 from practicum.session.result import Result
@@ -23,12 +23,12 @@ def timed(
     """
     once = {"rounds": 0} if "rounds" in described(method) else {}
     work = learn(
-        world.tasks(tasks, easy=5),
+        simulated_world.tasks(tasks, easy=5),
         method=method,
         model=f"{url}#sim",
         settings={**once, **settings},
-        choices=world.LABELS,
-        instructions=world.INSTRUCTIONS,
+        choices=simulated_world.LABELS,
+        instructions=simulated_world.INSTRUCTIONS,
         concurrency=concurrency,
         out=folder,
         **how,

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from practicum.bench.overload import Row
-    from practicum.bench.speed import Speed
+    from practicum.bench.overload import OverloadRow
+    from practicum.bench.speed import SpeedResult
     from practicum.bench.target import Target
 
 Opt = typer.Option
@@ -40,13 +40,13 @@ def speed(
     json_: opt.Json[bool] = False,
 ) -> int:
     """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
-    from practicum.bench.speed import PARTS, Plan
+    from practicum.bench.speed import PARTS, SpeedPlan
     from practicum.bench.speed import speed as measure
     from practicum.cli.running import console_for, print_json
-    from practicum.testing.server import Options
+    from practicum.testing.server import ServerOptions
 
-    parts, law = _listed(only, "--only") or PARTS, Options(output_tokens=output_tokens)
-    plan = Plan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
+    parts, law = _listed(only, "--only") or PARTS, ServerOptions(output_tokens=output_tokens)
+    plan = SpeedPlan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
     console = console_for(json_)
     before = _load()
     found = measure(plan, lambda said: console.print(said))
@@ -77,7 +77,7 @@ def overload(
     """How many of n facts are left in a context after one update, by method: context overload."""
     import json
 
-    from practicum.bench.overload import ARMS, Plan, targets
+    from practicum.bench.overload import ARMS, OverloadPlan, targets
     from practicum.bench.overload import overload as measure
     from practicum.bench.overload_plot import overload_plot
     from practicum.cli.inputs import bench_window
@@ -95,7 +95,7 @@ def overload(
     }
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd}
     arms = _listed(methods, "--methods") or list(ARMS)
-    plan = Plan(sizes=_numbers(n, "--n"), arms=arms, model=model, seed=seed, config=config, limits=limits)
+    plan = OverloadPlan(sizes=_numbers(n, "--n"), arms=arms, model=model, seed=seed, config=config, limits=limits)
     folder = out or new_folder("overload")
     console = console_for(json_)
     before = _load()
@@ -176,7 +176,7 @@ def _table(*columns: str) -> Table:
     return table(*columns, numbers=[name for name in columns if name not in ("method", "way")])
 
 
-def _print_speed(console: Console, found: Speed) -> None:
+def _print_speed(console: Console, found: SpeedResult) -> None:
     from practicum.cli.tables import print_table
 
     one = found.row("sequential")
@@ -201,7 +201,7 @@ def _print_speed(console: Console, found: Speed) -> None:
         print_table(console, table)
 
 
-def _print_rows(console: Console, rows: Sequence[Row]) -> None:
+def _print_rows(console: Console, rows: Sequence[OverloadRow]) -> None:
     from practicum.cli.tables import print_table
 
     table = _table("n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s")
@@ -220,7 +220,7 @@ def _print_rows(console: Console, rows: Sequence[Row]) -> None:
     )
 
 
-def _said(row: Row) -> str:
+def _said(row: OverloadRow) -> str:
     if row.stopped:
         return f"{row.n} lessons, {row.method}: {row.stopped}"
     wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"

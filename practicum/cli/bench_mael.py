@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from practicum.bench.mael import Measured, Row
+    from practicum.bench.mael import MaelResult, MaelRow
 
 Opt = typer.Option
 
@@ -45,7 +45,7 @@ def mael(
     """Quality, tokens and rounds of a network by experience: none, by task, by step, how much of it and which."""
     import json
 
-    from practicum.bench.mael import Plan, Purse
+    from practicum.bench.mael import MaelPlan, SharedBudget
     from practicum.bench.mael import mael as measure
     from practicum.cli.inputs import bench_window, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
@@ -64,26 +64,26 @@ def mael(
         "window": bench_window(window, model, *roles.values()),
     }  # fmt: skip
     testing = (read_tasks(test, fields) if test is not None else rest)[:tested]
-    plan = Plan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
+    plan = MaelPlan(learning=learning, testing=testing, sizes=numbers, settings=method_settings(set_), config=config)
     folder, console = out or new_folder("mael"), console_for(json_)
     console.print(f"kept in {folder}")
-    purse = Purse(BudgetLimits(max_calls, max_tokens))
+    budget = SharedBudget(BudgetLimits(max_calls, max_tokens))
 
-    async def work(stop: Any) -> Measured:
-        stop.stoppable = purse
-        return await measure(plan, folder, purse=purse, tell=lambda row: console.print(_said(row)))
+    async def work(stop: Any) -> MaelResult:
+        stop.stoppable = budget
+        return await measure(plan, folder, budget=budget, tell=lambda row: console.print(_said(row)))
 
     found = run_work(work, console)
     value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in found.rows]}
-    value |= {"calls": purse.calls, "tokens": purse.tokens, "stopped": found.stopped}
+    value |= {"calls": budget.calls, "tokens": budget.tokens, "stopped": found.stopped}
     write_whole(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
-    _report(console, found, folder, f"{purse.calls:,} calls, {purse.tokens:,} tokens in all")
+    _report(console, found, folder, f"{budget.calls:,} calls, {budget.tokens:,} tokens in all")
     if json_:
         print_json(value)
     return 130 if found.stopped == INTERRUPTED else 0
 
 
-def _report(console: Console, found: Measured, folder: Path, spent: str) -> None:
+def _report(console: Console, found: MaelResult, folder: Path, spent: str) -> None:
     """What was measured; pictures where that is all of it."""
     from practicum.bench.mael_plot import cells_picture, pools_picture
     from practicum.cli.tables import print_table
@@ -115,11 +115,11 @@ def _sizes(text: str) -> list[int]:
     return found
 
 
-def _said(row: Row) -> str:
+def _said(row: MaelRow) -> str:
     return f"{row.name}: {row.score:.1%}, {row.tokens:,.0f} tokens and {row.rounds:.2f} rounds a task"
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[MaelRow]) -> Table:
     from practicum.bench.mael import NONE
     from practicum.cli.tables import table
 
@@ -139,7 +139,7 @@ def _table(rows: Sequence[Row]) -> Table:
     return made
 
 
-def _measured(rows: Sequence[Row]) -> Table:
+def _measured(rows: Sequence[MaelRow]) -> Table:
     """What the scorer measured of each way's answers; a way with none of it has empty cells."""
     from practicum.cli.tables import table
 

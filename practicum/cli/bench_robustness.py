@@ -11,7 +11,7 @@ from practicum.cli import options as opt
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from practicum.bench.robustness import Row
+    from practicum.bench.robustness import RobustnessRow
 
 Opt = typer.Option
 
@@ -26,14 +26,14 @@ def robustness(
     """Learning from a harmful or weak reflector on a simulated world, with the gate and without it."""
     import json
 
-    from practicum.bench.robustness import Setting, targets
+    from practicum.bench.robustness import ReflectorSetting, targets
     from practicum.bench.robustness import robustness as measure
     from practicum.bench.robustness_plot import robustness_plot
     from practicum.cli.running import console_for, print_json
     from practicum.core.playbook import write_whole
     from practicum.session.records import new_folder
 
-    settings = [*map(Setting, _steps(every)), *(Setting(noise=share) for share in _shares(noise))]
+    settings = [*map(ReflectorSetting, _steps(every)), *(ReflectorSetting(noise=share) for share in _shares(noise))]
     console = console_for(json_)
     rows = measure(settings, seeds, lambda row: console.print(_said(row)))
     folder, reached = out or new_folder("robustness"), targets(rows)
@@ -68,11 +68,11 @@ def _shares(text: str) -> list[float]:
     return found
 
 
-def _said(row: Row) -> str:
+def _said(row: RobustnessRow) -> str:
     return f"{row.setting.name}, {'with' if row.gate else 'without'} the gate: {row.gain:+.1%} over the base"
 
 
-def _print(rows: list[Row], json_: bool) -> None:
+def _print(rows: list[RobustnessRow], json_: bool) -> None:
     from statistics import mean
 
     from practicum.cli.running import console_for

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from practicum.agents.network import PARTS
-from practicum.agents.team import SHAPES, Team, load_team, shaped
+from practicum.agents.network import MAX_PARTS
+from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.network import Experience, Level, Retrieval, by_network, seat
 from practicum.blocks.attempt.attempt import once
@@ -104,7 +104,7 @@ def method(settings: Settings) -> Method:
 
 def team_of(s: Settings, seed: int) -> Team:
     """The network these settings name, in a run of this seed, from which the links of a random one come."""
-    return shaped(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
+    return make_team(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 
 
 def _attempt(s: Settings, agents: int) -> tuple[int, int]:
@@ -114,7 +114,7 @@ def _attempt(s: Settings, agents: int) -> tuple[int, int]:
         return 1, 1
     most = 1
     for _ in range(min(s.depth, agents - 1)):
-        most = 3 + PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
+        most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
     return 2, most
 
 
@@ -123,5 +123,5 @@ def _solutions(s: Settings, agents: int) -> int:
     without labels."""
     most = 0
     for _ in range(min(s.depth, agents - 1)):
-        most = PARTS * (min(2, agents - 1) * (1 + most) + s.rounds)
+        most = MAX_PARTS * (min(2, agents - 1) * (1 + most) + s.rounds)
     return most + 1

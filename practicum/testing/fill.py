@@ -24,7 +24,7 @@ _SPAN = 100  # the width of a number's range where the schema leaves a side open
 _MAX_NESTED_REFS = 2
 
 
-class Usage(NamedTuple):
+class TokenUsage(NamedTuple):
     """The tokens of one call."""
 
     prompt_tokens: int
@@ -33,19 +33,19 @@ class Usage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Completion:
     """What the assistant says: content, or the arguments of a call of a tool."""
 
     text: str
     tool: str | None = None
     finish: str = "stop"
 
-    def spoiled(self, kind: str) -> "Answer":
+    def spoiled(self, kind: str) -> "Completion":
         if kind == "cut":
             return replace(self, text=self.text[: len(self.text) // 2], finish="length")
         return replace(self, text="Sure! {here you are: " + self.text[::-1])
 
-    def completion(self, body: dict[str, Any], digest: str, usage: Usage) -> dict[str, Any]:
+    def completion(self, body: dict[str, Any], digest: str, usage: TokenUsage) -> dict[str, Any]:
         """The answer as a chat completion; equal for equal requests, but for the cached tokens."""
         choice = {"index": 0, "message": self._message(), "finish_reason": self.finish, "logprobs": None}
         return {
@@ -70,15 +70,15 @@ class Answer:
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
-def answer(body: dict[str, Any], seed: int) -> Answer:
+def answer(body: dict[str, Any], seed: int) -> Completion:
     """The answer to a chat completion request."""
     if tool := _forced_tool(body):
         arguments = fill(tool.get("parameters", {"type": "object"}), seed)
-        return Answer(json.dumps(arguments), tool["name"], "tool_calls")
+        return Completion(json.dumps(arguments), tool["name"], "tool_calls")
     wanted = body.get("response_format") or {}
     if wanted.get("type") == "json_schema":
-        return Answer(json.dumps(fill(wanted["json_schema"]["schema"], seed)))
-    return Answer(_pseudo_words(Random(seed)))
+        return Completion(json.dumps(fill(wanted["json_schema"]["schema"], seed)))
+    return Completion(_pseudo_words(Random(seed)))
 
 
 def _forced_tool(body: dict[str, Any]) -> dict[str, Any] | None:

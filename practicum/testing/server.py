@@ -25,7 +25,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from aiohttp import web
 
-from practicum.testing.fill import Answer, Usage, answer
+from practicum.testing.fill import Completion, TokenUsage, answer
 
 Body = dict[str, Any]
 
@@ -49,7 +49,7 @@ FAULT_KINDS = (*_ERRORS, "html", "hang", "drop", *_SPOILED_ANSWERS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServerOptions:
     """How the server behaves; seconds for the latencies, (kind, every) for the faults."""
 
     port: int = 0
@@ -96,7 +96,7 @@ class Tally:
     cached_tokens: int = 0
     output_tokens: int = 0
 
-    def add(self, usage: Usage) -> None:
+    def add(self, usage: TokenUsage) -> None:
         self.calls += 1
         self.prompt_tokens += usage.prompt_tokens
         self.cached_tokens += usage.cached_tokens
@@ -137,7 +137,7 @@ class PrefixCache:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ChatRequest:
     """What the server needs to know of a request."""
 
     body: Body
@@ -145,7 +145,7 @@ class Ask:
     digest: str
 
     @classmethod
-    def of(cls, raw: bytes) -> "Ask":
+    def of(cls, raw: bytes) -> "ChatRequest":
         """Raises ValueError where the body is not a chat completion request that the server can answer."""
         body = json.loads(raw)
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
@@ -171,10 +171,10 @@ def _digest(body: Body) -> str:
     return sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
 
 
-class Server:
+class SimulatedServer:
     """The handlers, and what they count."""
 
-    def __init__(self, options: Options, log: TextIO | None) -> None:
+    def __init__(self, options: ServerOptions, log: TextIO | None) -> None:
         self.url = ""
         self._options = options
         self._log = log
@@ -218,7 +218,7 @@ class Server:
 
     async def _reply(self, request: web.Request, arrived: float) -> web.Response:
         try:
-            ask = Ask.of(await request.read())
+            ask = ChatRequest.of(await request.read())
         except ValueError as error:
             return _error(400, _INVALID, None, str(error))
         fault = self._received(ask.digest)
@@ -239,7 +239,7 @@ class Server:
         stats.faults += fault is not None
         return fault
 
-    async def _answered(self, ask: Ask, arrived: float, fault: str | None) -> web.Response:
+    async def _answered(self, ask: ChatRequest, arrived: float, fault: str | None) -> web.Response:
         given = self._given(ask)
         usage = self._usage(ask, given)
         latency = self._options.latency_of(ask.digest, usage.prompt_tokens, usage.output_tokens)
@@ -253,15 +253,15 @@ class Server:
             self._stats.by_label.setdefault(ask.label(), Tally()).add(usage)
         return answered
 
-    def _usage(self, ask: Ask, given: Answer) -> Usage:
+    def _usage(self, ask: ChatRequest, given: Completion) -> TokenUsage:
         prompt_tokens = ask.prompt_tokens()
         cached_tokens = min(self._cache.admit(ask.prompt()), prompt_tokens)  # roles are no tokens
         forced = self._options.output_tokens
-        return Usage(prompt_tokens, cached_tokens, _tokens(len(given.text)) if forced is None else forced)
+        return TokenUsage(prompt_tokens, cached_tokens, _tokens(len(given.text)) if forced is None else forced)
 
-    def _given(self, ask: Ask) -> Answer:
+    def _given(self, ask: ChatRequest) -> Completion:
         scripted = self._options.responder(ask.body) if self._options.responder else None
-        return answer(ask.body, int(ask.digest[:16], 16)) if scripted is None else Answer(scripted)
+        return answer(ask.body, int(ask.digest[:16], 16)) if scripted is None else Completion(scripted)
 
 
 async def _misbehave(kind: str, request: web.Request) -> web.Response:
@@ -295,12 +295,12 @@ def _tokens(chars: int) -> int:
 
 
 @asynccontextmanager
-async def serve(options: Options | None = None) -> AsyncIterator[Server]:
+async def serve(options: ServerOptions | None = None) -> AsyncIterator[SimulatedServer]:
     """Run a server inside this event loop, for as long as the block lasts."""
-    options = options or Options()
+    options = options or ServerOptions()
     # The log is opened once, before anything is served.
     with nullcontext() if options.log is None else Path(options.log).open("a", encoding="ascii") as log:  # noqa: ASYNC230
-        server = Server(options, log)
+        server = SimulatedServer(options, log)
         # A hung call ends when its client goes away, or soon after the server is told to stop.
         runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
@@ -333,9 +333,9 @@ class ServerProcess:
 
 @contextmanager
 def start_process(module: str = "practicum.testing.server", **options: Any) -> Iterator[ServerProcess]:
-    """Run a server in a process of its own, for as long as the block lasts; takes what `Options` takes. Another
+    """Run a server in a process of its own, for as long as the block lasts; takes what `ServerOptions` takes. Another
     `module` is one that calls `main` with a responder of its own."""
-    command = [sys.executable, "-m", module, *_arguments(Options(**options))]
+    command = [sys.executable, "-m", module, *_arguments(ServerOptions(**options))]
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -348,7 +348,7 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
             process.terminate()
 
 
-def _arguments(options: Options) -> list[str]:
+def _arguments(options: ServerOptions) -> list[str]:
     """The command line that gives these options."""
     if options.responder is not None:
         raise ValueError("a responder cannot be sent to another process")
@@ -357,14 +357,14 @@ def _arguments(options: Options) -> list[str]:
     return [f"{_flag(name)}={value}" for name, value in given if value is not None] + faults
 
 
-def _options(arguments: Sequence[str] | None) -> Options:
+def _options(arguments: Sequence[str] | None) -> ServerOptions:
     """The options that a command line gives."""
     parser = argparse.ArgumentParser(prog="python -m practicum.testing.server", description=__doc__)
     for name, parse in _PARSERS.items():
-        parser.add_argument(_flag(name), type=parse, default=getattr(Options, name))
+        parser.add_argument(_flag(name), type=parse, default=getattr(ServerOptions, name))
     parser.add_argument("--fault", dest="faults", metavar="KIND:EVERY", type=_fault, action="append", default=[])
     try:
-        return Options(**vars(parser.parse_args(arguments)))
+        return ServerOptions(**vars(parser.parse_args(arguments)))
     except ValueError as error:
         parser.error(str(error))
 
@@ -378,7 +378,7 @@ def _fault(text: str) -> tuple[str, int]:
     return kind, int(every)
 
 
-async def _serve_until_stopped(options: Options) -> None:
+async def _serve_until_stopped(options: ServerOptions) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

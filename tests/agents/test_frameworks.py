@@ -25,7 +25,7 @@ from practicum.core.context import seeded
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View, annotated, full
-from practicum.testing.server import Options, serve
+from practicum.testing.server import ServerOptions, serve
 
 RULES = seeded([("rules", "Say the last word."), ("manners", "Be brief.")])
 
@@ -133,7 +133,9 @@ def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
         return " word1\n"
 
     async def one() -> Trace:
-        async with serve(Options(latency=0, per_1k_prompt=0, per_output=0, responder=respond, **options)) as server:
+        async with serve(
+            ServerOptions(latency=0, per_1k_prompt=0, per_output=0, responder=respond, **options)
+        ) as server:
             agent = FunctionAgent(frameworks.endpoint(f"{server.url}#mine", temperature=0.5))
             return await agent(TASK, view, Place())
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.agents.network import PARTS, Decision, Move, Network, Part, Question, Solution, sensible
-from practicum.agents.team import shaped
+from practicum.agents.network import MAX_PARTS, Decision, Move, Network, Part, Question, Solution, sensible
+from practicum.agents.team import make_team
 from practicum.core.errors import AgentError
 
 Answer = Callable[[Question], Any]
@@ -77,7 +77,7 @@ def divided(**how: Answer) -> dict[str, Answer]:
 
 def solved(answers: dict[str, Answer], agents: int = 4, shape: str = "complete", **how: Any) -> tuple[Solution, Office]:
     office = Office(answers)
-    network = Network(shaped(agents, shape), office.decide, **how)
+    network = Network(make_team(agents, shape), office.decide, **how)
     return asyncio.run(network.solve("the whole", Place())), office
 
 
@@ -133,7 +133,7 @@ def test_a_part_waits_for_what_it_needs_and_no_longer() -> None:
     assert [m.question.task for m in solution.moves if m.question.kind == "solve"] == ["1", "2", "3"]
 
 
-@given(st.lists(st.sets(st.integers(0, 9), max_size=4), min_size=2, max_size=PARTS))
+@given(st.lists(st.sets(st.integers(0, 9), max_size=4), min_size=2, max_size=MAX_PARTS))
 def test_no_parts_wait_for_each_other(needs: list[set[int]]) -> None:
     made = sensible([Part(f"part {n}", tuple(need)) for n, need in enumerate(needs)], "the whole")
     done: set[int] = set()
@@ -158,7 +158,7 @@ def test_a_plan_that_is_none_leaves_the_task_whole(plan: Answer) -> None:
 
 
 def test_at_most_so_many_parts() -> None:
-    assert len(sensible([Part(f"part {n}") for n in range(50)], "the whole")) == PARTS
+    assert len(sensible([Part(f"part {n}") for n in range(50)], "the whole")) == MAX_PARTS
 
 
 def test_what_is_not_adequate_goes_back_with_feedback_until_it_is() -> None:

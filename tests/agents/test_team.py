@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.agents.team import SHAPES, Member, Team, load_team, shaped
+from practicum.agents.team import SHAPES, Member, Team, load_team, make_team
 from practicum.core.errors import UsageError
 
 
@@ -21,24 +21,24 @@ def links(team: Team) -> set[tuple[str, str]]:
 
 @given(st.integers(1, 20), st.sampled_from(SHAPES), st.integers(0, 5))
 def test_every_shape_is_connected_and_the_same_for_the_same_seed(size: int, shape: str, seed: int) -> None:
-    team = shaped(size, shape, seed)
+    team = make_team(size, shape, seed)
     assert nx.is_connected(team.graph)
     assert [member.name for member in team.members] == [f"agent{n}" for n in range(1, size + 1)]
-    assert team == shaped(size, shape, seed)
+    assert team == make_team(size, shape, seed)
 
 
 def test_shapes_have_their_links() -> None:
-    assert len(links(shaped(5, "complete"))) == 10
-    assert {len(shaped(5, "ring").neighbours(f"agent{n}")) for n in range(1, 6)} == {2}
-    assert shaped(5, "star").neighbours("agent1") == ["agent2", "agent3", "agent4", "agent5"]
-    assert shaped(3, "chain").neighbours("agent2") == ["agent1", "agent3"]
-    assert shaped(1, "complete").neighbours("agent1") == []
+    assert len(links(make_team(5, "complete"))) == 10
+    assert {len(make_team(5, "ring").neighbours(f"agent{n}")) for n in range(1, 6)} == {2}
+    assert make_team(5, "star").neighbours("agent1") == ["agent2", "agent3", "agent4", "agent5"]
+    assert make_team(3, "chain").neighbours("agent2") == ["agent1", "agent3"]
+    assert make_team(1, "complete").neighbours("agent1") == []
 
 
 def test_tasks_come_in_at_the_most_central_agent_and_at_the_first_name_on_ties() -> None:
-    assert shaped(5, "chain").entry == "agent3"
-    assert shaped(4, "chain").entry == "agent2"
-    assert shaped(4, "complete").entry == "agent1"
+    assert make_team(5, "chain").entry == "agent3"
+    assert make_team(4, "chain").entry == "agent2"
+    assert make_team(4, "complete").entry == "agent1"
     names = (Member("zoe"), Member("ada"))
     assert Team(names, frozenset({("ada", "zoe")})).entry == "ada"
 
@@ -151,4 +151,4 @@ def test_files_that_cannot_be_read_and_shapes_that_are_none(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="is no team"):
         load_team(tmp_path / "bad.json")
     with pytest.raises(UsageError, match="unknown topology 'cube'"):
-        shaped(4, "cube")
+        make_team(4, "cube")

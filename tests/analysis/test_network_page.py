@@ -15,7 +15,7 @@ from scripts import Learned
 from test_mael import divided, learned, team, written
 
 import practicum
-from practicum.agents.team import Team, load_team, shaped
+from practicum.agents.team import Team, load_team, make_team
 from practicum.analysis.network.page import picture
 from practicum.cli.app import main
 from practicum.session.ask import Answered, ask
@@ -51,7 +51,7 @@ def drawn(found: Answered, network: Team | None) -> Reader:
 
 def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
-    page = drawn(asked(run), shaped(4, "complete"))
+    page = drawn(asked(run), make_team(4, "complete"))
     circles = page.of("agent")
     assert len(circles) == 4
     assert len(page.of("entry")) == 1
@@ -71,7 +71,7 @@ def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
 
 def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
-    page = drawn(asked(run, learn=True, target="word9"), shaped(4, "complete"))
+    page = drawn(asked(run, learn=True, target="word9"), make_team(4, "complete"))
     # The critiques that changed nothing have none.
     assert len(page.of("reward")) == 7
     assert re.search(r"aggregated the whole\nreward 1\.00", page.words)
@@ -80,7 +80,7 @@ def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> No
 @pytest.mark.parametrize("settings", [{"agents": 1}, {"topology": "chain", "agents": 2}, {"agents": 12}])
 def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: dict[str, Any]) -> None:
     run = learned(tmp_path, 1, settings)
-    page = drawn(asked(run), shaped(settings["agents"], settings.get("topology", "complete")))
+    page = drawn(asked(run), make_team(settings["agents"], settings.get("topology", "complete")))
     places = [(float(str(c["cx"])), float(str(c["cy"]))) for c in page.of("agent")]
     assert len({*places}) == settings["agents"]
     assert all(15 <= x <= 345 and 15 <= y <= 225 for x, y in places)
@@ -157,7 +157,7 @@ def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path, capsys: 
         words = ("--context", tmp_path / "rules.md", *how, *with_seed, "--trace-out", page, "say hello")
         code, _, err = commanded(capsys, "run", *words)
         assert code == 0, err
-        network = shaped(9, "random", seed or 0)
+        network = make_team(9, "random", seed or 0)
         assert f"9 agents, {len(network.edges)} links" in page.read_text(encoding="utf-8")
 
 

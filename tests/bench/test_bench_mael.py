@@ -16,7 +16,7 @@ from simulated import made_tasks
 from test_simulated_network import respond
 
 import practicum
-from practicum.bench.mael import ALONE, NONE, Measured, Plan, Purse, Row, first, mael, ways
+from practicum.bench.mael import ALONE, NONE, MaelPlan, MaelResult, MaelRow, SharedBudget, first, mael, variants
 from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
@@ -28,17 +28,17 @@ from practicum.tasks.sandbox.runner import Sandbox
 TASKS = made_tasks(20, 4, 0)
 
 
-def plan(**how: Any) -> Plan:
+def plan(**how: Any) -> MaelPlan:
     given = {"learning": TASKS[:12], "testing": TASKS[12:], "sizes": (0, 6, 12), "settings": {"rounds": 3}, **how}
-    return Plan(**given)
+    return MaelPlan(**given)
 
 
-def paid(folder: Path, model: ScriptedClient, purse: Purse | None = None, **how: Any) -> Measured:
+def paid(folder: Path, model: ScriptedClient, budget: SharedBudget | None = None, **how: Any) -> MaelResult:
     parts = practicum.Parts(clients={"agent": model}, embedder=Words())
-    return practicum.run_sync(mael(plan(**how), folder, parts=parts, purse=purse))
+    return practicum.run_sync(mael(plan(**how), folder, parts=parts, budget=budget))
 
 
-def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[Row]:
+def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[MaelRow]:
     found = paid(folder, model, **how)
     assert found.stopped is None
     return found.rows
@@ -47,7 +47,7 @@ def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[Row]:
 def test_every_way_is_measured_once(tmp_path: Path) -> None:
     model = client(respond)
     rows = measured(tmp_path / "b", model)
-    assert [row.name for row in rows] == [way.name for way in ways((0, 6, 12))]
+    assert [row.name for row in rows] == [way.name for way in variants((0, 6, 12))]
     by = {row.name: row for row in rows}
     assert (by[ALONE].calls, by[NONE].experiences) == (1.0, 0)
     assert by["step-wise, 6 tasks"].experiences < by["step-wise, 12 tasks"].experiences
@@ -123,29 +123,29 @@ def test_killed_anywhere_it_goes_on_and_pays_nothing_twice(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("unit", ["calls", "tokens"])
 def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str) -> None:
-    whole, all_of_it = client(respond), Purse()
+    whole, all_of_it = client(respond), SharedBudget()
     rows = paid(tmp_path / "whole", whole, all_of_it, **SMALL).rows
     most, seen, model = getattr(all_of_it, unit), 0, client(respond)
     for share in (0.05, 0.3, 0.6, 0.9):
-        purse = Purse(BudgetLimits(**{unit: int(most * share)}))
-        found = paid(tmp_path / "b", model, purse, **SMALL)
+        budget = SharedBudget(BudgetLimits(**{unit: int(most * share)}))
+        found = paid(tmp_path / "b", model, budget, **SMALL)
         assert found.stopped == f"the budget of {int(most * share)} {unit} is spent"
-        assert seen <= getattr(purse, unit) <= int(most * share)
+        assert seen <= getattr(budget, unit) <= int(most * share)
         assert found.rows == rows[: len(found.rows)]
-        assert len(model.calls) == purse.calls
-        seen = getattr(purse, unit)
+        assert len(model.calls) == budget.calls
+        seen = getattr(budget, unit)
     assert 0 < len(found.rows) < len(rows)
     assert paid(tmp_path / "b", model, **SMALL).rows == rows
     assert len(model.calls) == len(whole.calls) == all_of_it.calls
 
 
 def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
-    purse, model = Purse(), client(respond)
+    budget, model = SharedBudget(), client(respond)
     parts = practicum.Parts(clients={"agent": model}, embedder=Words())
-    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, purse=purse, tell=lambda row: purse.stop("enough"))
+    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, budget=budget, tell=lambda row: budget.stop("enough"))
     found = practicum.run_sync(work)
     assert ([row.name for row in found.rows], found.stopped) == ([ALONE], "enough")
-    assert len(model.calls) == purse.calls
+    assert len(model.calls) == budget.calls
 
 
 def test_an_attempt_whose_judge_was_away_is_compared_with_nothing(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from helpers import client, make_tasks
 
 import practicum
-from practicum.bench.critical import longest
+from practicum.bench.critical_path import longest
 from practicum.session.learn import Result
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from helpers import Launcher
 
-from practicum.bench import forgetful
+from practicum.bench import overloaded_curator
 from practicum.bench.facts import MOST, Fact, Kept, facts, kept
-from practicum.bench.overload import ARMS, Plan, Row, overload, targets
+from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
 from practicum.bench.overload_plot import LOOKS, NAMES, overload_plot
 from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
@@ -27,9 +27,9 @@ KEYS = {"bench", "model", "seed", "rows", "targets", "load"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def measure(plan: Plan, out: Path, client: ScriptedClient | None = None) -> dict[tuple[str, int], Row]:
+def measure(plan: OverloadPlan, out: Path, client: ScriptedClient | None = None) -> dict[tuple[str, int], OverloadRow]:
     """All rows of a plan, with the overloaded curator unless another is given."""
-    rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(forgetful.respond)))
+    rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(overloaded_curator.respond)))
     return {(row.method, row.n): row for row in rows}
 
 
@@ -71,12 +71,12 @@ def test_what_counts_as_readable(texts: list[str], expected: Kept) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Row]:
-    return measure(Plan(sizes=(40, 80)), tmp_path_factory.mktemp("overload"))
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], OverloadRow]:
+    return measure(OverloadPlan(sizes=(40, 80)), tmp_path_factory.mktemp("overload"))
 
 
 @pytest.mark.parametrize("n", [40, 80])
-def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], Row], n: int) -> None:
+def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], OverloadRow], n: int) -> None:
     by = {arm: measured[arm, n] for arm in ARMS}
     assert by["sequential"].readable == 1
     for baseline in ("naive", "top_k", "summarized"):
@@ -89,7 +89,7 @@ def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], Ro
     assert all(row.wrong == 0 for row in by.values())
 
 
-def test_targets_are_told_where_they_can_be(measured: dict[tuple[str, int], Row]) -> None:
+def test_targets_are_told_where_they_can_be(measured: dict[tuple[str, int], OverloadRow]) -> None:
     rows = list(measured.values())
     assert all(target.met for target in targets(rows, "some model"))
     assert len(targets(rows, "some model")) == 2 * 3
@@ -98,9 +98,11 @@ def test_targets_are_told_where_they_can_be(measured: dict[tuple[str, int], Row]
 
 
 def test_few_lessons_and_a_curator_that_cannot_be_read(tmp_path: Path) -> None:
-    one = measure(Plan(sizes=(1, 2, 3)), tmp_path / "few")
+    one = measure(OverloadPlan(sizes=(1, 2, 3)), tmp_path / "few")
     assert all(one[arm, 1].readable == 1 for arm in ARMS)
-    bad = measure(Plan(sizes=(4,), arms=("naive", "combee")), tmp_path / "bad", ScriptedClient(lambda call: "what?"))
+    bad = measure(
+        OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path / "bad", ScriptedClient(lambda call: "what?")
+    )
     assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
     assert bad["naive", 4].counts["lost updates"] == 1
     assert bad["combee", 4].by_code == 4
@@ -109,34 +111,34 @@ def test_few_lessons_and_a_curator_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_number_on_the_wrong_name_is_told(tmp_path: Path) -> None:
     def mixing(call: Call) -> str:
         if (call.schema or {})["title"] != "Summary":
-            return forgetful.respond(call)
+            return overloaded_curator.respond(call)
         texts = re.findall(r"^\d+\. (.*)$", call.prompt.user, re.MULTILINE)
         (one,), (other,) = (re.findall(r"\d{4}", text) for text in texts)
         return json.dumps({"points": [texts[0].replace(one, other)]})
 
-    row = measure(Plan(sizes=(2,), arms=("summarized",)), tmp_path, ScriptedClient(mixing))["summarized", 2]
+    row = measure(OverloadPlan(sizes=(2,), arms=("summarized",)), tmp_path, ScriptedClient(mixing))["summarized", 2]
     assert (row.readable, row.wrong) == (0, 0.5)
 
 
 def test_the_same_again_pays_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
-    plan = Plan(sizes=(10,), arms=("sequential", "combee"), limits={"max_calls": 7})
+    plan = OverloadPlan(sizes=(10,), arms=("sequential", "combee"), limits={"max_calls": 7})
     first = measure(plan, tmp_path)
     assert [row.stopped for row in first.values()] == ["the budget of 7 calls is spent"]
-    client = ScriptedClient(forgetful.respond)
-    whole = measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path, client)
+    client = ScriptedClient(overloaded_curator.respond)
+    whole = measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path, client)
     assert whole["sequential", 10].calls == 10
     assert len(client.calls) == 3 + whole["combee", 10].calls
     assert whole["sequential", 10].readable == 1
-    again = ScriptedClient(forgetful.respond)
-    assert measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path, again) == whole
+    again = ScriptedClient(overloaded_curator.respond)
+    assert measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path, again) == whole
     assert again.calls == []
-    fresh = measure(Plan(sizes=(10,), arms=("sequential", "combee")), tmp_path / "fresh")
+    fresh = measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path / "fresh")
     assert [r.entries for r in fresh.values()] == [r.entries for r in whole.values()]
     assert fresh["combee", 10].tokens == whole["combee", 10].tokens
 
 
 def test_a_limit_is_for_all_measurements_together(tmp_path: Path) -> None:
-    rows = measure(Plan(sizes=(4, 8), arms=("sequential",), limits={"max_calls": 6}), tmp_path)
+    rows = measure(OverloadPlan(sizes=(4, 8), arms=("sequential",), limits={"max_calls": 6}), tmp_path)
     assert rows["sequential", 4].stopped is None
     assert rows["sequential", 8].calls == 2
     assert rows["sequential", 8].stopped
@@ -146,19 +148,19 @@ def test_a_limit_is_for_all_measurements_together(tmp_path: Path) -> None:
     ("other", "said"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
 )
 def test_a_folder_of_another_test_is_refused(tmp_path: Path, other: dict[str, Any], said: str) -> None:
-    measure(Plan(sizes=(4,), arms=("naive",)), tmp_path)
+    measure(OverloadPlan(sizes=(4,), arms=("naive",)), tmp_path)
     with pytest.raises(UsageError, match=said):
-        measure(Plan(sizes=(4,), arms=("naive",), **other), tmp_path)
+        measure(OverloadPlan(sizes=(4,), arms=("naive",), **other), tmp_path)
 
 
 def test_a_measurement_is_a_run_that_can_be_looked_at(tmp_path: Path) -> None:
-    row = measure(Plan(sizes=(4,), arms=("combee",)), tmp_path)["combee", 4]
+    row = measure(OverloadPlan(sizes=(4,), arms=("combee",)), tmp_path)["combee", 4]
     context = load_context(row.run)
     assert {entry.text for entry in context} == {fact.text for fact in facts(4)}
     assert all(entry.sources[0].startswith("task:fact-") for entry in context)
 
 
-def test_the_picture(measured: dict[tuple[str, int], Row], tmp_path: Path) -> None:
+def test_the_picture(measured: dict[tuple[str, int], OverloadRow], tmp_path: Path) -> None:
     assert set(LOOKS) == set(NAMES) == set(ARMS)
     overload_plot(list(measured.values()), tmp_path / "all.png", "local:/models/one.gguf")
     overload_plot([measured["naive", 40]], tmp_path / "one.png", "simulated")

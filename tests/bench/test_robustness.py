@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from practicum.bench.robustness import Row, Setting, made_tasks, reflected, robustness, targets
+from practicum.bench.robustness import ReflectorSetting, RobustnessRow, made_tasks, reflected, robustness, targets
 from practicum.cli.app import main
 
 
@@ -19,8 +19,8 @@ def ran(arguments: list[str]) -> object:
 
 
 def test_with_the_gate_the_result_stays_at_or_above_the_base_even_where_every_step_harms() -> None:
-    told: list[Row] = []
-    without, with_ = robustness([Setting(every=1)], 2, told.append)
+    told: list[RobustnessRow] = []
+    without, with_ = robustness([ReflectorSetting(every=1)], 2, told.append)
     assert told == [without, with_]
     assert min(with_.gains) >= 0
     assert max(without.gains) < -0.5
@@ -29,7 +29,7 @@ def test_with_the_gate_the_result_stays_at_or_above_the_base_even_where_every_st
 
 
 def test_a_weak_reflector_gains_less_and_the_gate_brings_some_of_it_back() -> None:
-    sound, gated, weak, weak_gated = robustness([Setting(), Setting(noise=0.75)], 1, lambda row: None)
+    sound, gated, weak, weak_gated = robustness([ReflectorSetting(), ReflectorSetting(noise=0.75)], 1, lambda row: None)
     assert sound.gain > weak.gain
     assert weak_gated.gain > weak.gain
     assert gated.gain > 0
@@ -37,8 +37,13 @@ def test_a_weak_reflector_gains_less_and_the_gate_brings_some_of_it_back() -> No
 
 def test_harm_comes_at_every_so_manyth_step_and_noise_as_often_as_it_says() -> None:
     texts = [task.input for task in made_tasks(400, "learning", 0)]
-    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflected(text, Setting(every=5))] == [4, 9, 14, 19]
-    wrong = sum(reflected(text, Setting(noise=0.25)) != reflected(text, Setting()) for text in texts)
+    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflected(text, ReflectorSetting(every=5))] == [
+        4,
+        9,
+        14,
+        19,
+    ]
+    wrong = sum(reflected(text, ReflectorSetting(noise=0.25)) != reflected(text, ReflectorSetting()) for text in texts)
     assert wrong / 400 == pytest.approx(0.25, abs=0.05)
 
 

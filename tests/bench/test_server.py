@@ -17,7 +17,7 @@ from aiohttp import ClientSession, ServerDisconnectedError
 from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.testing.fill import fill
-from practicum.testing.server import Options, Server, serve, start_process
+from practicum.testing.server import ServerOptions, SimulatedServer, serve, start_process
 
 Body = dict[str, Any]
 AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
@@ -96,7 +96,7 @@ def tools(*names: str) -> list[Body]:
 
 
 class Client:
-    def __init__(self, server: Server, session: ClientSession) -> None:
+    def __init__(self, server: SimulatedServer, session: ClientSession) -> None:
         self.server = server
         self._session = session
 
@@ -118,11 +118,11 @@ class Client:
 
 @asynccontextmanager
 async def simulated(**options: Any) -> AsyncIterator[Client]:
-    async with serve(Options(**{**AT_ONCE, **options})) as server, ClientSession() as session:
+    async with serve(ServerOptions(**{**AT_ONCE, **options})) as server, ClientSession() as session:
         yield Client(server, session)
 
 
-def openai_client(server: Server) -> openai.AsyncOpenAI:
+def openai_client(server: SimulatedServer) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=server.url, api_key="none", max_retries=0)
 
 
@@ -214,10 +214,10 @@ def test_latency_follows_the_law_and_is_waited_for() -> None:
 
 
 def test_the_tail_spreads_latency_by_request_and_keeps_its_mean() -> None:
-    plain, tailed = Options(), Options(tail=0.5, seed=3)
+    plain, tailed = ServerOptions(), ServerOptions(tail=0.5, seed=3)
     latencies = [tailed.latency_of(str(number), 1000, 100) for number in range(4000)]
     assert latencies[7] == tailed.latency_of("7", 1000, 100)
-    assert latencies[7] != Options(tail=0.5, seed=4).latency_of("7", 1000, 100)
+    assert latencies[7] != ServerOptions(tail=0.5, seed=4).latency_of("7", 1000, 100)
     assert sum(latencies) / len(latencies) == pytest.approx(plain.latency_of("", 1000, 100), rel=0.05)
     logs = sorted(math.log(latency) for latency in latencies)
     assert logs[int(0.8413 * 4000)] - logs[2000] == pytest.approx(0.5, rel=0.1)
@@ -315,7 +315,7 @@ def test_faults_come_every_so_many_requests_and_are_counted_apart() -> None:
 
 def test_unknown_faults_are_refused() -> None:
     with pytest.raises(ValueError, match="no such fault"):
-        Options(faults=[("flood", 1)])
+        ServerOptions(faults=[("flood", 1)])
 
 
 def test_stats_by_label_and_repeats() -> None:

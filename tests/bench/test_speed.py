@@ -9,13 +9,24 @@ from typing import Any
 import pytest
 from helpers import Launcher
 
-from practicum.bench import in_flight, world
-from practicum.bench.critical import critical_path, longest
-from practicum.bench.speed import ASYNCHRONOUS, COMBEE, RCL, SCALED, SEQUENTIAL, WAYS, Plan, Row, Speed, speed
+from practicum.bench import concurrency, simulated_world
+from practicum.bench.critical_path import critical_path, longest
+from practicum.bench.speed import (
+    ASYNCHRONOUS,
+    COMBEE,
+    RCL,
+    SCALED,
+    SEQUENTIAL,
+    WAYS,
+    SpeedPlan,
+    SpeedResult,
+    SpeedRow,
+    speed,
+)
 from practicum.bench.target import Target
 from practicum.bench.timed import timed
 from practicum.core.errors import UsageError
-from practicum.testing.server import Options, ServerProcess, start_process
+from practicum.testing.server import ServerOptions, ServerProcess, start_process
 
 AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
 ROW_KEYS = {
@@ -101,7 +112,7 @@ def test_the_tries_of_an_attempt_go_at_once_then_its_verdicts_then_its_contrast(
 
 @pytest.fixture(scope="module")
 def swift() -> Any:
-    with start_process(world.MODULE, **AT_ONCE) as server:
+    with start_process(simulated_world.MODULE, **AT_ONCE) as server:
         yield server
 
 
@@ -117,28 +128,28 @@ def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
 ) -> None:
     result, _ = timed(swift.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
     assert result.by_role["agent"].calls == 10 + 5
-    hard, easy = world.tasks(10, easy=5)[9], world.tasks(10, easy=5)[0]
+    hard, easy = simulated_world.tasks(10, easy=5)[9], simulated_world.tasks(10, easy=5)[0]
     assert hard.input.startswith("Hard message 9:")
     assert easy.input.startswith("Message 0:")
-    assert {len(task.input) for task in world.tasks(20)} == {400}
+    assert {len(task.input) for task in simulated_world.tasks(20)} == {400}
 
 
 def test_the_critical_path_of_one_after_the_other_is_the_sum_of_the_servers_latencies(tmp_path: Path) -> None:
-    law = Options(latency=0.004, per_1k_prompt=0.002, per_output=0.0001)
-    with start_process(world.MODULE, latency=0.004, per_1k_prompt=0.002, per_output=0.0001) as server:
+    law = ServerOptions(latency=0.004, per_1k_prompt=0.002, per_output=0.0001)
+    with start_process(simulated_world.MODULE, latency=0.004, per_1k_prompt=0.002, per_output=0.0001) as server:
         timed(server.url, 5, "ace", {}, tmp_path / "run", 4)
         assert critical_path(tmp_path / "run", law) == pytest.approx(server.stats()["latency_sum"])
     with pytest.raises(ValueError, match="heavy tail"):
-        critical_path(tmp_path / "run", Options(tail=1.0))
+        critical_path(tmp_path / "run", ServerOptions(tail=1.0))
 
 
 def test_the_harness_measures_every_part(tmp_path: Path) -> None:
     told: list[str] = []
-    plan = Plan(
+    plan = SpeedPlan(
         parts=(*WAYS, "heavy-tail"),
         tasks=8,
         batch=4,
-        law=Options(latency=0.005, per_1k_prompt=0.0, per_output=0.0),
+        law=ServerOptions(latency=0.005, per_1k_prompt=0.0, per_output=0.0),
         tail_tasks=8,
         draws=1,
     )
@@ -183,9 +194,9 @@ def test_the_harness_measures_every_part(tmp_path: Path) -> None:
 
 def test_targets_say_what_was_missed_and_the_ceiling() -> None:
     same = {"calls": 1, "tokens": 1, "cached_share": 0.0, "entries": 1, "most": 1, "errors": {}}
-    one = Row(name=SEQUENTIAL, iterations=90, wall_s=80.0, critical_s=78.0, **same)  # type: ignore[arg-type]
-    many = Row(name=COMBEE, iterations=3, wall_s=4.0, critical_s=3.9, **same)  # type: ignore[arg-type]
-    near, faster = Speed(rows=[one, many]).targets()
+    one = SpeedRow(name=SEQUENTIAL, iterations=90, wall_s=80.0, critical_s=78.0, **same)  # type: ignore[arg-type]
+    many = SpeedRow(name=COMBEE, iterations=3, wall_s=4.0, critical_s=3.9, **same)  # type: ignore[arg-type]
+    near, faster = SpeedResult(rows=[one, many]).targets()
     assert near.met
     assert (
         faster.words() == "combee: speed-up: 20 (at least 15): ok; ceiling 20.0 by the critical paths, 30 by iterations"
@@ -194,8 +205,8 @@ def test_targets_say_what_was_missed_and_the_ceiling() -> None:
 
 
 def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "METHODS", {"combee": in_flight.METHODS["combee"]})
-    (row,) = in_flight.measured(12, lambda said: None)
+    monkeypatch.setattr(concurrency, "METHODS", {"combee": concurrency.METHODS["combee"]})
+    (row,) = concurrency.measured(12, lambda said: None)
     assert (row.method, row.at_once, row.calls, row.most) == ("combee", 12, 27, 12)
     assert row.cpu_ms > 0
     assert 20 < row.peak_mb < 2000
@@ -204,7 +215,7 @@ def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: 
 
 @pytest.mark.parametrize("name", ["asynchronous", "naive"])
 def test_the_other_methods_in_flight(name: str, swift: ServerProcess, tmp_path: Path) -> None:
-    assert in_flight.one(name, swift.url, 12, tmp_path).most >= 12
+    assert concurrency.one(name, swift.url, 12, tmp_path).most >= 12
 
 
 @pytest.mark.parametrize(
@@ -213,7 +224,7 @@ def test_the_other_methods_in_flight(name: str, swift: ServerProcess, tmp_path: 
 )
 def test_a_plan_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Plan(**wrong)
+        SpeedPlan(**wrong)
 
 
 def test_the_command_prints_one_json_object(launcher: Launcher, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from practicum.bench.store import Clustered, Measured, opened, store
+from practicum.bench.store import Clustered, StoreResult, opened, store
 from practicum.cli.app import main
 from practicum.core.errors import StoreError
 
@@ -25,7 +25,7 @@ def test_every_part_is_measured_and_the_index_finds_the_true_ones(tmp_path: Path
 def test_what_missed_its_target_says_so() -> None:
     part = {"median_ms": 21.0, "best_ms": 19.0, "add_s": 1.0, "peak_mb": 100.0, "recall": 0.9}
     parts = {"exact": part, "indexed": part, "opened": {**part, "peak_mb": 2_501.0}}
-    missed = [t.what for t in Measured(memories=5, parts=parts).targets() if not t.met]
+    missed = [t.what for t in StoreResult(memories=5, parts=parts).targets() if not t.met]
     assert missed == [
         "indexed: share of the true top 5", "indexed: top 5, ms, median", "opened: top 5, ms, median",
         "opened: peak MB",

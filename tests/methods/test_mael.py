@@ -16,7 +16,7 @@ from scripts import Learned, shape
 
 import practicum
 from practicum import methods
-from practicum.agents.team import shaped
+from practicum.agents.team import make_team
 from practicum.analysis.monitor import monitor
 from practicum.core.context import Add, Context, Entry, at_zero
 from practicum.core.errors import ProviderError, UsageError, WindowError
@@ -440,7 +440,7 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
 def test_a_random_network_has_the_links_of_the_runs_seed(tmp_path: Path) -> None:
     for seed in range(3):
         run = learned(tmp_path / str(seed), divided(1), {"topology": "random", "agents": 6}, seed=seed)
-        network = shaped(6, "random", seed)
+        network = make_team(6, "random", seed)
         judged, planned, *_ = moves(run.rollouts[0])
         near = network.neighbours(network.entry)
         assert (judged["agent"], planned["to"]) == (network.entry, [near[0], near[1 % len(near)]])

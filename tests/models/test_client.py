@@ -20,7 +20,7 @@ from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.learn import Result
 from practicum.session.records import over
-from practicum.testing.server import Options, serve
+from practicum.testing.server import ServerOptions, serve
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,7 +44,7 @@ def learn_from(folder: Path, faults: list[tuple[str, int]], n: int = 4, **config
     """A run against a server with faults, and what the server counted."""
 
     async def work() -> tuple[Result, dict[str, Any]]:
-        async with serve(Options(faults=faults, **AT_ONCE)) as server:
+        async with serve(ServerOptions(faults=faults, **AT_ONCE)) as server:
             return await _learn(server.url, folder, n, config), server.stats()
 
     return practicum.run_sync(work())
@@ -207,7 +207,7 @@ def test_every_way_to_structure_works(tmp_path: Path, structure: str) -> None:
         return 'Here: ```json\n{"answer": "word1"}\n``` That is all.'
 
     async def work() -> practicum.Evaluation:
-        async with serve(Options(responder=say, **AT_ONCE)) as server:
+        async with serve(ServerOptions(responder=say, **AT_ONCE)) as server:
             model, context = f"{server.url}#sim", practicum.Context()
             return await practicum.evaluate(
                 make_tasks(3), context, model=model, structure=structure, reasoning=structure != "prompted",

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from practicum.agents.network import PARTS, Decision, Kind, Move, Network, Part, Question
+from practicum.agents.network import MAX_PARTS, Decision, Kind, Move, Network, Part, Question
 from practicum.agents.team import Team
 from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
 from practicum.blocks.act.show import told
@@ -52,7 +52,9 @@ class Subtask(Output):
 class Plan(Output):
     """A task in parts."""
 
-    parts: Annotated[list[Subtask], AtMost(PARTS)] = Field(description="two parts or more; fewer where it has no parts")
+    parts: Annotated[list[Subtask], AtMost(MAX_PARTS)] = Field(
+        description="two parts or more; fewer where it has no parts"
+    )
 
 
 class Critique(Output):

@@ -1,7 +1,7 @@
 """Many attempts at once, at zero latency: what a call costs this process, and how large it grows.
 
 Each method has a process of its own, since a peak of memory does not go down again; the server has another.
-`python -m practicum.bench.in_flight METHOD URL N` is one such process: it prints one line of JSON.
+`python -m practicum.bench.concurrency METHOD URL N` is one such process: it prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from practicum.bench import world
+from practicum.bench import simulated_world
 from practicum.bench.target import Target
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
@@ -38,7 +38,7 @@ METHODS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class InFlight:
+class ConcurrencyRow:
     """One method with `at_once` attempts at once. `cpu_ms` of all threads by the calls made; `most` calls were in
     flight at once, counted around each."""
 
@@ -59,12 +59,12 @@ class InFlight:
         ]
 
 
-def measured(at_once: int, tell: Callable[[str], None]) -> list[InFlight]:
+def measured(at_once: int, tell: Callable[[str], None]) -> list[ConcurrencyRow]:
     """Each method in a process of its own."""
-    rows: list[InFlight] = []
+    rows: list[ConcurrencyRow] = []
     for method in METHODS:
-        with start_process(world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
-            command = [sys.executable, "-m", "practicum.bench.in_flight", method, server.url, str(at_once)]
+        with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
+            command = [sys.executable, "-m", "practicum.bench.concurrency", method, server.url, str(at_once)]
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
             except subprocess.TimeoutExpired:
@@ -75,7 +75,7 @@ def measured(at_once: int, tell: Callable[[str], None]) -> list[InFlight]:
         if done.returncode:
             said = done.stderr.strip().splitlines()[-1:] or ["no word of why"]
             raise PracticumError(f"{method} with {at_once} attempts at once ended with {done.returncode}: {said[0]}")
-        rows.append(InFlight(**json.loads(done.stdout.splitlines()[-1])))
+        rows.append(ConcurrencyRow(**json.loads(done.stdout.splitlines()[-1])))
         tell(f"{method}, {at_once} at once: {rows[-1].cpu_ms:.2f} ms a call, {rows[-1].peak_mb:.0f} MB")
     return rows
 
@@ -104,7 +104,7 @@ class Gauge:
         client.complete = counted
 
 
-def one(method: str, url: str, at_once: int, folder: Path) -> InFlight:
+def one(method: str, url: str, at_once: int, folder: Path) -> ConcurrencyRow:
     """The measurement, in this process. A small run comes before it, which loads libraries and the embedder."""
     from practicum.bench.timed import timed
 
@@ -116,7 +116,7 @@ def one(method: str, url: str, at_once: int, folder: Path) -> InFlight:
     )
     cpu = time.process_time() - cpu
     calls = result.usage.calls
-    return InFlight(
+    return ConcurrencyRow(
         method=method,
         at_once=at_once,
         calls=calls,

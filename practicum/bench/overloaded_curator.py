@@ -3,7 +3,7 @@ more than eight; of the others it says nothing (Combee, section 2.2).
 
 Which ones it keeps looks like chance and is a function of the prompt. A level 2 that reads all that level 1 proposes is
 one such call too, so the simulation is no judge of the paper's own way. `respond` answers in process, for a scripted
-model; `python -m practicum.bench.forgetful` serves the same and takes the server's options.
+model; `python -m practicum.bench.overloaded_curator` serves the same and takes the server's options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 from practicum.models.scripted import Call
 from practicum.testing.server import Body, main
 
-MODULE = "practicum.bench.forgetful"
+MODULE = "practicum.bench.overloaded_curator"
 """What `start_process` starts."""
 
 HOLDS = 8

@@ -22,7 +22,7 @@ from sqlalchemy import select
 
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.testing.server import Options
+from practicum.testing.server import ServerOptions
 
 _ATTEMPT = re.compile(r"((.*?/attempt)/(?:(?:plain|annotated|run \d+)/)*[^/]+)/")
 """The place of one attempt, under which all its calls are, and that of all attempts of its iteration."""
@@ -37,7 +37,7 @@ _JOB = re.compile(r"(?:/|group |conflicts |, )\d+(?:\.[^/]*)?\Z")
 """The end of a job's place, without which it is the place of its stage."""
 
 
-def critical_path(folder: Path, law: Options) -> float:
+def critical_path(folder: Path, law: ServerOptions) -> float:
     """Seconds of the run's critical path, by this law."""
     if law.tail:
         raise ValueError("with a heavy tail a latency does not follow from the tokens")

@@ -4,7 +4,7 @@ The agent is wrong at first where a task says that it is hard, and right once it
 has a rule of its own, with a case number of its own, so that no two are taken for the same; the curator adds each one.
 A failure is always the playbook's fault. All of it is a function of the prompt, but that an agent that is asked to
 reason does so at another length each time, and then gets a hard task right about every second time.
-`python -m practicum.bench.world` serves it; it takes the server's options.
+`python -m practicum.bench.simulated_world` serves it; it takes the server's options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from practicum.core.types import Task
 from practicum.testing.fill import fill
 from practicum.testing.server import Body, main
 
-MODULE = "practicum.bench.world"
+MODULE = "practicum.bench.simulated_world"
 """What `start_process` starts."""
 
 LABELS = ("north", "south", "east", "west", "harbour")
