@@ -35,6 +35,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("learn")(learn.learn)
+app.command("resume")(learn.resume)
 app.command("run")(run.run)
 app.command("eval")(eval.evaluate)
 app.command("compare")(compare.compare)

@@ -23,7 +23,7 @@ def demo(
     from practicum.session.learn import learn
     from practicum.tasks.load import choices_from, load_tasks
 
-    data = Path(__file__).parent.parent / "data"
+    data = Path(__file__).parent / "data"
     train, test = load_tasks(data / "support_train.jsonl"), load_tasks(data / "support_test.jsonl")
     teams = choices_from(train)
     console = console_for(json_)

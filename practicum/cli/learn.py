@@ -13,11 +13,7 @@ from practicum.core.errors import UsageError
 Opt = typer.Option
 
 
-WITH_RESUME = ("resume", "max_calls", "max_tokens", "max_usd", "max_minutes", "json_")
-
-
 def learn(
-    context: typer.Context,
     tasks: Path | None = typer.Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
     from_traces: Path | None = Opt(None, help="Learn from what agents did already: a file or folder of traces."),
     val: Path | None = Opt(None, help="Tasks to choose the best context by."),
@@ -63,26 +59,15 @@ def learn(
     window: opt.Window[int | None] = None,
     embedder: opt.Embedder[str] = "wordllama",
     out: Path | None = Opt(None, help="Folder to keep the run in (default: a new one under ./runs)."),
-    resume: Path | None = Opt(None, help="Go on with this run; only --max-... may be given with it."),
     json_: opt.Json[bool] = False,
 ) -> int:
     """Learn from tasks: attempt, reflect, and make the context better."""
     from practicum.cli.running import run_session
     from practicum.session.learn import learn as start
-    from practicum.session.learn import resume as go_on
 
     limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
-    if resume is not None:
-        sources = {name: context.get_parameter_source(name) for name in context.params}
-        typed = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
-        if extra := [name for name in typed if name not in WITH_RESUME]:
-            raise UsageError(
-                f"--resume takes the run's own tasks and settings: leave out {', '.join(map(_typed, extra))} "
-                "(only --max-... may be given with it)"
-            )
-        return run_session(lambda **how: go_on(resume, limits=limits, **how), json_)
     if (tasks is None) == (from_traces is None):
-        raise UsageError("which tasks? Give a file of JSON lines, or --from-traces TRACES, or --resume RUN")
+        raise UsageError("which tasks? Give a file of JSON lines, or --from-traces TRACES")
     from practicum.cli.inputs import (
         choices_of,
         method_settings,
@@ -141,6 +126,26 @@ def learn(
     )
 
 
-def _typed(name: str) -> str:
-    """A parameter as it is typed."""
-    return "TASKS" if name == "tasks" else "--" + name.strip("_").replace("_", "-")
+def resume(
+    run: Path = typer.Argument(..., help="The run's folder."),
+    max_calls: opt.MaxCalls[int | None] = None,
+    max_tokens: opt.MaxTokens[int | None] = None,
+    max_usd: opt.MaxUsd[float | None] = None,
+    max_minutes: float | None = Opt(None, help="Stop after this long."),
+    json_: opt.Json[bool] = False,
+) -> int:
+    """Go on with a run that was stopped. It keeps its tasks and settings; its budgets can be raised."""
+    from practicum.cli.running import run_session
+    from practicum.session.learn import resume as go_on
+    from practicum.session.records import read_run
+    from practicum.store.database import Store
+
+    with Store.open(run) as store:
+        _, _, state = read_run(store)
+    if state == "done":
+        raise UsageError(
+            f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "
+            f"from what it learned with practicum learn TASKS --seed-playbook {run}"
+        )
+    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
+    return run_session(lambda **how: go_on(run, limits=limits, **how), json_)

@@ -150,7 +150,7 @@ def report(console: Console, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
         higher = "" if result.interrupted else " and a higher limit"
-        console.print(f"Stopped early: {result.stopped}. Go on with: practicum learn --resume {result.run}{higher}")
+        console.print(f"Stopped early: {result.stopped}. Go on with: practicum resume {result.run}{higher}")
     for name, score in result.scores.items():
         console.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
     context = result.context

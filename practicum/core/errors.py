@@ -30,6 +30,12 @@ class StoreError(PracticumError):
     """A run folder cannot be opened or written: another version, held by another process, a full disk."""
 
 
+class NotARun(StoreError):
+    """A folder that should hold a run holds none."""
+
+    exit_code = 2
+
+
 class JournalMismatch(PracticumError):
     """The journal holds an answer to another question at this place: the program or its settings changed."""
 

@@ -50,7 +50,7 @@ from practicum.store.versions import Version, no_versions_after, read_versions, 
 INTERRUPTED = "interrupted"
 """The reason of a stop that the user asked for."""
 
-GO_ON = ". What was done is kept; go on with: practicum learn --resume "
+GO_ON = ". What was done is kept; go on with: practicum resume "
 """Stands between what stopped a run and its folder."""
 
 SAVE_TIME_EVERY = 5.0

@@ -31,7 +31,7 @@ def must_have_ended(store: Store) -> None:
     if state != "done" and state not in FINAL:
         raise UsageError(
             f"{store.folder} has not come to its end: before you change what it learned, go on with it (practicum "
-            f"learn --resume {store.folder}) or close it as it is (practicum rollback {store.folder} "
+            f"resume {store.folder}) or close it as it is (practicum rollback {store.folder} "
             f"{_most(store, schema.versions.c.version)})"
         )
 

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine,
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool
 
-from practicum.core.errors import StoreError
+from practicum.core.errors import NotARun, StoreError
 from practicum.store import migrations, schema
 
 FILE = "run.sqlite"
@@ -83,7 +83,7 @@ class Store:
         try:
             if new and (folder / FILE).exists():
                 raise StoreError(
-                    f"{folder} holds a run already: resume it with --resume {folder}, or give another --out"
+                    f"{folder} holds a run already: go on with it: practicum resume {folder}, or give another --out"
                 )
             store = cls(folder, _engine(folder), lock)
             with _plainly(folder), store._engine.begin() as db:
@@ -276,7 +276,7 @@ def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None
 
 def _must_exist(folder: Path) -> None:
     if not (folder / FILE).is_file():
-        raise StoreError(f"{folder} is not a run folder: it has no {FILE}")
+        raise NotARun(f"{folder} is not a run folder: it has no {FILE}")
 
 
 def _locked(folder: Path) -> IO[str]:

@@ -444,7 +444,7 @@ def test_the_command_takes_a_file_of_tasks(run: Any) -> None:
 WRONG: dict[str, tuple[str, str, int]] = {
     "window": ("run --window 7", "windows are 5, 10, all", 2),
     "every": ("run --every 0", "--every", 2),
-    "no run": ("nowhere", "nowhere is not a run folder", 1),
+    "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),
     "fields alone": ("run --fields input=x", "give both, or neither", 2),
     "another picture": ("run --plot plot.pdf", "ends in .png", 2),

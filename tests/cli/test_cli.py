@@ -106,9 +106,9 @@ def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
     done = run(*first, "--max-calls", 9, "--json")
     assert set(done.json) == {*LEARN_KEYS, "stopped"}
     assert done.json["usage"]["calls"] <= 9
-    assert "practicum learn --resume run" in done.err
-    assert "lower than this run's (9)" in run("learn", "--resume", "run", "--max-calls", 8, code=2).line
-    assert set(run("learn", "--resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
+    assert "practicum resume run" in done.err
+    assert "lower than this run's (9)" in run("resume", "run", "--max-calls", 8, code=2).line
+    assert set(run("resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_forget_takes_it_out_for_good_and_says_so(run: Any, learned: Path) -> No
     assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]
     assert value["left"] == 0
     assert "say word3" not in run("export", "run").out
-    assert "cannot go on" in run("learn", "--resume", "run", code=2).line
+    assert "cannot go on" in run("resume", "run", code=2).line
     assert "forget what?" in run("forget", "run", code=2).line
 
 
@@ -366,31 +366,30 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "choices": ("learn tasks.jsonl --choices one", "fewer than two"),
     "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
     "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
-    "resume with tasks": ("learn tasks.jsonl --resume run", "own tasks and settings"),
-    "resume with a setting": ("learn --resume run --seed 3", "own tasks and settings"),
+    "resume with a setting": ("resume run --seed 3", "No such option: --seed"),
     "option": ("learn tasks.jsonl --bogus", "No such option: --bogus"),
     "number": ("learn tasks.jsonl --seed x", "--seed"),
     "command": ("study", "No such command 'study'"),
     "format": ("export run --format pdf", "unknown format 'pdf'"),
     "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
     "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
+    "resume no run": ("resume nowhere", "nowhere is not a run folder"),
+    "show no run": ("show nowhere", "nowhere is not a run folder"),
     "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
 }
 
 
 @pytest.mark.parametrize(("typed", "words"), WRONG_USE.values(), ids=WRONG_USE)
 def test_wrong_use_is_told_in_one_line(run: Any, here: Path, typed: str, words: str) -> None:
-    out = ["--out", "made"] if typed.startswith("learn ") and "--resume" not in typed else []
+    out = ["--out", "made"] if typed.startswith("learn ") else []
     assert words in run(*typed.split(), *out, code=2).line
     assert not (here / "made").exists()
 
 
 FAILURES: dict[str, tuple[str, str]] = {
-    "no run": ("learn --resume nowhere", "nowhere is not a run folder"),
-    "show": ("show nowhere", "nowhere is not a run folder"),
     "down": ("learn tasks.jsonl --model http://127.0.0.1:9/v1#x --out made", "cannot reach http://127.0.0.1:9/v1#x"),
     "eval down": ("eval tasks.jsonl --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1#x"),
-    "exists": ("learn tasks.jsonl --model scripted:model --out run", "resume it with --resume run"),
+    "exists": ("learn tasks.jsonl --model scripted:model --out run", "go on with it: practicum resume run"),
 }
 
 
@@ -401,8 +400,12 @@ def test_a_failure_of_the_world_is_told_in_one_line(run: Any, learned: Path, typ
 
 def test_a_run_that_another_process_holds_is_left_alone(run: Any, learned: Path) -> None:
     with Store.open(learned):
-        assert "in use by another process" in run("learn", "--resume", "run", code=1).line
+        assert "in use by another process" in run("resume", "run", code=1).line
         assert len(run("show", "run", "--json").json["entries"]) == 8
+
+
+def test_a_finished_run_is_not_resumed(run: Any, learned: Path) -> None:
+    assert "run is finished, so there is nothing to resume" in run("resume", "run", code=2).line
 
 
 def test_a_run_of_a_newer_practicum_is_left_alone(run: Any, learned: Path) -> None:
@@ -411,7 +414,7 @@ def test_a_run_of_a_newer_practicum_is_left_alone(run: Any, learned: Path) -> No
     with sqlite3.connect(learned / "run.sqlite") as db:
         db.execute("pragma user_version = 99")
     db.close()
-    assert "newer practicum" in run("learn", "--resume", "run", code=1).line
+    assert "newer practicum" in run("resume", "run", code=1).line
     assert "99" in run("show", "run", code=1).line
 
 

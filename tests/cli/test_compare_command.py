@@ -86,7 +86,7 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
     assert "ace, seed 0, failed: 3 steps in a row were lost" in done.out
     assert "none, seed 0: 0.0%" in done.out
     assert "The same command goes on from here" in done.out
-    assert "--resume" not in done.out
+    assert "practicum resume" not in done.out
 
 
 @pytest.mark.parametrize(

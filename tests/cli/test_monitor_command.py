@@ -99,7 +99,7 @@ def test_the_judge_asked_again(launcher: Launcher, place: Path) -> None:
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
-    "no run": ("nowhere", "nowhere is not a run folder", 1),
+    "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no steps": ("seed", "seed has no steps yet", 2),
     "pictures in a file": ("run --plot model", "--plot model is a file: give a folder", 2),
     "no attempts": ("run --judge-again 0", "--judge-again", 2),

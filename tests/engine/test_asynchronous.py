@@ -807,6 +807,7 @@ def with_order_only(folder: Path, to: Path) -> Path:
     """A copy of a run that knows in which order things ended, and nothing of what came of them."""
     shutil.copytree(folder, to)
     rows(to, "delete from journal where role != 'noted'")
+    rows(to, "update runs set state = 'stopped'")
     return to
 
 
@@ -874,7 +875,7 @@ def test_a_provider_that_dies_stops_the_run_and_a_resume_goes_on(tmp_path: Path)
         paid.append(call)
         return ProviderError("the line is dead") if len(paid) > 30 else learner(call)
 
-    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*--resume"):
+    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*practicum resume"):
         learned(tmp_path / "run", Late(dying), 60)
     done = resumed(tmp_path / "run", Late())
     assert done.stopped is None
@@ -955,7 +956,7 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
         first = ("learn", "tasks.jsonl", *how, "--model", f"{server.url}#sim", "--out", "run")
         lost, orders = [], [list[str]()]
         for _ in range(6):
-            command = ("learn", "--resume", "run") if holds_a_run(folder) else first
+            command = ("resume", "run") if holds_a_run(folder) else first
             before = received(log), journaled(folder)
             target = before[0] + rng.randint(3, 12)
             running = launcher.start(command, tmp_path)
@@ -969,7 +970,7 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
             # What was known stays known.
             assert orders[-1][: len(orders[-2])] == orders[-2]
 
-        last = launcher.run(("learn", "--resume", "run", "--json"), tmp_path)
+        last = launcher.run(("resume", "run", "--json"), tmp_path)
         assert last.code == 0, last.err
         assert received(log) == journaled(folder) + sum(lost) == last.json["usage"]["calls"] + sum(lost)
         assert sum(lost) > 0
@@ -979,13 +980,13 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
         assert Counter(stored) == dict.fromkeys((f"t{i}" for i in range(24)), 1)
 
         paid = received(log)
-        assert launcher.run(("learn", "--resume", "run"), tmp_path).code == 0
+        assert practicum.run_sync(practicum.resume(folder)).stopped is None
         assert received(log) == paid
         assert exported(launcher, "run", tmp_path) == whole
 
         # An uninterrupted run in which things end in the same order comes out the same.
         with_order_only(folder, tmp_path / "again")
-        again = launcher.run(("learn", "--resume", "again", "--json"), tmp_path)
+        again = launcher.run(("resume", "again", "--json"), tmp_path)
         assert again.code == 0, again.err
         assert again.json["usage"]["calls"] == received(log) - paid == last.json["usage"]["calls"]
         assert exported(launcher, "again", tmp_path) == whole
@@ -1006,7 +1007,7 @@ def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Pat
         assert stopped.json["stopped"] == "interrupted"
         assert journaled(tmp_path / "run") == received(log) == stopped.json["usage"]["calls"]
         known = order_of(tmp_path / "run")
-        done = launcher.run(("learn", "--resume", "run", "--json"), tmp_path)
+        done = launcher.run(("resume", "run", "--json"), tmp_path)
         assert done.code == 0, done.err
         assert "stopped" not in done.json
         assert journaled(tmp_path / "run") == received(log) == done.json["usage"]["calls"]

@@ -82,7 +82,7 @@ def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
     lost = []
     for _ in range(kills):
         begun = folder.exists() and _holds_a_run(folder)
-        command = ("learn", "--resume", "killed") if begun else (*first, "--out", "killed")
+        command = ("resume", "killed") if begun else (*first, "--out", "killed")
         before = received(log), journaled(folder)
         target = before[0] + rng.randint(0, 4)
         running = launcher.start(command, tmp_path)
@@ -94,7 +94,7 @@ def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
         lost.append((received(log) - before[0]) - (journaled(folder) - before[1]))
         assert 0 <= lost[-1] <= batch
 
-    last = launcher.run(("learn", "--resume", "killed", "--json"), tmp_path)
+    last = launcher.run(("resume", "killed", "--json"), tmp_path)
     assert last.code == 0, last.err
     assert last.json["entries"] == whole["entries"]
     assert last.json["version"] == whole["version"]
@@ -287,7 +287,7 @@ def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: P
         paid.append(call.role)
         return ProviderError("the line is dead") if len(paid) > 20 else world(call)
 
-    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*--resume"):
+    with pytest.raises(ProviderError, match=r"3 steps in a row were lost: the line is dead.*practicum resume"):
         learn(tmp_path / "run", client(dying), settings={"batch": 1, "rounds": 0})
     kept = journaled(tmp_path / "run")
     assert kept == 20
@@ -333,7 +333,7 @@ def test_a_python_agent_must_be_given_again(tmp_path: Path) -> None:
 def test_a_run_that_was_rolled_back_does_not_go_on(tmp_path: Path, launcher: Launcher) -> None:
     learn(tmp_path / "run", client(), max_calls=20)
     assert launcher.run(("rollback", "run", "1"), tmp_path).code == 0
-    refused = launcher.run(("learn", "--resume", "run", "--max-calls", "50"), tmp_path)
+    refused = launcher.run(("resume", "run", "--max-calls", "50"), tmp_path)
     assert (refused.code, "rolled back by hand" in refused.line) == (2, True)
 
 
@@ -356,7 +356,7 @@ def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Pat
         assert stopped.json["stopped"] == "interrupted"
         assert "Ctrl-C again leaves at once" in stopped.err
         assert journaled(tmp_path / "run") == received(tmp_path / "log") == stopped.json["usage"]["calls"] > 0
-        done = launcher.run(("learn", "--resume", "run", "--json"), tmp_path)
+        done = launcher.run(("resume", "run", "--json"), tmp_path)
         assert done.code == 0
         assert journaled(tmp_path / "run") == received(tmp_path / "log") == done.json["usage"]["calls"]
         assert "stopped" not in done.json

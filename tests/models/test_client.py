@@ -144,7 +144,7 @@ def test_what_no_retry_mends_stops_at_once_with_one_line(tmp_path: Path, kind: s
     assert time.monotonic() - began < 5
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert f"--resume {tmp_path / 'run'}" in str(caught.value)
+    assert f"practicum resume {tmp_path / 'run'}" in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:9/v1", "http://no-such-host.invalid/v1"])

@@ -368,7 +368,7 @@ def test_an_unreadable_reflection_is_a_step_that_taught_nothing(tmp_path: Path) 
 def test_a_run_under_way_is_not_changed_behind_its_back(tmp_path: Path) -> None:
     made = model()
     run = learned(tmp_path, made, 4, {}, "reasoning_bank", max_calls=12).folder
-    with pytest.raises(UsageError, match=r"has not come to its end.*learn --resume .*practicum rollback .* \d"):
+    with pytest.raises(UsageError, match=r"has not come to its end.*practicum resume .*practicum rollback .* \d"):
         ask(run, "Message 8: say word8", learn=True)
     assert ask(run, "Message 8: say word8", embedder=None).text == "word8"
 

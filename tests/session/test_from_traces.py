@@ -124,7 +124,7 @@ def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
     first = launcher.run([*start, "--json"], tmp_path)
     assert first.err.count("not all could be read: ") == 20
     assert "and 2 more such lines\nin all, 44 times something could not be read" in first.err
-    again = launcher.run(["learn", "--resume", "run", "--max-calls", "99", "--json"], tmp_path)
+    again = launcher.run(["resume", "run", "--max-calls", "99", "--json"], tmp_path)
     for done, stopped in ((first, True), (again, False)):
         assert done.json["errors"]["faults of the traces"] == 44
         assert "44 faults of the traces" in done.err

@@ -52,7 +52,7 @@ def test_a_folder_that_is_or_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run folder"):
         Store.read(tmp_path / "nowhere")
     Store.create(tmp_path / "run").close()
-    with pytest.raises(StoreError, match="holds a run already: resume it with --resume"):
+    with pytest.raises(StoreError, match="holds a run already: go on with it: practicum resume"):
         Store.create(tmp_path / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot make the run folder"):
