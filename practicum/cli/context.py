@@ -13,7 +13,7 @@ from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from practicum.blocks.sample.delay import DelayFit
-    from practicum.blocks.sample.replay import Row
+    from practicum.blocks.sample.replay import BufferedTask
     from practicum.core.context import Applied, Entry
     from practicum.store.versions import Event
 
@@ -179,9 +179,9 @@ def _show_replay(run: Path, json_: bool) -> int:
     return 0
 
 
-def _replay_buffer(run: Path) -> list[Row]:
+def _replay_buffer(run: Path) -> list[BufferedTask]:
     """The buffer after the last step: what is in it first, each part in the order of entry."""
-    from practicum.blocks.sample.replay import buffer, outcomes
+    from practicum.blocks.sample.replay import replay_buffer, task_results
     from practicum.methods import settings_of
     from practicum.session.records import read_run, step_records
     from practicum.store.database import Store
@@ -192,8 +192,8 @@ def _replay_buffer(run: Path) -> list[Row]:
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"
             raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")
-        told = [outcome for step in step_records(store) for outcome in outcomes(*step)]
-    rows = buffer(told, settings["graduate"], settings["evict"]).values()
+        results = [result for step in step_records(store) for result in task_results(*step)]
+    rows = replay_buffer(results, settings["graduate"], settings["evict"]).values()
     return sorted(rows, key=lambda row: (not row.inside, row.entered, row.task))
 
 

@@ -12,7 +12,7 @@ from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
 from practicum.blocks.reflect.heads import possible
-from practicum.blocks.sample.replay import buffer, outcomes_of
+from practicum.blocks.sample.replay import replay_buffer, task_results
 from practicum.core.context import seeded
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Task, Trace
@@ -226,7 +226,10 @@ def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path:
 def test_what_it_says_nothing_of_is_not_on_its_way_out_of_the_replay_buffer(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, lambda call: each_case(call, (1, 2))), 4, TOGETHER)
     (report,) = run.reports
-    failures = {row.task: row.failures for row in buffer(outcomes_of(report)).values()}
+    failures = {
+        row.task: row.failures
+        for row in replay_buffer(task_results(report.step, report.rollouts, report.lessons)).values()
+    }
     assert failures == {"t0": 1, "t1": 0, "t2": 0, "t3": 1}
 
 

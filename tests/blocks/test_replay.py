@@ -1,4 +1,5 @@
-"""Failure replay: who enters and leaves the buffer, what a batch draws from it, its size, and how it is shown."""
+"""Failure replay: which tasks enter and leave the buffer, what a step draws from it, how large a step is, and the
+command that shows the buffer."""
 
 from __future__ import annotations
 
@@ -22,16 +23,16 @@ from practicum.blocks.reflect.per_trace import tagged
 from practicum.blocks.sample import replay
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.sample.replay import (
+    LIKELY,
     MOST,
     NEWEST,
-    SURE,
-    Outcome,
-    Row,
-    buffer,
-    enough,
-    outcomes_of,
+    BufferedTask,
+    TaskResult,
+    replay_buffer,
     replayed,
+    rollouts_needed,
     share,
+    task_results,
 )
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
@@ -42,30 +43,30 @@ from practicum.session.components import Parts
 from practicum.session.learn import learn, resume
 from practicum.session.records import create_seed
 
-STREAKS: dict[str, tuple[str, Row | None]] = {
+STREAKS: dict[str, tuple[str, BufferedTask | None]] = {
     # P passed; F failed and was reflected on; f failed and was not; - nothing is known. One a step, from step 1.
-    "a task enters when it fails": ("f", Row("t", 1)),
-    "a failure that is reflected on counts from the first": ("F", Row("t", 1, failures=1)),
+    "a task enters when it fails": ("f", BufferedTask("t", 1)),
+    "a failure that is reflected on counts from the first": ("F", BufferedTask("t", 1, failures=1)),
     "a task that passes never enters": ("PPP", None),
-    "it enters at the step of the failure": ("P-PF", Row("t", 4, failures=1)),
-    "nothing known leaves all as it is": ("F-P--P-", Row("t", 1, passes=2)),
-    "it graduates after three passes in a row": ("FPPP", Row("t", 1, passes=3, graduated=4)),
-    "a failure resets the passes": ("FPPFPP", Row("t", 1, passes=2)),
-    "a failure not reflected on resets them too": ("FPPfPP", Row("t", 1, passes=2)),
-    "and then counts anew": ("FPPfPPP", Row("t", 1, passes=3, graduated=7)),
-    "it is evicted after three failures in a row": ("FFF", Row("t", 1, failures=3, evicted=3)),
-    "two are too few": ("FF", Row("t", 1, failures=2)),
-    "failures not reflected on never evict": ("ffffffff", Row("t", 1)),
-    "nor do they count between others": ("FffFff", Row("t", 1, failures=2)),
-    "but they do not break the row of the others": ("FfFfF", Row("t", 1, failures=3, evicted=5)),
-    "a pass resets the failures": ("FFPFF", Row("t", 1, failures=2)),
-    "a pass, then three failures": ("FFPFFF", Row("t", 1, failures=3, evicted=6)),
-    "nothing known breaks no row": ("F-F-F", Row("t", 1, failures=3, evicted=5)),
-    "what graduated and passes stays away": ("FPPPPP", Row("t", 1, passes=3, graduated=4)),
-    "what graduated and fails enters anew": ("FPPPF", Row("t", 5, failures=1)),
-    "what was evicted and passes stays away": ("FFFPPPP", Row("t", 1, failures=3, evicted=3)),
-    "what was evicted and fails enters anew": ("FFFf", Row("t", 4)),
-    "and can leave again": ("FFFFPPP", Row("t", 4, passes=3, graduated=7)),
+    "it enters at the step of the failure": ("P-PF", BufferedTask("t", 4, failures=1)),
+    "nothing known leaves all as it is": ("F-P--P-", BufferedTask("t", 1, passes=2)),
+    "it graduates after three passes in a row": ("FPPP", BufferedTask("t", 1, passes=3, graduated=4)),
+    "a failure resets the passes": ("FPPFPP", BufferedTask("t", 1, passes=2)),
+    "a failure not reflected on resets them too": ("FPPfPP", BufferedTask("t", 1, passes=2)),
+    "and then counts anew": ("FPPfPPP", BufferedTask("t", 1, passes=3, graduated=7)),
+    "it is evicted after three failures in a row": ("FFF", BufferedTask("t", 1, failures=3, evicted=3)),
+    "two are too few": ("FF", BufferedTask("t", 1, failures=2)),
+    "failures not reflected on never evict": ("ffffffff", BufferedTask("t", 1)),
+    "nor do they count between others": ("FffFff", BufferedTask("t", 1, failures=2)),
+    "but they do not break the row of the others": ("FfFfF", BufferedTask("t", 1, failures=3, evicted=5)),
+    "a pass resets the failures": ("FFPFF", BufferedTask("t", 1, failures=2)),
+    "a pass, then three failures": ("FFPFFF", BufferedTask("t", 1, failures=3, evicted=6)),
+    "nothing known breaks no row": ("F-F-F", BufferedTask("t", 1, failures=3, evicted=5)),
+    "what graduated and passes stays away": ("FPPPPP", BufferedTask("t", 1, passes=3, graduated=4)),
+    "what graduated and fails enters anew": ("FPPPF", BufferedTask("t", 5, failures=1)),
+    "what was evicted and passes stays away": ("FFFPPPP", BufferedTask("t", 1, failures=3, evicted=3)),
+    "what was evicted and fails enters anew": ("FFFf", BufferedTask("t", 4)),
+    "and can leave again": ("FFFFPPP", BufferedTask("t", 4, passes=3, graduated=7)),
 }
 
 MARKS: dict[str, tuple[bool | None, bool]] = {
@@ -73,25 +74,25 @@ MARKS: dict[str, tuple[bool | None, bool]] = {
 }  # fmt: skip
 
 
-def told(marks: str, task: str = "t") -> list[Outcome]:
-    return [Outcome(step, task, *MARKS[mark]) for step, mark in enumerate(marks, 1)]
+def told(marks: str, task: str = "t") -> list[TaskResult]:
+    return [TaskResult(step, task, *MARKS[mark]) for step, mark in enumerate(marks, 1)]
 
 
 @pytest.mark.parametrize(("marks", "row"), STREAKS.values(), ids=STREAKS)
-def test_streaks(marks: str, row: Row | None) -> None:
-    assert buffer(told(marks)) == ({} if row is None else {"t": row})
+def test_streaks(marks: str, row: BufferedTask | None) -> None:
+    assert replay_buffer(told(marks)) == ({} if row is None else {"t": row})
 
 
 def test_both_thresholds_can_be_set() -> None:
-    assert buffer(told("FP"), graduate=1)["t"].graduated == 2
-    assert buffer(told("F"), evict=1)["t"] == Row("t", 1, failures=1, evicted=1)
-    assert buffer(told("FPPP"), graduate=4)["t"].inside
-    assert buffer(told("FFFFF"), evict=5)["t"].evicted == 5
+    assert replay_buffer(told("FP"), graduate=1)["t"].graduated == 2
+    assert replay_buffer(told("F"), evict=1)["t"] == BufferedTask("t", 1, failures=1, evicted=1)
+    assert replay_buffer(told("FPPP"), graduate=4)["t"].inside
+    assert replay_buffer(told("FFFFF"), evict=5)["t"].evicted == 5
 
 
 def test_a_task_that_comes_back_is_the_newest() -> None:
     one, two = told("FPPP-F", "a"), told("-F", "b")
-    rows = buffer(sorted(one + two, key=lambda outcome: outcome.step))
+    rows = replay_buffer(sorted(one + two, key=lambda outcome: outcome.step))
     assert [(row.task, row.entered) for row in rows.values()] == [("b", 2), ("a", 6)]
 
 
@@ -99,7 +100,7 @@ def test_a_task_that_comes_back_is_the_newest() -> None:
 def test_laws_of_the_buffer(marks: str, graduate: int, evict: int) -> None:
     outcomes = told(marks)
     for end in range(len(outcomes) + 1):
-        row = buffer(outcomes[:end], graduate, evict).get("t")
+        row = replay_buffer(outcomes[:end], graduate, evict).get("t")
         assert (row is None) == (not {"F", "f"} & set(marks[:end]))
         if row is None:
             continue
@@ -118,9 +119,9 @@ def test_laws_of_the_buffer(marks: str, graduate: int, evict: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("PFf-")), max_size=40))
 def test_tasks_do_not_touch_each_other(events: list[tuple[str, str]]) -> None:
-    outcomes = [Outcome(step, task, *MARKS[mark]) for step, (task, mark) in enumerate(events, 1)]
-    rows = buffer(outcomes)
-    alone = [buffer(o for o in outcomes if o.task == task) for task in "abc"]
+    outcomes = [TaskResult(step, task, *MARKS[mark]) for step, (task, mark) in enumerate(events, 1)]
+    rows = replay_buffer(outcomes)
+    alone = [replay_buffer(o for o in outcomes if o.task == task) for task in "abc"]
     assert rows == {task: row for some in alone for task, row in some.items()}
     assert [row.entered for row in rows.values()] == sorted(row.entered for row in rows.values())
 
@@ -136,6 +137,10 @@ def report(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson] = (
     return StepReport(step, batch, tuple(rollouts), tuple(lessons), Context(), (), (), (), None)
 
 
+def results_of(step: StepReport) -> list[TaskResult]:
+    return task_results(step.step, step.rollouts, step.lessons)
+
+
 TASK = make_tasks(1)[0]
 
 
@@ -148,14 +153,14 @@ TASK = make_tasks(1)[0]
     ],
 )  # fmt: skip
 def test_of_a_group_the_best_run_decides(group: list[bool | None], passed: bool | None) -> None:
-    (found,) = outcomes_of(report(4, [attempt(TASK, *group)]))
-    assert found == Outcome(4, "t0", passed)
+    (found,) = results_of(report(4, [attempt(TASK, *group)]))
+    assert found == TaskResult(4, "t0", passed)
 
 
 def test_a_lost_attempt_says_nothing() -> None:
-    assert outcomes_of(report(1, [attempt(TASK, False, lost=True)])) == [Outcome(1, "t0", None)]
-    assert outcomes_of(report(1, [attempt(TASK, False, False, lost=True)])) == [Outcome(1, "t0", False)]
-    assert outcomes_of(report(1, [attempt(TASK, False, True, lost=True)])) == [Outcome(1, "t0", True)]
+    assert results_of(report(1, [attempt(TASK, False, lost=True)])) == [TaskResult(1, "t0", None)]
+    assert results_of(report(1, [attempt(TASK, False, False, lost=True)])) == [TaskResult(1, "t0", False)]
+    assert results_of(report(1, [attempt(TASK, False, True, lost=True)])) == [TaskResult(1, "t0", True)]
 
 
 def test_what_counts_as_reflected_on() -> None:
@@ -176,7 +181,7 @@ def test_what_counts_as_reflected_on() -> None:
         ([replace(said, text="", data={"diagnosis": "", "kind": "k"})], False),
     ]
     for lessons, reflected in cases:
-        assert outcomes_of(report(1, [tried], lessons)) == [Outcome(1, "t0", False, reflected)], lessons
+        assert results_of(report(1, [tried], lessons)) == [TaskResult(1, "t0", False, reflected)], lessons
 
 
 Fate = Callable[[int, Task], tuple[bool | None, bool]]
@@ -260,7 +265,7 @@ def test_what_left_is_not_replayed() -> None:
     for step in found:
         assert not gone.keys() & set(step.batch.data["replayed"])
         assert not gone.keys() & {row["task"] for row in step.batch.data["buffer"]}
-        for row in buffer((o for past in found[: step.step] for o in outcomes_of(past)), graduate=2).values():
+        for row in replay_buffer((o for past in found[: step.step] for o in results_of(past)), graduate=2).values():
             if row.graduated is not None:
                 gone[row.task] = row.graduated
     assert sorted(gone) == sorted(ids(found[0].batch))
@@ -331,11 +336,11 @@ def test_a_rebuild_from_the_same_history_draws_the_same() -> None:
 def test_each_step_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def counted(step: StepReport) -> list[Outcome]:
-        read.append(step.step)
-        return outcomes_of(step)
+    def counted(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[TaskResult]:
+        read.append(step)
+        return task_results(step, rollouts, lessons)
 
-    monkeypatch.setattr(replay, "outcomes_of", counted)
+    monkeypatch.setattr(replay, "task_results", counted)
     found = drive(50, replayed(1, 2, 0.5))
     assert read == [step.step for step in found[:-1]]
 
@@ -343,9 +348,9 @@ def test_each_step_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_batch_says_of_the_buffer_is_the_buffer() -> None:
     found = drive(40, replayed(2, 4, 0.5), by_chance(5))
     for i, step in enumerate(found):
-        rows = buffer(o for past in found[:i] for o in outcomes_of(past)).values()
+        rows = replay_buffer(o for past in found[:i] for o in results_of(past)).values()
         inside = {row.task: row for row in rows if row.inside}
-        assert {r["task"]: Row(**r) for r in step.batch.data["buffer"]} == inside
+        assert {r["task"]: BufferedTask(**r) for r in step.batch.data["buffer"]} == inside
         assert set(step.batch.data["replayed"]) <= inside.keys()
 
 
@@ -381,20 +386,20 @@ def test_laws_of_the_batches(
     ("batch", "rate", "size"), [(1, 0.5, 3), (3, 0.5, 8), (3, 0.98, 3), (1, 0.8, 1), (3, 0.01, 30), (1, 0.2, 8)]
 )
 def test_as_many_as_make_the_failures_likely(batch: int, rate: float, size: int) -> None:
-    assert enough(batch, rate)[0] == size
+    assert rollouts_needed(batch, rate)[0] == size
 
 
 @settings(deadline=None)
 @given(st.integers(1, 12), st.floats(0.01, 0.99))
 def test_laws_of_the_size(batch: int, rate: float) -> None:
-    size, chance = enough(batch, rate)
+    size, chance = rollouts_needed(batch, rate)
     assert batch <= size <= MOST * batch
-    assert chance >= SURE or size == MOST * batch
+    assert chance >= LIKELY or size == MOST * batch
     if size > batch:
         _, one_less = _chance(batch, rate, size - 1)
-        assert one_less < SURE
+        assert one_less < LIKELY
     assert _chance(batch, rate, size)[1] == pytest.approx(chance, abs=1e-9)
-    assert enough(batch, min(rate * 1.1, 0.999))[0] <= size
+    assert rollouts_needed(batch, min(rate * 1.1, 0.999))[0] <= size
 
 
 def _chance(batch: int, rate: float, size: int) -> tuple[int, float]:
@@ -521,8 +526,8 @@ def rows_of(done: Done) -> list[dict[str, Any]]:
 def test_show_has_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done]) -> None:
     found = trained(tmp_path / "run", settings={**LIGHT, "epochs": 3, "group": 2, "graduate": 2, "evict": 2})
     rows = rows_of(show("run", "--replay", "--json"))
-    expected = buffer((o for step in found for o in outcomes_of(step)), graduate=2, evict=2)
-    assert {row["task"]: Row(**row) for row in rows} == expected
+    expected = replay_buffer((o for step in found for o in results_of(step)), graduate=2, evict=2)
+    assert {row["task"]: BufferedTask(**row) for row in rows} == expected
     inside = [row["graduated"] is None and row["evicted"] is None for row in rows]
     assert inside == sorted(inside, reverse=True)
     assert 0 < sum(inside) < len(rows)
@@ -537,8 +542,8 @@ def test_an_interrupted_run_shows_it_and_a_resume_goes_on_with_it(tmp_path: Path
     whole = trained(tmp_path / "whole")
     half = trained(tmp_path / "run", max_calls=40)
     assert 1 < len(half) < len(whole)
-    expected = buffer(o for step in half for o in outcomes_of(step))
-    assert {row["task"]: Row(**row) for row in rows_of(show("run", "--replay", "--json"))} == expected
+    expected = replay_buffer(o for step in half for o in results_of(step))
+    assert {row["task"]: BufferedTask(**row) for row in rows_of(show("run", "--replay", "--json"))} == expected
     again = trained(tmp_path / "run", limits={"max_calls": 9_999})
     assert [step.batch for step in again] == [step.batch for step in whole]
     assert rows_of(show("run", "--replay", "--json")) == rows_of(show("whole", "--replay", "--json"))

@@ -1,9 +1,9 @@
-"""How long an epoch takes at each batch size, and the size from which on larger ones hardly help.
+"""How long an epoch takes at each batch size, and from which size on larger ones hardly help.
 
-Combee's dynamic batch size controller (section 3.3, reconstructed). One iteration at batch size b takes d(b) seconds,
-an epoch of N tasks T(b) = N/b · d(b). A power law T(b) = A · b^-alpha is fitted in log space. Its slope |T'(b)| =
-A · alpha · b^(-alpha-1) is steepest at the smallest candidate b_min; chosen is the largest b where it is still the
-fraction tau of that: b* = b_min · tau^(-1/(alpha+1)).
+This is the model behind Combee's dynamic batch size controller (section 3.3, reconstructed). A step with batch size b
+takes d(b) seconds, so an epoch of N tasks takes T(b) = N/b · d(b). The power law T(b) = A · b^-alpha is fitted in log
+space. Its slope |T'(b)| = A · alpha · b^(-alpha-1) is steepest at the smallest candidate b_min. Chosen is the largest b
+whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from math import exp, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
 MIN_ALPHA = 0.1
-"""An alpha that may be as low as this promises no time worth a larger batch: near 0, b* is large and gains nothing."""
+"""Smallest credible alpha for which a larger batch is chosen: near 0, b* is large and saves hardly any time."""
 
-NOISE, WORTH = 0.15, 2
-"""What is known of the noise before measuring: iterations vary by about 15%; this counts as two measurements."""
+PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
+"""Noise of a step's time that is assumed before measuring (15%), and how many measurements the assumption counts as."""
 
-OFF = log(2)
-"""No point within a factor of 2 of the curve is called an outlier: that much is ordinary noise of a model's server."""
+MIN_OUTLIER_DISTANCE = log(2)
+"""Points within a factor of 2 of the curve are never outliers: a model server's ordinary noise reaches that far."""
 
-REPRESENTABLE = 700.0
+MAX_LOG_A = 700.0
 """Largest |log A| that fits a float."""
 
 
 class Point(NamedTuple):
-    """One real iteration: how many tasks it worked on, and the seconds it took."""
+    """One measured step: the number of tasks it worked on, and the seconds it took."""
 
     batch: int
     seconds: float
@@ -42,21 +42,21 @@ class _Law(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DelayFit:
-    """The curve of epoch times, the size chosen by it, and what both rest on.
+    """The fitted curve of epoch times, the batch size chosen from it, and the data behind both.
 
-    `A` is how many seconds an epoch would take at batch size 1. The law is None with fewer than two sizes, its interval
-    and `r2` (in log space) with only two points.
+    `A` is the seconds that an epoch would take at batch size 1. `A` and `alpha` are None if fewer than two sizes were
+    measured; the confidence interval and `r2` (in log space) are None with only two points.
     """
 
     chosen: int
     why: str
-    """One sentence that goes on from "chosen: 55, because"."""
+    """The reason, as a continuation of "chosen: 55, because"."""
     points: tuple[Point, ...]
-    """What the curve was fitted to."""
+    """The points that the curve was fitted to."""
     outliers: tuple[Point, ...]
-    """Measured, but too far off the others to count."""
+    """Points that were measured but lie too far off the others to count."""
     left_out: int
-    """Points without a usable time: zero, negative or not finite."""
+    """Number of points without a usable time: zero, negative or not finite."""
     tasks: int
     """N, the size of the training set."""
     b_min: int
@@ -68,24 +68,24 @@ class DelayFit:
     r2: float | None = None
 
     def epoch_seconds(self, point: Point) -> float:
-        """T of one measured iteration."""
+        """Seconds of a whole epoch at the pace of this point."""
         return self.tasks / point.batch * point.seconds
 
     def curve(self, batch: float) -> float:
-        """T by the law. Raises ValueError where there is none."""
+        """Seconds of an epoch by the fitted law. Raises ValueError if no law was fitted."""
         if self.A is None or self.alpha is None:
             raise ValueError("too few sizes were measured for a curve")
         return float(self.A * batch**-self.alpha)
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON values; `from_json` is the way back."""
+        """The fit as JSON values, for `from_json`."""
         ci = self.alpha_ci95
         lists = {"points": [list(p) for p in self.points], "outliers": [list(p) for p in self.outliers]}
         return {**asdict(self), **lists, "alpha_ci95": None if ci is None else list(ci)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DelayFit:
-        """What `as_json` gave."""
+        """Read what `as_json` wrote."""
         tuples = {name: tuple(Point(*p) for p in value[name]) for name in ("points", "outliers")}
         ci = value["alpha_ci95"]
         return cls(**{**value, **tuples, "alpha_ci95": None if ci is None else tuple(ci)})
@@ -94,10 +94,12 @@ class DelayFit:
 def fit_delay(
     points: Sequence[Point], tasks: int, b_min: int = 10, max_batch: int = 100, tau: float = 0.05
 ) -> DelayFit:
-    """Fit the epoch times of `tasks` tasks to measured iterations, and choose a size in [b_min, max_batch].
+    """Fit the epoch times of `tasks` tasks to measured steps, and choose a batch size in [b_min, max_batch].
 
-    `b_min` is the smallest candidate; no size above the number of tasks is chosen either. Raises ValueError for
-    bounds that leave no size, and for a tau outside (0, 1).
+    The size never exceeds the number of tasks.
+
+    Raises:
+        ValueError: the bounds leave no size to choose, or `tau` is not between 0 and 1.
     """
     at_most = min(max_batch, tasks)
     if not 1 <= b_min <= at_most:
@@ -116,24 +118,24 @@ def fit_delay(
 
 
 def _without_outliers(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
-    """Points to fit, and those far off.
+    """Split the points into those to fit and the outliers.
 
-    A slow iteration (a rate limit, a hanging task) at the largest size turns a least squares line round, and with
-    four sizes also one with soft_l1 or Theil and Sen's: there half the slopes are wrong. Siegel's repeated medians
-    (1982) stand it, but are crude; so they only find who is off, and least squares are fitted to the others (the
-    reweighting of Rousseeuw and Leroy 1987).
+    One slow step at the largest size (a rate limit, a hanging task) turns a least squares line around. With four sizes
+    it also turns a soft_l1 fit and the Theil-Sen line, since half of all slopes are wrong. Siegel's repeated medians
+    (1982) withstand it but are imprecise. So they only find the outliers, and least squares are fitted to the rest
+    (reweighting after Rousseeuw and Leroy, 1987).
     """
     import numpy as np
     from scipy.stats import siegelslopes
 
-    # Of three points nobody can say which one is off.
+    # Among three points there is no telling which one is off.
     if len(points) < 4 or len({p.batch for p in points}) < 2:
         return list(points), []
     x, y = np.log([p.batch for p in points]), np.log([p.seconds for p in points])
     line = siegelslopes(y, x)
-    off = np.abs(y - line.intercept - line.slope * x)
-    # 1.4826 medians are one standard deviation where the noise is normal.
-    near = off <= max(OFF, 3 * 1.4826 * float(np.median(off)))
+    distance = np.abs(y - line.intercept - line.slope * x)
+    # 1.4826 times the median distance is one standard deviation if the noise is normal.
+    near = distance <= max(MIN_OUTLIER_DISTANCE, 3 * 1.4826 * float(np.median(distance)))
     kept = [p for p, is_near in zip(points, near, strict=True) if is_near]
     if len({p.batch for p in kept}) < 2:
         return list(points), []
@@ -141,10 +143,10 @@ def _without_outliers(points: Sequence[Point]) -> tuple[list[Point], list[Point]
 
 
 def _law(points: Sequence[Point], tasks: int) -> _Law | None:
-    """Least squares in log space; None where the sizes are so close that A is no number.
+    """Fit least squares in log space. Returns None if the sizes are so close together that A overflows.
 
-    With three or four points an interval from their scatter alone is either far too wide or, when they happen to
-    lie on a line, none at all. So the variance is shrunk towards the noise known beforehand (Smyth 2004).
+    With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
+    a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
     """
     import numpy as np
     from scipy.stats import linregress, t
@@ -152,39 +154,35 @@ def _law(points: Sequence[Point], tasks: int) -> _Law | None:
     x = np.log([p.batch for p in points])
     y = np.log([p.seconds for p in points]) - x + log(tasks)
     line = linregress(x, y)
-    if abs(line.intercept) > REPRESENTABLE:
+    if abs(line.intercept) > MAX_LOG_A:
         return None
     A, alpha = exp(line.intercept), -float(line.slope)
     if len(points) == 2:
         return _Law(A, alpha, None, None)
-    freedom = len(points) - 2 + WORTH
-    scatter = float(((y - line.intercept - line.slope * x) ** 2).sum()) + WORTH * NOISE**2
+    freedom = len(points) - 2 + PRIOR_WEIGHT
+    scatter = float(((y - line.intercept - line.slope * x) ** 2).sum()) + PRIOR_WEIGHT * PRIOR_NOISE**2
     error = sqrt(scatter / freedom / float(((x - x.mean()) ** 2).sum()))
     half = float(t.ppf(0.975, freedom)) * error
     return _Law(A, alpha, (alpha - half, alpha + half), float(line.rvalue) ** 2)
 
 
 def _choose(law: _Law | None, sizes: Sequence[int], b_min: int, at_most: int, tau: float) -> tuple[int, str]:
-    """The batch size and why; `sizes` are the measured ones in order."""
+    """Choose the batch size, and say why. `sizes` are the measured ones, smallest first."""
     if not sizes:
         return b_min, "no iteration was measured"
     if len(sizes) == 1:
-        return _within(b_min, sizes[0], at_most), f"only batches of {sizes[0]} were measured"
+        return max(b_min, min(sizes[0], at_most)), f"only batches of {sizes[0]} were measured"
     if law is None:
         return b_min, "the measured times follow no power law"
     low, high = law.alpha_ci95 or (law.alpha, law.alpha)
     if low <= MIN_ALPHA:
-        sure = f", {low:z.2f} to {high:z.2f}" if law.alpha_ci95 else ""
-        return b_min, f"larger batches do not clearly shorten an epoch (alpha {law.alpha:z.2f}{sure})"
+        interval = f", {low:z.2f} to {high:z.2f}" if law.alpha_ci95 else ""
+        return b_min, f"larger batches do not clearly shorten an epoch (alpha {law.alpha:z.2f}{interval})"
     best = b_min * tau ** (-1 / (law.alpha + 1))
-    # A line through two sizes says nothing of the sizes beyond: any two lie on one.
+    # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
     gain = f"{100 * tau:.3g}% of what it saves at {b_min}"
     if best < limit + 0.5:
-        return _within(b_min, round(best), limit), f"beyond it one more task in a batch saves less than {gain}"
+        return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
     bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
-    return _within(b_min, limit, at_most), f"{bound}; one more task would still save more than {gain}"
-
-
-def _within(low: int, value: int, high: int) -> int:
-    return max(low, min(value, high))
+    return max(b_min, limit), f"{bound}; one more task would still save more than {gain}"

@@ -1,4 +1,4 @@
-"""Which tasks come next."""
+"""Plain orders of the tasks: shuffled epochs, a stream, all at once, none."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from practicum.engine.run import Run
 
 
 def shuffled_epochs(epochs: int, batch: int) -> Sample:
-    """All tasks, `epochs` times, each time in another order; `batch` tasks a step."""
+    """Go through all tasks `epochs` times, shuffled anew each time by the run's seed; each step takes `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         for epoch in range(1, epochs + 1):
-            order = list(tasks)
-            run.rng(f"epoch {epoch}").shuffle(order)
-            yield from _cut(order, batch, epoch, epochs)
+            yield from _cut(shuffled(tasks, epoch, run), batch, epoch, epochs)
 
     return sample
 
 
 def stream(batch: int) -> Sample:
-    """Tasks in the order they come, once: online learning, where each is predicted before it is learned from."""
+    """Go through the tasks once, in the order given; each step takes `batch` tasks. This is online learning: each task
+    is predicted before it is learned from."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         yield from _cut(tasks, batch)
@@ -31,12 +30,12 @@ def stream(batch: int) -> Sample:
 
 
 def batches(online: bool, epochs: int, batch: int) -> Sample:
-    """A stream, or shuffled epochs: what most methods can be set to."""
+    """Return `stream(batch)` for online learning, else `shuffled_epochs(epochs, batch)`."""
     return stream(batch) if online else shuffled_epochs(epochs, batch)
 
 
 def everything() -> Sample:
-    """One step with all tasks."""
+    """Take all tasks in one step. Without tasks there is no step."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         if tasks:
@@ -46,12 +45,19 @@ def everything() -> Sample:
 
 
 def nothing() -> Sample:
-    """No step at all: for the agent without learning."""
+    """Make no step at all: the agent without learning."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         return iter(())
 
     return sample
+
+
+def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> list[Task]:
+    """The tasks in the order of this epoch, which follows from the run's seed alone. All samplers share it."""
+    order = list(tasks)
+    run.rng(f"epoch {epoch}").shuffle(order)
+    return order
 
 
 def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
