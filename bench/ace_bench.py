@@ -26,7 +26,7 @@ from typing import Any
 import practicum
 from practicum.bench import simulated_world
 from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, respond, tasks, words
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
 from practicum.session.learn import learn
@@ -117,7 +117,9 @@ async def step_cpu(entries: int, steps: int, folder: Path) -> dict[str, Any]:
     def answer(call: Call) -> str:
         return respond((call.schema or {}).get("title", ""), call.schema or {}, call.text, call.prompt.user)
 
-    context = seeded(("rules", f"If it speaks of {words(f'old {n}', 10)}, then answer {n}.") for n in range(entries))
+    context = seed_context(
+        ("rules", f"If it speaks of {words(f'old {n}', 10)}, then answer {n}.") for n in range(entries)
+    )
     clock = Clock()
     began = time.process_time()
     await learn(

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from practicum.blocks.update.dedupe import duplicates
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Merge, Page, Update, Vote
-from practicum.core.views import full
+from practicum.core.context import Context, Page
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
+from practicum.core.views import render_full
 
 ENTRIES = 100_000
 EDITS = 1_000
@@ -93,12 +94,12 @@ def context_times() -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
     for _ in range(REPEATS):
         context, delta = cold(base), mixed_edits(chance, text)
-        took, _ = milliseconds(lambda context=context: full(context))
+        took, _ = milliseconds(lambda context=context: render_full(context))
         times["show_cold"].append(took)
         took, outcome = milliseconds(lambda context=context, delta=delta: context.apply(delta))
         times["apply"].append(took)
         assert not outcome.refused
-        took, _ = milliseconds(lambda outcome=outcome: full(outcome.context))
+        took, _ = milliseconds(lambda outcome=outcome: render_full(outcome.context))
         times["show_after_edits"].append(took)
     return times
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison, compare
-    from practicum.core.context import Add, Context, Delete, Delta, Entry, Merge, Update, Vote
+    from practicum.core.context import Context
+    from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Update, Vote
     from practicum.core.errors import PracticumError
     from practicum.core.playbook import export, load
     from practicum.core.types import Score, Task, Trace
@@ -33,7 +34,8 @@ T = TypeVar("T")
 
 _HOMES = {
     "analysis.compare.harness": ("Comparison", "compare"),
-    "core.context": ("Add", "Context", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
+    "core.context": ("Context",),
+    "core.edits": ("Add", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
     "core.errors": ("PracticumError",),
     "core.playbook": ("export", "load"),
     "core.types": ("Score", "Task", "Trace"),

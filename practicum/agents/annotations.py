@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import Field
 
-from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.views import View
 
 
@@ -16,17 +16,17 @@ class Doubt(Output):
     """An entry the agent was not sure about."""
 
     id: EntryId
-    why: Annotated[str, Upto(120)]
+    why: Annotated[str, MaxChars(120)]
 
 
 ANNOTATING: dict[str, Any] = {
-    "doubts": (Annotated[list[Doubt], AtMost(3)], Field(description="entries you were not sure about")),
-    "missing": (Annotated[str, Upto(160)], Field(description="guidance that was missing; empty if none")),
+    "doubts": (Annotated[list[Doubt], MaxItems(3)], Field(description="entries you were not sure about")),
+    "missing": (Annotated[str, MaxChars(160)], Field(description="guidance that was missing; empty if none")),
 }
 """Fields of an answer to an annotated view."""
 
 NOTING: dict[str, Any] = {
-    "note": (Annotated[str, Upto(200)], Field(description="what you checked and found, to go on from")),
+    "note": (Annotated[str, MaxChars(200)], Field(description="what you checked and found, to go on from")),
 }
 """Fields of an answer to a noting view."""
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, create_model
 
 from practicum.agents.annotations import ANNOTATING, NOTING, remarks
 from practicum.agents.base import AgentRun
-from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.types import Prompt, Task, Trace, Turn
 from practicum.core.views import View
 
@@ -72,12 +72,12 @@ def _shape(
         return None
     fields: dict[str, Any] = {}
     if citing:
-        cited = Annotated[list[EntryId], AtMost(3)]
+        cited = Annotated[list[EntryId], MaxItems(3)]
         fields["used"] = (cited, Field(description="ids of the entries that apply, best first"))
     if annotated:
         fields |= ANNOTATING
     if reasoning:
-        fields["reasoning"] = (Annotated[str, Upto(600)], Field(description="a short line of thought"))
+        fields["reasoning"] = (Annotated[str, MaxChars(600)], Field(description="a short line of thought"))
     if noting:
         fields |= NOTING
     fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))

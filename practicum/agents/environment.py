@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.agents.worker import OneThread
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Task
-from practicum.core.views import at_most
+from practicum.core.views import truncate
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -213,7 +213,7 @@ def _told(name: str, value: Any) -> str:
 
 def _cut(text: str, most: int) -> str:
     text = _storable(text)
-    return at_most(text, most)
+    return truncate(text, most)
 
 
 def _storable(text: str) -> str:

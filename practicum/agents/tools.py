@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 from practicum.agents.annotations import ANNOTATING, NOTING, remarks
 from practicum.agents.base import AgentRun
 from practicum.agents.environment import FINISH, SHOWN, Seen, World, opened
-from practicum.core.bounded import AtMost, EntryId, Output, Upto
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View
@@ -160,7 +160,7 @@ class _Form:
 def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> _Form:
     """The form for `tools`, the schemas of their arguments by name, as JSON."""
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
-    ending["answer"] = (Literal[choices] if choices else Annotated[str, Upto(LONGEST)], ...)
+    ending["answer"] = (Literal[choices] if choices else Annotated[str, MaxChars(LONGEST)], ...)
     finish = create_model(FINISH, __base__=Output, **ending)
     schemas = {**json.loads(tools), FINISH: finish.model_json_schema()}
 
@@ -173,10 +173,10 @@ def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -
 
     shape = WithJsonSchema({"anyOf": [_branch(name, schema) for name, schema in schemas.items()]})
     fields: dict[str, Any] = {
-        "thought": (Annotated[str, Upto(240)], Field(description="what to do next, and why, in a sentence")),
+        "thought": (Annotated[str, MaxChars(240)], Field(description="what to do next, and why, in a sentence")),
         "action": (Annotated[dict[str, Any], AfterValidator(one), shape], ...),
     }
-    used: Any = (Annotated[list[EntryId], AtMost(3)], Field(description="ids of the entries that apply, best first"))
+    used: Any = (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first"))
     return _Form(
         create_model("turn", __base__=Output, used=used, **fields),
         create_model("turn", __base__=Output, **fields),

@@ -17,10 +17,11 @@ from statistics import fmean
 from typing import Any
 
 from practicum.blocks.act.network import POOL
-from practicum.core.context import Context, Delete, Delta
+from practicum.core.context import Context
 from practicum.core.differences import Difference, difference
+from practicum.core.edits import Delete, Delta
 from practicum.core.errors import UsageError
-from practicum.core.playbook import write_whole
+from practicum.core.files import write_atomic
 from practicum.core.types import Task, Usage
 from practicum.models.budget import Budget, BudgetLimits, Need
 from practicum.session.components import Parts
@@ -187,7 +188,7 @@ async def mael(
             if stopped := found.stopped:
                 break
             row = _summed(way, len(made), found)
-            write_whole(kept, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
+            write_atomic(kept, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
         rows.append(row)
         tell(row)
     return MaelResult(rows, stopped)
@@ -207,7 +208,7 @@ def _same(plan: MaelPlan, path: Path) -> None:
         return
     if path.parent.exists() and any(path.parent.iterdir()):
         raise UsageError(f"{path.parent} holds something else: take another --out")
-    write_whole(path, json.dumps({"plan": name}) + "\n")
+    write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
 async def _learned(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:

@@ -35,7 +35,7 @@ from practicum.session.learn import Session
 from practicum.session.opening import furnished
 from practicum.session.records import RUN, begin, create, read_run, seconds_spent, step_data, update_run
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.testing.server import start_process
 
 SIMULATED = "simulated"
@@ -202,7 +202,7 @@ def _config(
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
     """How far the run in this folder is; None where there is none. Refuses one of other lessons or settings."""
-    if not (folder / FILE).is_file():
+    if not (folder / DATABASE_FILE).is_file():
         return None
     with Store.read(folder) as store:
         if not store.rows(select(schema.runs.c.run_id)):

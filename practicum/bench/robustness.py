@@ -32,7 +32,7 @@ import practicum
 from practicum.bench.target import Target
 from practicum.core.context import Context
 from practicum.core.types import Task
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.learn import Session
@@ -141,7 +141,7 @@ def reflected(text: str, setting: ReflectorSetting) -> str:
 
 def score(tasks: Sequence[Task], context: Context) -> float:
     """Share of the tasks that are solved with this context."""
-    shown = "\n".join(full(context).pages)
+    shown = "\n".join(render_full(context).pages)
     return mean(answered(task.input, shown) == task.target for task in tasks)
 
 

@@ -23,7 +23,8 @@ import numpy as np
 
 from practicum.bench.concurrency import peak_mb
 from practicum.bench.target import Target
-from practicum.core.context import Add, Context, Delta, at_zero
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Delta
 from practicum.core.errors import UsageError
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
@@ -158,7 +159,7 @@ async def opened(n: int, folder: Path) -> dict[str, float]:
 
 
 async def _searched(n: int, retriever: Retriever) -> tuple[Context, dict[str, float]]:
-    context, vectors = at_zero(memories(0, n)), retriever.vectors
+    context, vectors = initial_context(memories(0, n)), retriever.vectors
     question = _questions(n)[0]
     began = time.perf_counter()
     await vectors.ready([*(entry.embedded for entry in context), question])

@@ -82,7 +82,7 @@ def overload(
     from practicum.bench.overload_plot import overload_plot
     from practicum.cli.inputs import bench_window
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.core.playbook import write_whole
+    from practicum.core.files import write_atomic
     from practicum.session.learn import INTERRUPTED
     from practicum.session.records import new_folder
 
@@ -107,7 +107,7 @@ def overload(
     reached = targets(rows, model)
     value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
     value |= {"targets": [target.as_json() for target in reached], "load": [before, _load()]}
-    write_whole(folder / "overload.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(folder / "overload.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     if any(not row.stopped for row in rows):
         overload_plot(rows, folder / "overload.png", model)
     _print_rows(console, rows)
@@ -129,9 +129,9 @@ def store(
     """Retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
     from practicum.bench.store import store as measure
     from practicum.cli.running import console_for, print_json
-    from practicum.retrieval.index import installed
+    from practicum.retrieval.index import index_installed
 
-    if not installed():
+    if not index_installed():
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")
     console = console_for(json_)
     before = _load()

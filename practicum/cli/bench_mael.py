@@ -49,7 +49,7 @@ def mael(
     from practicum.bench.mael import mael as measure
     from practicum.cli.inputs import bench_window, method_settings, read_instructions, read_tasks, roles_of
     from practicum.cli.running import console_for, print_json, run_work
-    from practicum.core.playbook import write_whole
+    from practicum.core.files import write_atomic
     from practicum.models.budget import BudgetLimits
     from practicum.session.learn import INTERRUPTED
     from practicum.session.records import new_folder
@@ -76,7 +76,7 @@ def mael(
     found = run_work(work, console)
     value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in found.rows]}
     value |= {"calls": budget.calls, "tokens": budget.tokens, "stopped": found.stopped}
-    write_whole(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     _report(console, found, folder, f"{budget.calls:,} calls, {budget.tokens:,} tokens in all")
     if json_:
         print_json(value)

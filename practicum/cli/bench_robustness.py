@@ -30,7 +30,7 @@ def robustness(
     from practicum.bench.robustness import robustness as measure
     from practicum.bench.robustness_plot import robustness_plot
     from practicum.cli.running import console_for, print_json
-    from practicum.core.playbook import write_whole
+    from practicum.core.files import write_atomic
     from practicum.session.records import new_folder
 
     settings = [*map(ReflectorSetting, _steps(every)), *(ReflectorSetting(noise=share) for share in _shares(noise))]
@@ -40,7 +40,7 @@ def robustness(
     folder.mkdir(parents=True, exist_ok=True)
     value = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
     value |= {"targets": [target.as_json() for target in reached]}
-    write_whole(folder / "robustness.json", json.dumps(value, indent=1) + "\n")
+    write_atomic(folder / "robustness.json", json.dumps(value, indent=1) + "\n")
     robustness_plot(rows, folder / "robustness.png")
     _print(rows, json_)
     for target in reached:

@@ -14,8 +14,8 @@ from practicum.core.errors import UsageError
 if TYPE_CHECKING:
     from practicum.blocks.sample.delay import DelayFit
     from practicum.blocks.sample.replay import BufferedTask
-    from practicum.core.context import Applied, Entry
-    from practicum.store.versions import Event
+    from practicum.core.edits import Applied, Entry
+    from practicum.store.versions import EntryEvent
 
 Opt = typer.Option
 
@@ -52,7 +52,7 @@ def show(
     if version is not None and entry is not None:
         raise UsageError("an entry is shown with its whole history: leave out --version")
     from practicum.cli.running import console_for, print_json
-    from practicum.core.views import full, line
+    from practicum.core.views import entry_line, render_full
     from practicum.session.records import RUN, read_run, run_summary
     from practicum.store.database import Store
     from practicum.store.versions import read_versions, rebuild
@@ -72,10 +72,10 @@ def show(
     console.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
     for name, score in summary["scores"].items():
         console.print(f"{name}: {score:.1%}")
-    console.print(f"version {context.version}: {len(context)} entries, {full(context).tokens:,} tokens")
+    console.print(f"version {context.version}: {len(context)} entries, {render_full(context).tokens:,} tokens")
     for e in context:
         answer = f" → {e.data['answer']}" if "answer" in e.data else ""
-        console.print(f"{line(e)}{answer}  (+{e.helpful} -{e.harmful}, used {e.uses}{_standing(e)})")
+        console.print(f"{entry_line(e)}{answer}  (+{e.helpful} -{e.harmful}, used {e.uses}{_standing(e)})")
     return 0
 
 
@@ -89,9 +89,9 @@ def _standing(entry: Entry) -> str:
 def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> int:
     """One entry with its whole history and what it came from."""
     from practicum.cli.running import console_for, print_json
-    from practicum.store.versions import events_of, rebuild
+    from practicum.store.versions import entry_history, rebuild
 
-    events = events_of(versions, id)
+    events = entry_history(versions, id)
     if not events:
         raise UsageError(f"there never was an entry {id!r} in {run}")
     now = rebuild(versions).get(id)
@@ -197,7 +197,7 @@ def _replay_buffer(run: Path) -> list[BufferedTask]:
     return sorted(rows, key=lambda row: (not row.inside, row.entered, row.task))
 
 
-def _event_json(event: Event) -> dict[str, Any]:
+def _event_json(event: EntryEvent) -> dict[str, Any]:
     from dataclasses import asdict
 
     return {"version": event.version, "step": event.step, "id": event.done.id, **asdict(event.done.edit)}
@@ -228,14 +228,14 @@ def diff(
 ) -> int:
     """What changed between two versions of a run."""
     from practicum.cli.running import console_for, print_json
-    from practicum.core.views import line
+    from practicum.core.views import entry_line
     from practicum.session.records import RUN
     from practicum.store.database import Store
-    from practicum.store.versions import changes, read_versions, rebuild
+    from practicum.store.versions import context_changes, read_versions, rebuild
 
     with Store.read(run) as store:
         versions = read_versions(store, RUN)
-    added, removed, changed = changes(rebuild(versions, old), rebuild(versions, new))
+    added, removed, changed = context_changes(rebuild(versions, old), rebuild(versions, new))
     if json_:
         both = [{"before": entry_json(b), "after": entry_json(a)} for b, a in changed]
         print_json(
@@ -244,12 +244,12 @@ def diff(
         return 0
     console = console_for(json_)
     for e in removed:
-        console.print(f"- {line(e)}", style="red")
+        console.print(f"- {entry_line(e)}", style="red")
     for before, after in changed:
-        console.print(f"- {line(before)}", style="red")
-        console.print(f"+ {line(after)}", style="green")
+        console.print(f"- {entry_line(before)}", style="red")
+        console.print(f"+ {entry_line(after)}", style="green")
     for e in added:
-        console.print(f"+ {line(e)}", style="green")
+        console.print(f"+ {entry_line(e)}", style="green")
     console.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
     return 0
 
@@ -266,13 +266,14 @@ def export(
 
     from practicum.cli.running import print_json
     from practicum.core import playbook
+    from practicum.core.files import write_atomic
     from practicum.session.records import load_context
 
     if format not in ("markdown", "json", "agents-md"):
         raise UsageError(f"unknown format {format!r}: known are markdown, json, agents-md")
     text = playbook.export(load_context(run, version), format)  # type: ignore[arg-type]
     if output is not None:
-        playbook.write_whole(output, text)
+        write_atomic(output, text)
     if json_:
         print_json({"format": format, "text": text, "output": str(output) if output else None})
     elif output is None:
@@ -311,7 +312,7 @@ def forget(
     from practicum.cli.running import console_for, print_json
     from practicum.core.edits import entry_json
     from practicum.core.errors import StoreError
-    from practicum.core.views import line
+    from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import RUN
     from practicum.store.database import Store
@@ -326,11 +327,11 @@ def forget(
         numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
         print_json({**{k: [entry_json(e) for e in v] for k, v in lists.items()}, **numbers})
     for e in found.removed:
-        console.print(f"- {line(e)}", style="red")
+        console.print(f"- {entry_line(e)}", style="red")
     for e in found.restored:
-        console.print(f"back as it was without it: {line(e)}")
+        console.print(f"back as it was without it: {entry_line(e)}")
     for e in found.kept_mixed:
-        console.print(f"kept, of mixed origin: {line(e)}")
+        console.print(f"kept, of mixed origin: {entry_line(e)}")
     console.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records are gone")
     if found.left:
         raise StoreError(f"{found.left} traces of it are still in {run}: they are also part of what stays")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from practicum.core.types import Usage
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def report(console: Console, result: Result) -> None:
     for name, score in result.scores.items():
         console.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
     context = result.context
-    console.print(f"context: version {context.version}, {len(context)} entries, {full(context).tokens:,} tokens")
+    console.print(f"context: version {context.version}, {len(context)} entries, {render_full(context).tokens:,} tokens")
     console.print(f"usage: {usage_words(result.usage)} in {result.seconds:.1f} s")
     report_roles(console, result.by_role)
     if result.hits:

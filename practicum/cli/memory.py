@@ -14,7 +14,8 @@ from practicum.core.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.core.context import Context, Entry
+    from practicum.core.context import Context
+    from practicum.core.edits import Entry
     from practicum.retrieval.search import Filter
 
 Opt = typer.Option
@@ -164,7 +165,7 @@ def _show(run: Path, id: str, json_: bool) -> int:
 def _add(run: Path, file: Path, section: str, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.core.edits import entry_json
-    from practicum.core.views import line
+    from practicum.core.views import entry_line
     from practicum.session.memories import add
 
     if section == ALL:
@@ -177,7 +178,7 @@ def _add(run: Path, file: Path, section: str, json_: bool) -> int:
     for entry in added.entries:
         same = added.same.get(entry.id)
         again = f"  (word for word what {same} says)" if same else ""
-        console.print(f"+ {line(entry)}{again}", style="green")
+        console.print(f"+ {entry_line(entry)}{again}", style="green")
     twice = f", {len(added.same):,} of them said already" if added.same else ""
     console.print(f"{len(added.entries):,} added{twice}: version {added.context.version} of {run}")
     return 0
@@ -186,14 +187,14 @@ def _add(run: Path, file: Path, section: str, json_: bool) -> int:
 def _remove(run: Path, id: str, json_: bool) -> int:
     from practicum.cli.running import console_for, print_json
     from practicum.core.edits import entry_json
-    from practicum.core.views import line
+    from practicum.core.views import entry_line
     from practicum.session.memories import remove
 
     context, gone = remove(run, id)
     console = console_for(json_)
     if json_:
         print_json({"run": str(run), "version": context.version, "removed": entry_json(gone)})
-    console.print(f"- {line(gone)}", style="red")
+    console.print(f"- {entry_line(gone)}", style="red")
     undo = f"practicum rollback {run} {context.version - 1}"
     console.print(f"version {context.version} of {run} is without it; undo it: {undo}")
     return 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from practicum.analysis.network.pools import Pool
-    from practicum.core.context import Entry
+    from practicum.core.edits import Entry
 
 Opt = typer.Option
 

@@ -22,7 +22,7 @@ def tasks(
 ) -> int:
     """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
     from practicum.cli.running import console_for, print_json
-    from practicum.core import playbook
+    from practicum.core.files import write_atomic
     from practicum.tasks.datasets import as_lines, convert
 
     if out is not None and not out.name:
@@ -42,8 +42,8 @@ def tasks(
         for path in (out, beside):
             if path.resolve() == file.resolve():
                 raise UsageError(f"--out {out} would overwrite the file it is made of: give another name")
-        playbook.write_whole(out, as_lines(found.tasks))
-        playbook.write_whole(beside, found.instructions + "\n")
+        write_atomic(out, as_lines(found.tasks))
+        write_atomic(beside, found.instructions + "\n")
     choices = ["--choices", ",".join(found.choices)] if found.choices else []
     options = ["--scorer", found.scorer, *choices, *found.options]
     if beside is not None:

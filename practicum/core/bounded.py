@@ -31,7 +31,7 @@ class Output(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Upto:
+class MaxChars:
     """Marks a text that should have at most `limit` characters: `Annotated[str, Upto(300)]`."""
 
     limit: int
@@ -43,7 +43,7 @@ class Upto:
         return {"type": "string", "maxLength": self.limit}
 
 
-def rule(limit: int, empty: bool) -> WithJsonSchema:
+def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
     """Holds a text to one sentence of the form "If ..., ...", where the server enforces schemas: small models lose
     themselves in talk without it. What a server that does not enforce it lets through is read as it is."""
     # A full stop may stand inside a number or a name, but not before a space: there the sentence ends.
@@ -52,7 +52,7 @@ def rule(limit: int, empty: bool) -> WithJsonSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class AtMost:
+class MaxItems:
     """Marks a list that should have at most `limit` items: `Annotated[list[int], AtMost(3)]`."""
 
     limit: int

@@ -14,7 +14,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, assert_never
 
-from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Fate, Merge, Refused, Update, Vote, targets
+from practicum.core.edits import (
+    Add,
+    Applied,
+    Delete,
+    Delta,
+    Edit,
+    Entry,
+    Merge,
+    Refused,
+    Update,
+    Vote,
+    ordered_union,
+)
 from practicum.core.errors import ContextFileError
 
 T = TypeVar("T")
@@ -118,7 +130,7 @@ class Context:
                 sha.update(page.shown(_page_digest))
         return sha.hexdigest()[:16]
 
-    def apply(self, delta: Delta) -> Outcome:
+    def apply(self, delta: Delta) -> ApplyResult:
         """The next context, what was applied and what was refused. A delta of which nothing applies changes nothing."""
         draft = _Draft(self, self.version + 1)
         applied: list[Applied] = []
@@ -129,7 +141,7 @@ class Context:
                 applied.append(outcome)
             else:
                 refused.append(Refused(edit, outcome))
-        return Outcome(draft.done() if applied else self, tuple(applied), tuple(refused))
+        return ApplyResult(draft.done() if applied else self, tuple(applied), tuple(refused))
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
         """The context after edits that were applied once before, with the ids they got then.
@@ -143,7 +155,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyResult:
     """What came of a delta."""
 
     context: Context
@@ -260,7 +272,7 @@ class _Draft:
             return f"it changes nothing of {old.id}"
         new = Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
-            old.uses, old.born, self.version, union((old.sources, edit.sources)),
+            old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
         )  # fmt: skip
         self._put(new)
         return _applied(edit, old)
@@ -283,7 +295,7 @@ class _Draft:
         changed = first.changed if edit.text is None else self.version
         helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
         uses = sum(e.uses for e in entries)
-        sources = union([*(e.sources for e in entries), edit.sources])
+        sources = ordered_union([*(e.sources for e in entries), edit.sources])
         new = Entry(
             first.id, first.section, text, key, first.data, helpful, harmful,
             uses, first.born, changed, sources,
@@ -330,17 +342,12 @@ def _wrong_words(text: str, section: str) -> str:
     return "its section has more than one line" if "\n" in section else ""
 
 
-def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Provenance of several, each name once, in order of first mention."""
-    return tuple(dict.fromkeys(name for some in names for name in some))
-
-
-def seeded(entries: Iterable[tuple[str, str]]) -> Context:
+def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
     """A context of hand-written (section, text) pairs, at version 0: what a run starts from."""
-    return at_zero(Add(section, text, sources=("seed",)) for section, text in entries)
+    return initial_context(Add(section, text, sources=("seed",)) for section, text in entries)
 
 
-def at_zero(edits: Iterable[Edit]) -> Context:
+def initial_context(edits: Iterable[Edit]) -> Context:
     """The context at version 0 that these edits of nothing give. Raises ContextFileError for one that cannot be."""
     draft = _Draft(Context(), 0)
     for number, edit in enumerate(edits, 1):
@@ -348,25 +355,3 @@ def at_zero(edits: Iterable[Edit]) -> Context:
         if isinstance(outcome, str):
             raise ContextFileError(f"entry {number} cannot be used: {outcome}")
     return draft.done()
-
-
-__all__ = [
-    "PAGE",
-    "Add",
-    "Applied",
-    "Context",
-    "Delete",
-    "Delta",
-    "Edit",
-    "Entry",
-    "Fate",
-    "Merge",
-    "Outcome",
-    "Page",
-    "Refused",
-    "Update",
-    "Vote",
-    "at_zero",
-    "seeded",
-    "targets",
-]

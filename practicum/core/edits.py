@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -131,7 +131,7 @@ def targets(edit: Edit) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class Resolution:
     """What became of a lesson that no edit names: `entry` says it already, or it was dropped (`entry` empty); why."""
 
     lesson: str
@@ -141,11 +141,11 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A small set of edits, applied in order; `fates` account for lessons that needed none, and `evidence`, as JSON
-    values, is what was found for or against the delta."""
+    """A small set of edits, applied in order; `resolutions` account for the lessons that led to none. `evidence`
+    holds, as JSON values, what was found for or against the delta."""
 
     edits: tuple[Edit, ...] = ()
-    fates: tuple[Fate, ...] = ()
+    resolutions: tuple[Resolution, ...] = ()
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -164,14 +164,18 @@ class Delta:
         takes a lesson in, or says it already, where the delta deletes it.
         """
         gone = self.gone
-        named = {fate.lesson for fate in self.fates if fate.entry and fate.entry not in gone}
+        named = {
+            resolution.lesson for resolution in self.resolutions if resolution.entry and resolution.entry not in gone
+        }
         for edit in self.edits:
             if isinstance(edit, Add | Update | Merge) and gone.isdisjoint(targets(edit)):
                 named.update(edit.lessons)
         return named
 
     def __add__(self, other: Delta) -> Delta:
-        return Delta(self.edits + other.edits, self.fates + other.fates, {**self.evidence, **other.evidence})
+        return Delta(
+            self.edits + other.edits, self.resolutions + other.resolutions, {**self.evidence, **other.evidence}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +192,11 @@ class Refused:
 
     edit: Edit
     reason: str
+
+
+def ordered_union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """Provenance of several, each name once, in order of first mention."""
+    return tuple(dict.fromkeys(name for some in names for name in some))
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 from practicum.core.errors import UsageError
 
 
-def named(reference: str) -> Any:
+def import_object(reference: str) -> Any:
     """What `module:name` stands for, looked for in the current folder too. Raises UsageError where there is no such
     thing, or where importing its module fails, whatever that raises."""
     module_name, _, name = reference.partition(":")
@@ -27,9 +27,9 @@ def named(reference: str) -> Any:
         ) from error
 
 
-def named_function(reference: str) -> Callable[..., Any]:
+def import_function(reference: str) -> Callable[..., Any]:
     """What `module:function` stands for. Raises UsageError as `named` does, and for what cannot be called."""
-    found: Callable[..., Any] | None = named(reference)
+    found: Callable[..., Any] | None = import_object(reference)
     if not callable(found):
         raise UsageError(f"{reference!r} is a {type(found).__name__}, not something to call")
     return found

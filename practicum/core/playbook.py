@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from practicum.core.context import Add, Context, Edit, Entry, Vote, at_zero, seeded
-from practicum.core.edits import entry_json
-from practicum.core.errors import ContextFileError, StoreError
+from practicum.core.context import Context, initial_context, seed_context
+from practicum.core.edits import Add, Edit, Entry, Vote, entry_json
+from practicum.core.errors import ContextFileError
 
-Format = Literal["markdown", "json", "agents-md"]
+ExportFormat = Literal["markdown", "json", "agents-md"]
 
 
-def export(context: Context, format: Format) -> str:
+def export(context: Context, format: ExportFormat) -> str:
     """The context as a text of this format, ending in a newline."""
     if format == "json":
         entries = [entry_json(e) for e in context]
@@ -27,14 +25,14 @@ def export(context: Context, format: Format) -> str:
     return "\n\n".join([title, *_sections(context, format)]) + "\n"
 
 
-def _sections(context: Context, format: Format) -> list[str]:
+def _sections(context: Context, format: ExportFormat) -> list[str]:
     by_section: dict[str, list[Entry]] = {}
     for entry in (e for e in context if not e.hidden):
         by_section.setdefault(entry.section, []).append(entry)
     return [f"## {name}\n\n" + "\n".join(_item(e, format) for e in entries) for name, entries in by_section.items()]
 
 
-def _item(entry: Entry, format: Format) -> str:
+def _item(entry: Entry, format: ExportFormat) -> str:
     text = entry.text.replace("\n", "\n  ")
     answer = entry.data.get("answer")
     if answer is not None:
@@ -91,7 +89,7 @@ def _from_json(text: str) -> Context:
     for e in file.entries:
         edits.append(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",)))
     edits += [Vote(f"e{number}", uses=e.uses) for number, e in enumerate(file.entries) if e.uses]
-    return at_zero(edits)
+    return initial_context(edits)
 
 
 _ID = re.compile(r"^\[e\d+\]\s*")
@@ -125,22 +123,4 @@ def _from_markdown(text: str) -> Context:
         raise ContextFileError(
             "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
         )
-    return seeded((section, _COUNTS.sub("", "\n".join(lines))) for section, lines in items)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as part:
-            try:
-                part.write(text)
-                part.flush()
-                os.fsync(part.fileno())
-                os.chmod(part.name, 0o644)
-                os.replace(part.name, path)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    return seed_context((section, _COUNTS.sub("", "\n".join(lines))) for section, lines in items)

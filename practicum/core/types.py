@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Verdict = Literal["helpful", "harmful", "neutral"]
+Rating = Literal["helpful", "harmful", "neutral"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Lesson:
     id: str
     text: str
     detail: str = ""
-    votes: Mapping[str, Verdict] = field(default_factory=dict)
+    votes: Mapping[str, Rating] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     confirmed: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)

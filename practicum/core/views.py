@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from xml.sax.saxutils import escape, quoteattr
 
-from practicum.core.context import Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 from practicum.core.types import Turn
 
 
@@ -32,7 +33,7 @@ def without_middle(text: str, keep: int) -> str:
     return f"{text[:keep]}\n[... about {left_out:,} tokens left out here ...]\n{text[-keep:]}"
 
 
-def at_most(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """The text, with its middle left out where it is longer than `most` characters."""
     return text if len(text) <= most else without_middle(text, max(most // 2, 1))
 
@@ -62,14 +63,14 @@ class View:
         return replace(self, note=note, tokens=self.tokens + count_tokens(note))
 
 
-def line(entry: Entry) -> str:
+def entry_line(entry: Entry) -> str:
     """One entry as an agent sees it. A text of several lines stays one item by its indent."""
     text = entry.text if "\n" not in entry.text else entry.text.replace("\n", "\n  ")
     return f"[{entry.id}] ({entry.section}) {text}"
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
-    text = "\n".join(line(e) for e in entries if not e.hidden)
+    text = "\n".join(entry_line(e) for e in entries if not e.hidden)
     return text, count_tokens(text)
 
 
@@ -78,7 +79,7 @@ def _page_without(section: str) -> Callable[[Iterable[Entry]], tuple[str, int]]:
     return lambda entries: _page(e for e in entries if e.section != section)
 
 
-def full(context: Context, without: str = "") -> View:
+def render_full(context: Context, without: str = "") -> View:
     """Every entry, in pages in the order of birth; those of the section `without` left out."""
     how = _page_without(without) if without else _page
     shown = [made for page in context.pages if page.entries and (made := page.shown(how))[0]]
@@ -90,7 +91,7 @@ def full(context: Context, without: str = "") -> View:
     )
 
 
-def annotated(context: Context) -> View:
+def render_annotated(context: Context) -> View:
     """Every entry in XML of its own, for a run that tells what it made of each (RCL, section 3.2)."""
     shown = [page.shown(_annotated_page) for page in context.pages if page.entries]
     return View(
@@ -110,7 +111,7 @@ def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
     return text, count_tokens(text)
 
 
-def listed(entries: Iterable[Entry]) -> View:
+def render_selected(entries: Iterable[Entry]) -> View:
     """Just these entries, oldest first, as one page."""
     chosen = sorted(entries, key=lambda e: e.number)
     if not chosen:
@@ -119,7 +120,7 @@ def listed(entries: Iterable[Entry]) -> View:
     return View(pages=(text,), ids=frozenset(e.id for e in chosen), citable=True, tokens=tokens)
 
 
-def as_turns(entries: Iterable[Entry]) -> View:
+def render_turns(entries: Iterable[Entry]) -> View:
     """Entries as earlier exchanges, in the order given: `text` was asked, `data["answer"]` was answered."""
     turns = tuple(Turn(e.text, str(e.data["answer"])) for e in entries)
     return View(turns=turns, tokens=sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns))

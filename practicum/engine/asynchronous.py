@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from practicum.core.context import Add, Context, Delta, Edit, Fate, Refused, targets
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, targets
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.copies import Copies
@@ -106,11 +107,15 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
             fails.append(Refused(edit, why))
         else:
             holds.append(edit)
-    fates: list[Fate] = []
-    for fate in delta.fates:
-        stands = not fate.entry or fate.entry in own or fate.entry in now
-        fates.append(fate if stands else Fate(fate.lesson, reason=f"{fate.entry}, which said it, went meanwhile"))
-    return Delta(tuple(holds), tuple(fates)), fails
+    resolutions: list[Resolution] = []
+    for resolution in delta.resolutions:
+        stands = not resolution.entry or resolution.entry in own or resolution.entry in now
+        resolutions.append(
+            resolution
+            if stands
+            else Resolution(resolution.lesson, reason=f"{resolution.entry}, which said it, went meanwhile")
+        )
+    return Delta(tuple(holds), tuple(resolutions)), fails
 
 
 @dataclass
@@ -263,7 +268,7 @@ class _Flow:
         delta, refused, again = self._accounted(done, delta, fails)
         seen, self.arrived = self.arrived, Attempted([], [])
         delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
-        fates = self.copies.through(done.lessons, delta, {lesson.id for lesson in again})
+        resolutions = self.copies.through(done.lessons, delta, {lesson.id for lesson in again})
         outcome = self.context.apply(delta)
         self.context = outcome.context
         self._reduce(again, done)
@@ -275,7 +280,7 @@ class _Flow:
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         return StepReport(
             self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
-            (*outcome.refused, *refused), fates, seconds, val, delta.evidence,
+            (*outcome.refused, *refused), resolutions, seconds, val, delta.evidence,
         )  # fmt: skip
 
     def _accounted(
@@ -287,8 +292,10 @@ class _Flow:
         What another group was faster to change (`fails`) is redone then, against what the entry says now.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
-        overtaken.update(was.lesson for was, now in zip(done.delta.fates, delta.fates, strict=True) if was != now)
-        told = {fate.lesson for fate in done.delta.fates if not fate.entry}
+        overtaken.update(
+            was.lesson for was, now in zip(done.delta.resolutions, delta.resolutions, strict=True) if was != now
+        )
+        told = {resolution.lesson for resolution in done.delta.resolutions if not resolution.entry}
         delta, repeated = self.copies.fresh(delta)
         settled = delta.covered | told
         last = self.copies.last(done.lessons)
@@ -302,7 +309,7 @@ class _Flow:
         counts["additions that another copy had made"] += repeated
         if self.left is not None:
             out = [x for x in last if x.id not in settled | asked]
-            delta = replace(delta, fates=tuple(f for f in delta.fates if f.entry or f.lesson in told))
+            delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in told))
             delta += self.left([x for x in out if x.id not in overtaken], self.run)
             delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
         return delta, refused, again

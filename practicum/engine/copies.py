@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from practicum.core.context import Add, Delta, Edit, Fate
+from practicum.core.edits import Add, Delta, Edit, Resolution
 from practicum.core.types import Lesson
 
 
@@ -25,16 +25,16 @@ class Copies:
     covered: set[str] = field(default_factory=set)
 
     def fresh(self, delta: Delta) -> tuple[Delta, int]:
-        """A delta without what another copy said before it, and how many additions that were; and without fates that
-        rest on an entry it deletes.
+        """A delta without what another copy said before it, and how many additions that were; and without
+        resolutions that rest on an entry it deletes.
 
         As where groups are joined, only additions are the same as another's: a change of an entry, made with that in
         view, may say more. One that the delta itself speaks of stays, or what it says of it would be about nothing.
         """
         edits = tuple(edit for edit in delta.edits if not self._said(edit))
         gone = delta.gone
-        fates = tuple(fate for fate in delta.fates if fate.entry not in gone)
-        return replace(delta, edits=edits, fates=fates), len(delta.edits) - len(edits)
+        resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
+        return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
     def _said(self, edit: Edit) -> bool:
         return isinstance(edit, Add) and not edit.ref and bool(edit.lessons) and self.covered.issuperset(edit.lessons)
@@ -43,13 +43,17 @@ class Copies:
         """Those of which no other copy is to come, and none covered them."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
-    def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Fate, ...]:
-        """These came through with this delta, and those `asked` about again are still to come: the fates that can be
-        told. That a lesson was dropped is told with its last copy, and nothing is told of one that was covered."""
+    def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
+        """These came through with this delta, and those `asked` about again are still to come: the resolutions that
+        can be told. That a lesson was dropped is told with its last copy; one that was covered needs no word."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
-        new = [fate for fate in delta.fates if fate.lesson not in self.covered]
-        fates = tuple(fate for fate in new if (fate.entry and fate.lesson in covered) or fate.lesson not in pending)
+        new = [resolution for resolution in delta.resolutions if resolution.lesson not in self.covered]
+        resolutions = tuple(
+            resolution
+            for resolution in new
+            if (resolution.entry and resolution.lesson in covered) or resolution.lesson not in pending
+        )
         for lesson in lessons:
             if lesson.text and lesson.id not in asked:
                 self.held[lesson.id] -= 1
@@ -58,4 +62,4 @@ class Copies:
             if not self.held[lesson.id]:
                 del self.held[lesson.id]
                 self.covered.discard(lesson.id)
-        return fates
+        return resolutions

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from practicum.core.bounded import Output, Upto
+from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Feedback, Prompt, Score, Task, Trace
 from practicum.engine.run import Run
@@ -16,7 +16,7 @@ from practicum.engine.run import Run
 class Verdict(Output):
     """What a judge says."""
 
-    reason: Annotated[str, Upto(400)] = Field(description="what decides it, in a sentence")
+    reason: Annotated[str, MaxChars(400)] = Field(description="what decides it, in a sentence")
     right: bool = Field(description="whether the answer does what the task asks")
 
 

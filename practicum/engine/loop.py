@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from practicum.core.context import Applied, Context, Delta, Fate, Refused, union
+from practicum.core.context import Context
+from practicum.core.edits import Applied, Delta, Refused, Resolution, ordered_union
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.run import Act, Run
@@ -56,7 +57,7 @@ class StepReport:
     context: Context
     applied: tuple[Applied, ...]
     refused: tuple[Refused, ...]
-    fates: tuple[Fate, ...]
+    resolutions: tuple[Resolution, ...]
     seconds: float | None
     val: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -113,7 +114,7 @@ async def learn(
         if validation is not None and step % validation.every == 0:
             val = await validation.score(method, context, run)
         report = StepReport(
-            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused, delta.fates,
+            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused, delta.resolutions,
             seconds, val, delta.evidence,
         )  # fmt: skip
         history.append(report)
@@ -229,7 +230,7 @@ class Method:
 
 def about(what: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
     """What these lessons or attempts come from, each source once."""
-    return union(one.sources for one in what)
+    return ordered_union(one.sources for one in what)
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from practicum.core.bounded import Output, Upto
+from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Prompt, Score, Task, Trace
 from practicum.engine.run import Run
@@ -65,7 +65,7 @@ async def _consistency(requirement: str, code: str, run: Run) -> float:
 class Grades(Output):
     """What a judge says of a text."""
 
-    reason: Annotated[str, Upto(300)] = Field(description="what speaks for and against the text")
+    reason: Annotated[str, MaxChars(300)] = Field(description="what speaks for and against the text")
     grammar: int = Field(ge=0, le=10, description="whether it is correct English")
     fluency: int = Field(ge=0, le=10, description="whether it reads naturally")
     relevance: int = Field(ge=0, le=10, description="whether the concepts belong to what it tells")

@@ -37,8 +37,8 @@ from practicum.models.prompting import (
     prompt_tokens,
     repair_prompt,
 )
-from practicum.retrieval.search import SHOWN, Found, Where
-from practicum.store.journal import NOTED, Record, digest, failure, failure_text, unless_refused
+from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
+from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -100,7 +100,7 @@ class Run:
 
     def recall(self, name: str) -> Any:
         """What an earlier sitting noted under this name, or None."""
-        known = self.house.journal.find(f"{self.place}/{name}", NOTED)
+        known = self.house.journal.find(f"{self.place}/{name}", NOTE_ROLE)
         return None if known is None else json.loads(known.answer)
 
     def note(self, name: str, value: Any) -> None:
@@ -110,7 +110,7 @@ class Run:
         """
         place = f"{self.place}/{name}"
         self._open(place)
-        self.house.note(Record(place, NOTED, NOTED, json.dumps(value), sources=self.about))
+        self.house.note(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about))
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on a world outside of the run showed, as a JSON value.
@@ -169,7 +169,7 @@ class Run:
         for n, short in enumerate(self.house.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
-                return await unless_refused(at, role, partial(at.ask, role, short, schema, **how))
+                return await noting_refusal(at, role, partial(at.ask, role, short, schema, **how))
             except WindowError as error:
                 refused = str(error)
         self.house.unread.append(self.place)
@@ -246,7 +246,7 @@ class Run:
         """Vectors of unit length, shape (n, d); each text is embedded once in the life of the store."""
         return await self.house.vectors(texts)
 
-    async def nearest(self, context: Context, text: str, k: int, where: Where = SHOWN) -> list[Found]:
+    async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
         """The k entries of a context most similar to a text, best first, ties to the older; see `retrieve`.
 
         What an index found is noted, since it may find other entries when it is built anew. Once a place.
@@ -260,7 +260,7 @@ class Run:
         self._open(f"{self.place}/nearest")
         if known is None:
             return list(search.found)
-        return [Found(entry, similarity) for id, similarity in known if (entry := context.get(id)) is not None]
+        return [Match(entry, similarity) for id, similarity in known if (entry := context.get(id)) is not None]
 
     async def evaluate(
         self, act: Act, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
@@ -281,7 +281,7 @@ class Run:
         known.update(zip(todo, fresh, strict=True))
         return [known[key] for key in keys]
 
-    def _timed(self, record: Record) -> None:
+    def _timed(self, record: JournalRow) -> None:
         self.chain.seconds += record.seconds
         self.house.timed(record)
 
@@ -304,22 +304,22 @@ class Run:
         known = self.house.journal.find(place, question)
         if known is not None:
             if not known.ok:
-                raise failure(known.answer)
+                raise load_failure(known.answer)
             self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
             self.house.budget.check()
             began, before = time.monotonic(), self.chain.seconds
-            record = Record(place, role, question, "", sources=self.about)
+            record = JournalRow(place, role, question, "", sources=self.about)
             try:
                 result = await do()
             except ProviderError as error:
-                self.house.failures.append(replace(record, answer=failure_text(error), ok=False))
+                self.house.failures.append(replace(record, answer=dump_failure(error), ok=False))
                 self.house.trouble = str(error)
                 raise
             except (AgentError, OutputError) as error:
                 if role == "agent":
-                    await self.house.write(replace(record, answer=failure_text(error), ok=False))
+                    await self.house.write(replace(record, answer=dump_failure(error), ok=False))
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
@@ -352,11 +352,11 @@ class Run:
             text, cut = json.loads(known.answer)
             return Reply(text, known.usage, cut)
         return await self._pay(
-            Record(place, role, question, "", sources=self.about), seat.client, prompt, schema, options
+            JournalRow(place, role, question, "", sources=self.about), seat.client, prompt, schema, options
         )
 
     async def _pay(
-        self, record: Record, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
+        self, record: JournalRow, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
     ) -> Reply:
         house, role = self.house, record.role
         estimate = prompt_tokens(prompt)

@@ -16,7 +16,7 @@ from practicum.models.client import CallOptions, Client
 from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
-from practicum.store.journal import Journal, Record
+from practicum.store.journal import Journal, JournalRow
 from practicum.tasks.scoring.rules import meta_fault
 
 
@@ -83,7 +83,7 @@ class House:
     opened: set[str] = field(default_factory=set)
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
     attempted: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
-    failures: list[Record] = field(default_factory=list)
+    failures: list[JournalRow] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     inflation: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
@@ -140,12 +140,12 @@ class House:
         for n in range(CUTS):
             yield shorten_prompt(prompt, max(keep >> n, LEAST))
 
-    def timed(self, record: Record) -> None:
+    def timed(self, record: JournalRow) -> None:
         """Note how long an attempt took: its one call, or all of it where the Run wrote its result down."""
         if record.role == "agent" and self.agent.journaled == (record.usage.calls == 0):
             self.pace = (self.pace[0] + 1, self.pace[1] + record.seconds)
 
-    def note(self, record: Record) -> None:
+    def note(self, record: JournalRow) -> None:
         """Put a note on the disk soon; after a failure, which it may rest on, with the next result: a resume that tries
         again what was lost must not find what came of its being lost."""
         if self.failures:
@@ -153,7 +153,7 @@ class House:
         else:
             self.journal.post(record)
 
-    async def write(self, *records: Record) -> None:
+    async def write(self, *records: JournalRow) -> None:
         """Put results on the disk, after the provider's failures they may rest on.
 
         So a failure that the run went on from is never forgotten by a resume, and one that stopped it always is:

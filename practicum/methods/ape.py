@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from practicum.blocks.search.candidates import cases, history
-from practicum.core.context import Entry
+from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instructing import Instructing, search

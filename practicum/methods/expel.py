@@ -20,9 +20,10 @@ from practicum.blocks.reflect.per_trace import as_experience, by_model
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key, pruned
 from practicum.blocks.update.insights import vote_on_insights
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.core.views import View, full
+from practicum.core.views import View, render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods import Batched
@@ -71,7 +72,7 @@ def _both(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         turns = await solved(context, task, run)
-        insights = full(context, without=EPISODES)
+        insights = render_full(context, without=EPISODES)
         tokens = insights.tokens + turns.tokens
         return replace(insights, turns=turns.turns, tokens=tokens, retrieved=turns.retrieved)
 

@@ -21,8 +21,9 @@ from practicum.blocks.search.candidates import SECTION, answer_with_best, cases,
 from practicum.blocks.search.gepa_search import Select, pareto_search
 from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
-from practicum.core.bounded import Output, Upto
-from practicum.core.context import Add, Context, Delta, union
+from practicum.core.bounded import MaxChars, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, ordered_union
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.loop import Method, Update, about
 from practicum.engine.run import Run
@@ -92,7 +93,7 @@ def method(s: Settings) -> Method:
 class Instruction(Output):
     """A whole instruction."""
 
-    instruction: Annotated[str, Upto(4000)] = Field(description="the whole instruction, written anew")
+    instruction: Annotated[str, MaxChars(4000)] = Field(description="the whole instruction, written anew")
 
 
 def rewritten(warmth: float) -> Update:
@@ -117,8 +118,8 @@ def joined(warmth: float) -> Join:
             return Delta(tuple(made))
         parts = "\n\n".join(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
         text = await _written(Prompt(JOINER, parts), warmth, run)
-        sources = union(add.sources for add in made)
-        lessons = union(add.lessons for add in made)
+        sources = ordered_union(add.sources for add in made)
+        lessons = ordered_union(add.lessons for add in made)
         return Delta((Add(SECTION, text, sources=sources, lessons=lessons),) if text else ())
 
     return join

@@ -20,7 +20,8 @@ from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything
 from practicum.blocks.search.dspy_adapter import MiproSettings
 from practicum.blocks.search.mipro_search import answer_with_combination, bayesian_search
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import ALL, Method
 from practicum.engine.run import Run

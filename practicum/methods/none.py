@@ -9,7 +9,8 @@ from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import nothing, stream
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.engine.loop import Costs, Method, one_each
 from practicum.engine.run import Run
 from practicum.methods import MethodSettings

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from practicum.blocks.reflect.per_trace import by_model, per_trace
 from practicum.blocks.search.candidates import history
-from practicum.core.context import Entry
+from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instructing import Instructing, search

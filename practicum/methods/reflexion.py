@@ -19,7 +19,8 @@ from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import votes
-from practicum.core.context import Add, Context, Delete, Delta, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Lesson, Rollout, Round
 from practicum.engine.loop import Method
 from practicum.engine.run import Run

@@ -21,7 +21,8 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pruned, within_budget
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method, Update
 from practicum.engine.run import Run

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Turn
-from practicum.core.views import at_most, count_tokens
+from practicum.core.views import count_tokens, truncate
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client
 from practicum.store.journal import digest
 
@@ -38,7 +38,7 @@ def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
     sizes = [count_tokens(part) for part in parts]
     most = _share(sizes, tokens)
     short = tuple(
-        part if size <= most else at_most(part, len(part) * max(most - MARK, 1) // size)
+        part if size <= most else truncate(part, len(part) * max(most - MARK, 1) // size)
         for part, size in zip(parts, sizes, strict=True)
     )
     return replace(prompt, user="\n\n".join(short), parts=short)

@@ -42,19 +42,19 @@ def text_hashes(texts: Iterable[str]) -> np.ndarray:
     return np.fromiter(map(text_hash, texts), dtype=np.uint64)
 
 
-def installed() -> bool:
+def index_installed() -> bool:
     """Whether `usearch` is there."""
     return find_spec("usearch") is not None
 
 
-class Index:
+class VectorIndex:
     """Vectors of unit length, by hash. One that is opened as a `view` stays on the disk and cannot be added to."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
 
     @classmethod
-    def new(cls, dims: int) -> Index:
+    def new(cls, dims: int) -> VectorIndex:
         from usearch.index import Index as Graph
 
         graph = Graph(
@@ -68,7 +68,7 @@ class Index:
         return cls(graph)
 
     @classmethod
-    def open(cls, path: Path, dims: int, view: bool) -> Index | None:
+    def open(cls, path: Path, dims: int, view: bool) -> VectorIndex | None:
         """What `save` wrote; None where it is not there, or of other vectors, or no such file at all."""
         from usearch.index import Index as Graph
 
@@ -87,11 +87,11 @@ class Index:
 
     def add(self, hashes: np.ndarray, vectors: np.ndarray) -> None:
         """Vectors of shape (n, d), each hash once and none that is known."""
-        self._graph.add(hashes, small(vectors), threads=1 if len(hashes) < BULK else 0, copy=True)
+        self._graph.add(hashes, quantized(vectors), threads=1 if len(hashes) < BULK else 0, copy=True)
 
     def near(self, query: np.ndarray, n: int) -> np.ndarray:
         """The hashes of about n nearest, shape (n,)."""
-        hashes: np.ndarray = self._graph.search(small(query[None])[0], min(n, len(self))).keys
+        hashes: np.ndarray = self._graph.search(quantized(query[None])[0], min(n, len(self))).keys
         return hashes
 
     def save(self, path: Path) -> None:
@@ -103,7 +103,7 @@ class Index:
         part.replace(path)
 
 
-def small(vectors: np.ndarray) -> np.ndarray:
+def quantized(vectors: np.ndarray) -> np.ndarray:
     """Vectors as 8 bits a number, each scaled to use them all, which changes no angle but for rounding."""
     cast = np.empty(vectors.shape, dtype=np.int8)
     for start in range(0, len(vectors), CAST):
@@ -114,14 +114,14 @@ def small(vectors: np.ndarray) -> np.ndarray:
     return cast
 
 
-class Rows:
+class RowIndex:
     """An index over rows of a matrix of vectors, grown as they are asked for."""
 
     def __init__(self, vectors: Vectors, file: Path | None = None) -> None:
         """`file` is where it is saved, and holds what an earlier sitting saved, if it did."""
         self._vectors = vectors
         self._file = file
-        self._index: Index | None = None
+        self._index: VectorIndex | None = None
         self._known = np.zeros(0, dtype=bool)
         # In the order of the hashes, so that the row of one is quickly found.
         self._hashes = np.zeros(0, dtype=np.uint64)
@@ -175,9 +175,9 @@ class Rows:
         self._hashes = np.insert(self._hashes, at, hashes)
         self._rows = np.insert(self._rows, at, by_hash)
 
-    def _opened(self) -> Index:
+    def _opened(self) -> VectorIndex:
         if self._index is None:
             dims = self._vectors.matrix.dims
-            found = Index.open(self._file, dims, view=False) if self._file is not None else None
-            self._index = found or Index.new(dims)
+            found = VectorIndex.open(self._file, dims, view=False) if self._file is not None else None
+            self._index = found or VectorIndex.new(dims)
         return self._index

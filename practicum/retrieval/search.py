@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from practicum.core.context import PAGE, Context, Entry, Origin, Page
-from practicum.retrieval.index import Index, Rows, installed
+from practicum.core.context import PAGE, Context, Origin, Page
+from practicum.core.edits import Entry
+from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
 from practicum.retrieval.vectors import Vectors, stored_dims
-from practicum.store.database import INDEX
-from practicum.store.snapshot import Stored
+from practicum.store.database import INDEX_FILE
+from practicum.store.snapshot import SnapshotPages
 
-Where = Callable[[Entry], bool]
+EntryPredicate = Callable[[Entry], bool]
 """Which entries are searched. Give an equal object each time: what it says is kept for as long as a page is."""
 
 MARGIN = 1e-5
@@ -62,12 +63,12 @@ class Filter:
         return all(f"tag:{tag}" in entry.sources for tag in self.tags)
 
 
-SHOWN = Filter()
+VISIBLE = Filter()
 """Every entry that is not hidden."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """An entry and the cosine of its vector with that of what was asked for."""
 
     entry: Entry
@@ -75,10 +76,10 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchResult:
     """What was found, best first. Where it is not `exact`, another process may find other entries."""
 
-    found: tuple[Found, ...] = ()
+    found: tuple[Match, ...] = ()
     exact: bool = True
 
 
@@ -94,19 +95,19 @@ class Retriever:
         self.vectors = vectors
         self.many = many
         self._counts = Counter() if counts is None else counts
-        self._columns: OrderedDict[Where, _Column] = OrderedDict()
-        file = vectors.folder / INDEX if vectors.folder else None
-        self._index = Rows(vectors, file) if installed() else None
-        self._saved: dict[Stored, Index | None] = {}
+        self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
+        file = vectors.folder / INDEX_FILE if vectors.folder else None
+        self._index = RowIndex(vectors, file) if index_installed() else None
+        self._saved: dict[SnapshotPages, VectorIndex | None] = {}
 
-    async def nearest(self, context: Context, text: str, k: int, where: Where = SHOWN) -> Search:
+    async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
         """The k entries most similar to a text, ties to the older; fewer where fewer match, and none where none do."""
         if k > 0 and (unread := await self._unread(context, text, k, where)) is not None:
-            return Search(unread, exact=False)
+            return SearchResult(unread, exact=False)
         column = self._column(where)
         await self.vectors.ready(column.texts(context.pages))
         if k < 1 or not column.moved(context.pages, self.vectors):
-            return Search()
+            return SearchResult()
         await self.vectors.ready([text])
         query = self.vectors.matrix.take(self.vectors.rows([text]))[0]
         # While vectors were made, another search may have moved the column: it is moved in one go with its use.
@@ -123,7 +124,7 @@ class Retriever:
             near = _all_near(self.vectors, rows, query, k)
         best = _best(numbers[near], rows[near], self.vectors, query, k)
         found = [(context.get(f"e{numbers[near[place]]}"), similarity) for place, similarity in best]
-        return Search(tuple(Found(entry, similarity) for entry, similarity in found if entry is not None), exact)
+        return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
     async def save(self, context: Context) -> int:
         """Write an index beside the vectors that knows every entry of a context; returns how many vectors it has, 0
@@ -135,7 +136,7 @@ class Retriever:
         await self._index.cover(self.vectors.rows(texts))
         return await self._index.save()
 
-    async def _unread(self, context: Context, text: str, k: int, where: Where) -> tuple[Found, ...] | None:
+    async def _unread(self, context: Context, text: str, k: int, where: EntryPredicate) -> tuple[Match, ...] | None:
         """What the index of a snapshot finds among the entries that did not change since, and all that did; None where
         there is no such index, too much changed, or too few of those it finds match."""
         first = next((page for page in context.pages if page.origin is not None), None)
@@ -154,23 +155,23 @@ class Retriever:
                 await self.vectors.ready(e.embedded for e in entries)
                 rows = self.vectors.rows(e.embedded for e in entries)
                 best = _best(np.array([e.number for e in entries]), rows, self.vectors, query, k)
-                return tuple(Found(entries[place], similarity) for place, similarity in best)
+                return tuple(Match(entries[place], similarity) for place, similarity in best)
             n *= 4
         return None
 
-    def _index_of(self, page: Page) -> Index | None:
+    def _index_of(self, page: Page) -> VectorIndex | None:
         """The index that was saved with the snapshot this page is of. Raises StoreError where it is of vectors of
         another embedder."""
         stored = page.origin
-        if not isinstance(stored, Stored) or not stored.indexed or self._index is None:
+        if not isinstance(stored, SnapshotPages) or not stored.indexed or self._index is None:
             return None
         if stored not in self._saved:
             dims = stored_dims(stored.store, self.vectors.embedder.name)
-            index = Index.open(stored.store.folder / INDEX, dims, view=True)
+            index = VectorIndex.open(stored.store.folder / INDEX_FILE, dims, view=True)
             self._saved[stored] = index if index is not None and len(index) >= stored.indexed else None
         return self._saved[stored]
 
-    def _column(self, where: Where) -> _Column:
+    def _column(self, where: EntryPredicate) -> _Column:
         column = self._columns.pop(where, None) or _Column(where)
         self._columns[where] = column
         if len(self._columns) > COLUMNS:
@@ -181,7 +182,7 @@ class Retriever:
 class _Column:
     """For each entry number the row of its vector, -1 where no entry is or `where` leaves it out."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: EntryPredicate) -> None:
         self.where = where
         self.rows = np.full(0, -1, dtype=np.int32)
         self._pages: tuple[Page, ...] = ()
@@ -228,14 +229,14 @@ class _Column:
         return [e for e in pages[index].entries.values() if self.where(e)] if index < len(pages) else []
 
 
-def _read(context: Context, stored: Origin | None, hashes: np.ndarray, where: Where) -> list[Entry]:
+def _read(context: Context, stored: Origin | None, hashes: np.ndarray, where: EntryPredicate) -> list[Entry]:
     """The entries of a snapshot whose text has one of these hashes and that match, on pages that did not change."""
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, SnapshotPages)
     found = stored.with_hashes([int(each) for each in hashes])
     return [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
 
 
-async def _candidates(index: Rows, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray | None:
+async def _candidates(index: RowIndex, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray | None:
     """Places in `rows` among which the k nearest are, as far as the index knows; None where it would have to be asked
     for too many, because most of those it finds do not match."""
     await index.cover(rows)

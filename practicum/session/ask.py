@@ -16,14 +16,15 @@ from typing import Any
 
 from practicum import methods
 from practicum.blocks.act.scaling import number_of
-from practicum.core.context import Applied, Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import House
 from practicum.models.budget import Budget
-from practicum.retrieval.search import Found
+from practicum.retrieval.search import Match
 from practicum.session.components import Parts, make_scorer
 from practicum.session.config import Config, Splits, checked, configured
 from practicum.session.learn import INTERRUPTED
@@ -32,7 +33,7 @@ from practicum.session.records import RUN, load_context, over, run_config
 from practicum.session.result import usage_json
 from practicum.session.revise import fresh_id, learned, must_have_ended, next_step
 from practicum.session.upkeep import keep
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
 
@@ -66,9 +67,9 @@ class Answered:
         return self.rollout.trace.answer
 
     @property
-    def retrieved(self) -> list[Found]:
+    def retrieved(self) -> list[Match]:
         """Entries that were looked up for the query, the most similar first."""
-        return [Found(entry, s) for id, s in self.rollout.retrieved if (entry := self._entry(id)) is not None]
+        return [Match(entry, s) for id, s in self.rollout.retrieved if (entry := self._entry(id)) is not None]
 
     @property
     def used(self) -> list[Entry]:
@@ -205,7 +206,7 @@ async def _learning(
 
 def _run_of(context: Path | str | Context) -> Path | None:
     """The run's folder, where the context is one's."""
-    return Path(context) if not isinstance(context, Context) and (Path(context) / FILE).is_file() else None
+    return Path(context) if not isinstance(context, Context) and (Path(context) / DATABASE_FILE).is_file() else None
 
 
 def _to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Config:

@@ -14,7 +14,7 @@ from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
 from practicum.agents.tools import ToolsAgent
 from practicum.core.errors import UsageError
-from practicum.core.importing import named, named_function
+from practicum.core.importing import import_function, import_object
 from practicum.core.types import Score, Task, Trace
 from practicum.engine.judge import JudgeScorer
 from practicum.engine.quality import CommonGenScorer, SoftwareScorer
@@ -128,7 +128,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         raise UsageError(
             f"--agent {config.agent} is none of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
         )
-    return FunctionAgent(named_function(config.agent), config.instructions)
+    return FunctionAgent(import_function(config.agent), config.instructions)
 
 
 def _tools_agent(config: Config, parts: Parts) -> ToolsAgent:
@@ -138,7 +138,7 @@ def _tools_agent(config: Config, parts: Parts) -> ToolsAgent:
             f"the tools of this run were the Python object {name.removeprefix(PYTHON)}: go on from Python with "
             "Parts(tools=...), or name them as --agent tools:module:name in a new run"
         )
-    source = named(name) if parts.tools is None else parts.tools
+    source = import_object(name) if parts.tools is None else parts.tools
     return ToolsAgent(source, name, config.instructions, config.choices, config.max_turns, config.tool_timeout)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from practicum.core.context import Context
 from practicum.core.errors import UsageError
 from practicum.core.types import Recorded, Task
-from practicum.core.views import count_tokens, full
+from practicum.core.views import count_tokens, render_full
 from practicum.engine.loop import Method
 from practicum.engine.state import House, need_of
 from practicum.models.budget import Budget, Need
@@ -139,5 +139,5 @@ class Estimate:
             return Need()
         client = (seats.get("agent") or next(iter(seats.values()))).client
         longest = max((count_tokens(t.input) for t in (*self.splits.train, *self.splits.test)), default=0)
-        guess = count_tokens(self.config.instructions) + longest + full(self.seed).tokens + 64
+        guess = count_tokens(self.config.instructions) + longest + render_full(self.seed).tokens + 64
         return need_of(client, 1.25 * self.house.largest.get("agent", guess), self._output())

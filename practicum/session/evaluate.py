@@ -24,7 +24,7 @@ from practicum.session.config import Splits, checked, configured
 from practicum.session.estimate import Estimate
 from practicum.session.opening import furnished_to_act
 from practicum.session.result import roles_json, usage_json
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
 
 
 def _store(folder: Path) -> Store:
-    return Store.open(folder) if (folder / FILE).exists() else Store.create(folder)
+    return Store.open(folder) if (folder / DATABASE_FILE).exists() else Store.create(folder)
 
 
 def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str | None) -> Evaluation:

@@ -15,11 +15,11 @@ from typing import Any
 
 from sqlalchemy import Table, delete, select
 
-from practicum.core.context import Applied, Delete, Edit, Entry, Merge, Update, Vote
+from practicum.core.edits import Applied, Delete, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.store import schema
-from practicum.store.database import INDEX, Store
-from practicum.store.snapshot import drop_snapshot
+from practicum.store.database import INDEX_FILE, Store
+from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 SHORTEST = 12
@@ -287,7 +287,7 @@ def _remove(store: Store, run_id: str, versions: Sequence[Version], wanted: froz
     for row in _rows(store, run_id, table):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]
-        # What a sampler says of sizes stays; what it says of tasks, and the reasons of fates, may tell more.
+        # What a sampler says of sizes stays; what it says of tasks, and the reasons of resolutions, may tell more.
         data["sampled"] = {k: v for k, v in data.get("sampled", {}).items() if k in ("size", "fit")}
         data["fates"] = []
         data["evidence"] = {}
@@ -299,8 +299,8 @@ def _remove(store: Store, run_id: str, versions: Sequence[Version], wanted: froz
         same = (table.c.run_id == run_id) & (table.c.version == version.version)
         statements.append(table.update().where(same).values(version_row(run_id, version)))
     # Caches, of a run that does not go on: no need to ask whose words and vectors they hold.
-    statements += [delete(schema.vectors), *drop_snapshot(run_id)]
-    (store.folder / INDEX).unlink(missing_ok=True)
+    statements += [delete(schema.vectors), *delete_snapshot(run_id)]
+    (store.folder / INDEX_FILE).unlink(missing_ok=True)
     state = {"state": "forgotten", "result": None}
     statements.append(schema.runs.update().where(schema.runs.c.run_id == run_id).values(state))
     store.change(*statements)

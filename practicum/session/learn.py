@@ -44,8 +44,8 @@ from practicum.session.result import Nobody, Result, Watch
 from practicum.session.upkeep import keep
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.snapshot import no_snapshot
-from practicum.store.versions import Version, no_versions_after, read_versions, rebuild, version_row
+from practicum.store.snapshot import invalidate_snapshot
+from practicum.store.versions import Version, delete_versions_after, read_versions, rebuild, version_row
 
 INTERRUPTED = "interrupted"
 """The reason of a stop that the user asked for."""
@@ -129,7 +129,7 @@ class Session:
         self.watch.began(self, *self.estimate.calls())
         root = Run(self.house)
         # Versions to come may take the place of those that an earlier sitting ended with.
-        self.store.change(no_snapshot(RUN))
+        self.store.change(invalidate_snapshot(RUN))
         stopped = None
         try:
             await self._learn(root)
@@ -189,7 +189,7 @@ class Session:
             await self.store.write(schema.versions, [version_row(RUN, version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # An earlier sitting may have ended with another best context, which it wrote down as its last version.
-        self.store.change(no_versions_after(RUN, best.version))
+        self.store.change(delete_versions_after(RUN, best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

@@ -17,17 +17,18 @@ from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, Answered
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import SLACK
-from practicum.core.context import Add, Context, Delete, Delta, Entry, Outcome
+from practicum.core.context import ApplyResult, Context
+from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.models.prompting import describe_validation_error
-from practicum.retrieval.search import SHOWN, Found, Retriever, Where
+from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
 from practicum.retrieval.vectors import Vectors, open_embedder
 from practicum.session.records import RUN, read_run
 from practicum.session.revise import edited
 from practicum.session.upkeep import keep, reembedded
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
-from practicum.store.versions import events_of, read_versions
+from practicum.store.versions import entry_history, read_versions
 
 LONGEST = 2_000
 """Characters of an entry that is written by hand as one text: as many as a memory has at most."""
@@ -110,8 +111,8 @@ class Added:
 
 
 async def search(
-    run: Path | str, text: str, k: int = 5, where: Where = SHOWN, embedder: str | None = None
-) -> list[Found]:
+    run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None
+) -> list[Match]:
     """The k entries of a run's last version most similar to a text, as its agent would find them. Changes nothing.
 
     Raises StoreError where the run's vectors are another embedder's.
@@ -181,7 +182,7 @@ async def reembed(run: Path | str, embedder: str | None = None) -> int:
 
 def missing(store: Store, id: str) -> str:
     """Why a run has no entry of this id."""
-    events = events_of(read_versions(store, RUN), id)
+    events = entry_history(read_versions(store, RUN), id)
     if not events:
         return f"there never was an entry {id!r} in {store.folder}"
     return f"there is no entry {id!r} in {store.folder} any more: it went in version {events[-1].version}"
@@ -250,7 +251,7 @@ def _tags(tags: Tags) -> tuple[str, ...]:
     return tuple(f"tag:{tag}" for tag in tags)
 
 
-def _there(outcome: Outcome, id: str) -> Entry:
+def _there(outcome: ApplyResult, id: str) -> Entry:
     entry = outcome.context.get(id)
     assert entry is not None
     return entry

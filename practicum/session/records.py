@@ -15,15 +15,16 @@ from sqlalchemy import Table, select
 
 from practicum import methods
 from practicum.core import playbook
-from practicum.core.context import Context, Refused
+from practicum.core.context import Context
+from practicum.core.edits import Refused
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, mean_score
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.snapshot import read_context
 from practicum.store.versions import rebuild, seed_version, version_row
 
@@ -57,7 +58,7 @@ def new_folder(name: str) -> Path:
 
 def create(folder: Path) -> Store:
     """The store of a new run; one that was killed before it was written down counts as new."""
-    if (folder / FILE).is_file():
+    if (folder / DATABASE_FILE).is_file():
         store = Store.open(folder)
         if not store.rows(select(schema.runs.c.run_id)):
             return store
@@ -124,19 +125,19 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
 def load_context(path: Path | str, version: int | None = None) -> Context:
     """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON)."""
     path = Path(path)
-    if (path / FILE).exists():
+    if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
             return read_context(store, RUN, version)
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder but not a run (it has no {FILE})")
+        raise UsageError(f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     return playbook.load(path)
 
 
 def run_config(path: Path) -> dict[str, Any]:
     """How a run was configured, less what concerns learning alone; empty for a playbook file."""
-    if not (path / FILE).exists():
+    if not (path / DATABASE_FILE).exists():
         return {}
     with Store.read(path) as store:
         config, _, _ = read_run(store)
@@ -203,11 +204,11 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         "lessons": len(report.lessons),
         "applied": len(report.applied),
         "refused": len(report.refused),
-        "fates": [asdict(fate) for fate in report.fates],
+        "fates": [asdict(resolution) for resolution in report.resolutions],
         "evidence": dict(report.evidence),
         "version": report.context.version,
         "entries": len(report.context),
-        "tokens": full(report.context).tokens,
+        "tokens": render_full(report.context).tokens,
         "seconds": report.seconds,
         "val": report.val,
     }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from practicum.core.context import Context
 from practicum.core.edits import entry_json
 from practicum.core.types import Usage
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Result:
             "run": str(self.run),
             "version": self.context.version,
             "entries": [entry_json(e) for e in self.context],
-            "context_tokens": full(self.context).tokens,
+            "context_tokens": render_full(self.context).tokens,
             "seconds": round(self.seconds, 3),
             "scores": self.scores,
             "usage": usage_json(self.usage),

@@ -12,7 +12,8 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Column, func, select
 
-from practicum.core.context import Applied, Context, Delta, Outcome
+from practicum.core.context import ApplyResult, Context
+from practicum.core.edits import Applied, Delta
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.engine.loop import StepReport
@@ -36,7 +37,7 @@ def must_have_ended(store: Store) -> None:
         )
 
 
-def edited(store: Store, edits: Callable[[Context], Delta]) -> Outcome:
+def edited(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     """Apply edits made by hand, given the last version, to it. Raises UsageError for a run that can still go on."""
     must_have_ended(store)
     before = read_context(store, RUN)

@@ -12,14 +12,14 @@ from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
 from practicum.session.records import RUN, read_run
 from practicum.store import schema
-from practicum.store.database import INDEX, Row, Store
+from practicum.store.database import INDEX_FILE, RowValues, Store
 from practicum.store.schema import text_key
-from practicum.store.snapshot import drop_snapshot, due, read_context, write_snapshot
+from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 
 
 async def keep(store: Store, context: Context, retriever: Retriever) -> None:
     """Make the next opening of a run quick, where that is worth it. `context` is the last version of its log."""
-    if due(store, RUN):
+    if snapshot_due(store, RUN):
         # The index comes first: it may know more than the snapshot says, and never less.
         indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
         write_snapshot(store, RUN, context, indexed)
@@ -36,14 +36,14 @@ async def reembedded(store: Store, embedder: Embedder) -> int:
     context = read_context(store, RUN)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded for entry in context)
-    (store.folder / INDEX).unlink(missing_ok=True)
+    (store.folder / INDEX_FILE).unlink(missing_ok=True)
     config = config.model_copy(update={"embedder": embedder.name})
 
-    def statements() -> Iterator[tuple[Any, list[Row]]]:
+    def statements() -> Iterator[tuple[Any, list[RowValues]]]:
         yield delete(schema.vectors), []
         for start in range(0, len(vectors.texts), CHUNK):
             yield schema.vectors.insert(), _rows(vectors, start)
-        yield from ((statement, []) for statement in drop_snapshot(RUN))
+        yield from ((statement, []) for statement in delete_snapshot(RUN))
         yield schema.runs.update().where(schema.runs.c.run_id == RUN).values(config=config.model_dump_json()), []
 
     store.change_all(statements())
@@ -51,7 +51,7 @@ async def reembedded(store: Store, embedder: Embedder) -> int:
     return vectors.made
 
 
-def _rows(vectors: Vectors, start: int) -> list[Row]:
+def _rows(vectors: Vectors, start: int) -> list[RowValues]:
     texts = vectors.texts[start : start + CHUNK]
     found = vectors.matrix.take(vectors.rows(texts))
     name = vectors.embedder.name

@@ -25,19 +25,19 @@ from sqlalchemy.pool import QueuePool
 from practicum.core.errors import NotARun, StoreError
 from practicum.store import migrations, schema
 
-FILE = "run.sqlite"
-INDEX = "vectors.usearch"
+DATABASE_FILE = "run.sqlite"
+INDEX_FILE = "vectors.usearch"
 """Beside it, where there are many vectors: an index of them, which can be made anew."""
 
 BUSY = 10.0
 """Seconds to wait for another process that reads or writes the same file."""
 
-Row = Mapping[str, Any]
+RowValues = Mapping[str, Any]
 
 
 class _Write(NamedTuple):
     table: Table
-    rows: Sequence[Row]
+    rows: Sequence[RowValues]
     done: asyncio.Future[None] | None
 
 
@@ -81,7 +81,7 @@ class Store:
     def _open(cls, folder: Path, new: bool) -> Store:
         lock = _locked(folder)
         try:
-            if new and (folder / FILE).exists():
+            if new and (folder / DATABASE_FILE).exists():
                 raise StoreError(
                     f"{folder} holds a run already: go on with it: practicum resume {folder}, or give another --out"
                 )
@@ -119,13 +119,13 @@ class Store:
         with _plainly(self.folder), self._engine.connect() as db:
             return list(db.execute(query))
 
-    async def write(self, table: Table, rows: Sequence[Row]) -> None:
+    async def write(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows; returns once they are on the disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._send(_Write(table, rows, done))
         await done
 
-    def post(self, table: Table, rows: Sequence[Row]) -> None:
+    def post(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows soon: before anything that is written later, and at the latest on close.
 
         For what a resume makes anew, and for what only later writes rest on. A failure is raised by whatever is written
@@ -157,7 +157,7 @@ class Store:
             for statement in statements:
                 db.execute(statement)
 
-    def change_all(self, statements: Iterable[tuple[Any, Sequence[Row]]]) -> None:
+    def change_all(self, statements: Iterable[tuple[Any, Sequence[RowValues]]]) -> None:
         """Run statements, each with the rows it is run for, in one transaction, at once. They may be made one by one,
         so that not all rows are in memory."""
         self._must_work()
@@ -165,7 +165,7 @@ class Store:
             for statement, rows in statements:
                 db.execute(statement, rows) if rows else db.execute(statement)
 
-    def put(self, table: Table, rows: Sequence[Row]) -> None:
+    def put(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows, at once."""
         self._must_work()
         if rows:
@@ -226,7 +226,7 @@ class Store:
         """Write these rows together. After a first failure nothing is written any more."""
         if self._failure is not None:
             return self._failure
-        together: dict[str, tuple[Table, list[Row]]] = {}
+        together: dict[str, tuple[Table, list[RowValues]]] = {}
         for write in writes:
             together.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
         try:
@@ -275,8 +275,8 @@ def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None
 
 
 def _must_exist(folder: Path) -> None:
-    if not (folder / FILE).is_file():
-        raise NotARun(f"{folder} is not a run folder: it has no {FILE}")
+    if not (folder / DATABASE_FILE).is_file():
+        raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}")
 
 
 def _locked(folder: Path) -> IO[str]:
@@ -295,10 +295,10 @@ def _locked(folder: Path) -> IO[str]:
 
 def _engine(folder: Path, read_only: bool = False) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
-    if read_only and not os.access(folder, os.W_OK) and not (folder / f"{FILE}-wal").exists():
+    if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
         # SQLite would make a log to read by, and cannot; without one nobody is writing.
         mode += "&immutable=1"
-    uri = f"file:{quote(str((folder / FILE).absolute()))}?{mode}"
+    uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)

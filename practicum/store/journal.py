@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRow:
     """One effect: what was asked (as a digest), what came of it, what it cost."""
 
     place: str
@@ -46,18 +46,18 @@ def digest(*parts: Any) -> str:
     return sha.hexdigest()[:32]
 
 
-def failure_text(error: Exception) -> str:
+def dump_failure(error: Exception) -> str:
     """A failed effect as the journal keeps it."""
     return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
 
 
-def failure(answer: str) -> AgentError | ProviderError:
+def load_failure(answer: str) -> AgentError | ProviderError:
     """A failed effect that the journal kept."""
     lost, text = json.loads(answer)
     return ProviderError(text) if lost else AgentError(text)
 
 
-class Notes(Protocol):
+class Notebook(Protocol):
     """The part of a Run that keeps notes for a resume."""
 
     def recall(self, name: str) -> Any: ...
@@ -65,7 +65,7 @@ class Notes(Protocol):
     def note(self, name: str, value: Any) -> None: ...
 
 
-async def unless_refused(at: Notes, name: str, do: Callable[[], Awaitable[T]]) -> T:
+async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]) -> T:
     """What `do` comes to, for who goes on without it where that raises WindowError. What was refused once is not asked
     again: a resume must not get an answer that nothing was built on."""
     refused = at.recall(f"{name} refused")
@@ -78,7 +78,7 @@ async def unless_refused(at: Notes, name: str, do: Callable[[], Awaitable[T]]) -
     raise WindowError(refused)
 
 
-NOTED = "noted"
+NOTE_ROLE = "noted"
 """The role of what cost nothing but cannot be made anew: how long a step took, which attempt came first."""
 
 
@@ -102,7 +102,7 @@ class Journal:
         ((last,),) = store.rows(select(func.max(ROW)).select_from(schema.journal))
         # What this sitting writes lies behind it.
         self._last: int = last or 0
-        self._known: dict[str, Record] = {}
+        self._known: dict[str, JournalRow] = {}
         self._read: set[int] = set()
 
     @property
@@ -110,7 +110,7 @@ class Journal:
         """What was paid so far, earlier sittings included."""
         return sum(self.by_role().values(), Usage())
 
-    def find(self, place: str, digest: str) -> Record | None:
+    def find(self, place: str, digest: str) -> JournalRow | None:
         """What is known of this place. Raises JournalMismatch where it was another question."""
         known = self._taken(place)
         if known is None:
@@ -120,10 +120,10 @@ class Journal:
                 f"the journal answers another question at '{place}': the program, its prompts or its settings changed "
                 "since this run began; start a new run (its context can be the seed: --seed-playbook RUN)"
             )
-        self.hits += known.role != NOTED
+        self.hits += known.role != NOTE_ROLE
         return known
 
-    def _taken(self, place: str) -> Record | None:
+    def _taken(self, place: str) -> JournalRow | None:
         """The record of a place, as an earlier sitting left it, which is asked for once."""
         if place in self._known or len(self._read) == -(-self._last // BLOCK):
             return self._known.pop(place, None)
@@ -150,15 +150,15 @@ class Journal:
         found = self.store.rows(mine.where(self._last < ROW) if sitting else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
-    async def write(self, *records: Record) -> None:
+    async def write(self, *records: JournalRow) -> None:
         """Put rows on the disk, all of them or none."""
         await self.store.write(schema.journal, [self._row(record) for record in records])
 
-    def post(self, record: Record) -> None:
+    def post(self, record: JournalRow) -> None:
         """Put a row on the disk soon, before anything that is written later."""
         self.store.post(schema.journal, [self._row(record)])
 
-    def _row(self, record: Record) -> dict[str, Any]:
+    def _row(self, record: JournalRow) -> dict[str, Any]:
         usage = record.usage
         return {
             "run_id": self.run_id,
@@ -177,7 +177,7 @@ class Journal:
         }
 
 
-def _record(row: Any) -> Record:
+def _record(row: Any) -> JournalRow:
     usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
     sources = tuple(json.loads(row.sources))
-    return Record(row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources)
+    return JournalRow(row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources)

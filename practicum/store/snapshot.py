@@ -15,12 +15,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, select
 
-from practicum.core.context import PAGE, Context, Entry, Page
+from practicum.core.context import PAGE, Context, Page
+from practicum.core.edits import Entry
 from practicum.core.errors import StoreError, UsageError
 from practicum.store import schema
-from practicum.store.database import Row, Store
+from practicum.store.database import RowValues, Store
 from practicum.store.schema import text_hash
-from practicum.store.versions import edits_of, lineage
+from practicum.store.versions import lineage, read_edits
 
 DUE = 10_000
 """Edits to replay from which a new snapshot is worth its writing."""
@@ -32,7 +33,7 @@ HASHES = 500
 """Hashes named in one query."""
 
 
-class Stored:
+class SnapshotPages:
     """The entries of a snapshot, on the disk. Raises StoreError where they are asked for after it was replaced.
 
     `indexed` is how many vectors the index beside it had, which knew them all; 0 where there was none.
@@ -95,7 +96,7 @@ def read_context(store: Store, run_id: str, version: int | None = None) -> Conte
     context = _opened(store, run_id, way)
     later = way[way.index(context.version) + 1 :] if context.pages else way
     for number in later:
-        context = context.replay(edits_of(store, run_id, number), number)
+        context = context.replay(read_edits(store, run_id, number), number)
     return replace(context, next_number=max(context.next_number, heads[wanted].next_number))
 
 
@@ -106,13 +107,13 @@ def _opened(store: Store, run_id: str, way: list[int]) -> Context:
         return Context()
     for row in store.rows(select(table).where(table.c.run_id == run_id)):
         if row.version in way:
-            stored = Stored(store, run_id, row.version, row.indexed)
+            stored = SnapshotPages(store, run_id, row.version, row.indexed)
             pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
             return Context(pages, row.version, row.next_number, row.size)
     return Context()
 
 
-def due(store: Store, run_id: str) -> bool:
+def snapshot_due(store: Store, run_id: str) -> bool:
     """Whether opening the last version would replay many edits."""
     versions, snapshots = schema.versions, schema.snapshots
     known = store.rows(select(snapshots.c.version).where(snapshots.c.run_id == run_id))
@@ -133,7 +134,7 @@ def write_snapshot(store: Store, run_id: str, context: Context, indexed: int = 0
     changed = [i for i, page in enumerate(context.pages) if not _is_there(page, store, version)]
     mine = table.c.run_id == run_id
 
-    def statements() -> Iterator[tuple[Any, list[Row]]]:
+    def statements() -> Iterator[tuple[Any, list[RowValues]]]:
         if len(changed) == len(context.pages):
             yield delete(table).where(mine), []
         for index in changed:
@@ -144,28 +145,28 @@ def write_snapshot(store: Store, run_id: str, context: Context, indexed: int = 0
             if page.entries:
                 yield table.insert(), [_row(run_id, entry) for entry in page.entries.values()]
         row = {"run_id": run_id, "version": context.version, "next_number": context.next_number}
-        yield no_snapshot(run_id), []
+        yield invalidate_snapshot(run_id), []
         yield snapshots.insert(), [{**row, "size": context.size, "indexed": indexed}]
 
     store.change_all(statements())
 
 
-def no_snapshot(run_id: str) -> Any:
+def invalidate_snapshot(run_id: str) -> Any:
     """The statement by which a run's snapshot counts no more, to come before what makes it untrue."""
     return delete(schema.snapshots).where(schema.snapshots.c.run_id == run_id)
 
 
-def drop_snapshot(run_id: str) -> list[Any]:
+def delete_snapshot(run_id: str) -> list[Any]:
     """The statements that take a run's snapshot away with all its words."""
-    return [no_snapshot(run_id), delete(schema.entries).where(schema.entries.c.run_id == run_id)]
+    return [invalidate_snapshot(run_id), delete(schema.entries).where(schema.entries.c.run_id == run_id)]
 
 
 def _is_there(page: Page, store: Store, version: int | None) -> bool:
     origin = page.origin
-    return isinstance(origin, Stored) and origin.version == version and origin.store.folder == store.folder
+    return isinstance(origin, SnapshotPages) and origin.version == version and origin.store.folder == store.folder
 
 
-def _row(run_id: str, e: Entry) -> Row:
+def _row(run_id: str, e: Entry) -> RowValues:
     said = [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
     data = json.dumps(said, ensure_ascii=False)
     return {"run_id": run_id, "number": e.number, "hash": text_hash(e.embedded), "data": data}

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import delete, select
 
-from practicum.core.context import Add, Applied, Context, Entry, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Applied, Entry, Vote
 from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.database import Store
@@ -56,7 +57,7 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     return [Version(r.version, r.parent, r.step, r.next_number, _EDITS.validate_json(r.applied)) for r in rows]
 
 
-def no_versions_after(run_id: str, version: int) -> Any:
+def delete_versions_after(run_id: str, version: int) -> Any:
     """The statement that makes a version a run's last."""
     return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
 
@@ -85,7 +86,7 @@ def lineage(parents: Mapping[int, int | None], version: int) -> list[int]:
     return way[::-1]
 
 
-def edits_of(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
+def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
     """What one version changed."""
     table = schema.versions
     (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
@@ -93,7 +94,7 @@ def edits_of(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class EntryEvent:
     """Something that happened to an entry."""
 
     version: int
@@ -101,17 +102,17 @@ class Event:
     done: Applied
 
 
-def events_of(versions: Sequence[Version], id: str) -> list[Event]:
+def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
     """Every edit that touched an entry, oldest first; merges into it and out of it included."""
     return [
-        Event(v.version, v.step, done)
+        EntryEvent(v.version, v.step, done)
         for v in versions
         for done in v.applied
         if done.id == id or id in getattr(done.edit, "ids", ())
     ]
 
 
-def changes(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
+def context_changes(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
     """Entries added, removed, and changed (before, after) between two contexts."""
     before, after = {e.id: e for e in old}, {e.id: e for e in new}
     added = [e for id, e in after.items() if id not in before]

@@ -14,13 +14,13 @@ from helpers import client, make_tasks, wait_until
 import practicum
 from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import AgentError, JournalMismatch, UsageError
 from practicum.core.types import Step, Task, Trace
-from practicum.core.views import View, full
+from practicum.core.views import View, render_full
 from practicum.models.scripted import Call
 
-RULES = seeded([("rules", "Say the last word."), ("manners", "Be brief.")])
+RULES = seed_context([("rules", "Say the last word."), ("manners", "Be brief.")])
 TASK = Task("t1", "Message 1: say word1", "word1", {"secret": "meta"})
 
 
@@ -35,7 +35,7 @@ def evaluate(agent: Any = None, model: Any = None, n: int = 4, **config: Any) ->
 
 def act(agent: Any, task: Task = TASK, view: View | None = None) -> Trace:
     async def one() -> Trace:
-        trace = await agent(task, view or full(RULES), Place())
+        trace = await agent(task, view or render_full(RULES), Place())
         assert isinstance(trace, Trace)
         return trace
 

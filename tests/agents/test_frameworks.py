@@ -21,13 +21,13 @@ from test_agents import TASK, Place, act
 import practicum
 from practicum.agents import frameworks
 from practicum.agents.function import FunctionAgent
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Step, Task, Trace
-from practicum.core.views import View, annotated, full
+from practicum.core.views import View, render_annotated, render_full
 from practicum.testing.server import ServerOptions, serve
 
-RULES = seeded([("rules", "Say the last word."), ("manners", "Be brief.")])
+RULES = seed_context([("rules", "Say the last word."), ("manners", "Be brief.")])
 
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 
@@ -47,7 +47,7 @@ def text(answer: str) -> ModelResponse:
 
 def test_a_pydantic_ai_agent_is_told_what_was_learned_after_its_own_instructions() -> None:
     agent = made(lambda messages, info: text(told(info)))
-    shown = act(agent, view=full(RULES)).answer
+    shown = act(agent, view=render_full(RULES)).answer
     assert shown.index("Route it.") < shown.index("learned from earlier tasks") < shown.index("[e0] (rules) Say the")
     assert "[id]" in shown
     assert act(agent, view=View()).answer == "Route it."
@@ -66,7 +66,7 @@ def test_the_steps_of_a_pydantic_ai_agent_and_the_entries_it_names_are_told() ->
         """Look somewhere."""
         return {"seen": f"{where} [e0]"}
 
-    trace = act(made(respond, tools=[look]), view=full(RULES))
+    trace = act(made(respond, tools=[look]), view=render_full(RULES))
     assert trace.answer == "word1"
     assert trace.steps == (
         Step("thought", "By [e1] and [e9]."),
@@ -75,7 +75,7 @@ def test_the_steps_of_a_pydantic_ai_agent_and_the_entries_it_names_are_told() ->
         Step("observation", '{"seen":"here [e0]"}'),
     )
     assert (trace.used, trace.unknown) == (("e1",), 0)
-    assert act(made(respond, tools=[look]), view=annotated(RULES)).used == ("e1",)
+    assert act(made(respond, tools=[look]), view=render_annotated(RULES)).used == ("e1",)
 
 
 class Told(BaseModel):
@@ -96,7 +96,7 @@ def test_an_output_type_says_more_than_the_answer() -> None:
         fields = tool.parameters_json_schema["properties"]
         return ModelResponse(parts=[ToolCallPart(tool.name, {name: value[name] for name in fields if name in value})])
 
-    trace = act(made(respond, output_type=Told), view=annotated(RULES))
+    trace = act(made(respond, output_type=Told), view=render_annotated(RULES))
     assert (trace.answer, trace.used, trace.unknown) == ("4", ("e0",), 1)
     assert trace.data["doubts"] == {"e1": "unclear"}
     assert json.loads(act(made(respond, output_type=Home)).answer) == {"town": "Bern"}
@@ -143,7 +143,7 @@ def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
 
 
 def test_an_endpoint_is_told_what_was_learned_in_its_system_message() -> None:
-    trace, (body,) = served(full(RULES))
+    trace, (body,) = served(render_full(RULES))
     assert trace.answer == "word1"
     assert (body["model"], body["temperature"]) == ("mine", 0.5)
     system, user = body["messages"]
@@ -164,7 +164,10 @@ def test_a_function_is_told_when_an_annotated_twin_or_a_note_is_asked_for() -> N
     def agent(input: str, context: str, annotated: bool, noting: bool) -> dict[str, Any]:
         return {"answer": f"{annotated} {noting}", "missing": "a map", "note": "seen"}
 
-    twin, plain = act(FunctionAgent(agent), view=annotated(RULES)), act(FunctionAgent(agent), view=full(RULES))
+    twin, plain = (
+        act(FunctionAgent(agent), view=render_annotated(RULES)),
+        act(FunctionAgent(agent), view=render_full(RULES)),
+    )
     assert (twin.answer, twin.data["missing"]) == ("True False", "a map")
     assert (plain.answer, plain.data) == ("False False", {})
     assert act(FunctionAgent(agent), view=View(noting=True)).answer == "False True"
@@ -192,7 +195,7 @@ def test_a_graph_of_langgraph_is_told_in_its_first_system_message() -> None:
 
     graph = StateGraph(MessagesState).add_sequence([think, reply]).add_edge(START, "think").compile(name="router")
     agent = FunctionAgent(frameworks.langchain(graph))
-    trace = act(agent, view=full(RULES))
+    trace = act(agent, view=render_full(RULES))
     assert trace.answer.startswith("system: Below is what was learned")
     assert trace.answer.endswith(f"human: {TASK.input}")
     assert trace.used == ("e0", "e1") or trace.used == ("e1", "e0")
@@ -213,9 +216,9 @@ def test_a_chain_of_langchain_takes_what_it_asks_for() -> None:
 
     prompt = ChatPromptTemplate.from_messages([("system", "{rules}"), ("user", "{question}")])
     shown = prompt | RunnableLambda(lambda value: value.to_string()) | StrOutputParser()
-    assert "[e0] (rules)" in act(FunctionAgent(frameworks.langchain(shown, fields)), view=full(RULES)).answer
+    assert "[e0] (rules)" in act(FunctionAgent(frameworks.langchain(shown, fields)), view=render_full(RULES)).answer
     model = prompt | FakeListChatModel(responses=["word1"])
-    assert act(FunctionAgent(frameworks.langchain(model, fields)), view=full(RULES)).answer == "word1"
+    assert act(FunctionAgent(frameworks.langchain(model, fields)), view=render_full(RULES)).answer == "word1"
 
 
 def test_an_agent_of_the_openai_agents_sdk_is_told_after_its_own_instructions() -> None:
@@ -247,7 +250,7 @@ def test_an_agent_of_the_openai_agents_sdk_is_told_after_its_own_instructions() 
 
     router = Theirs(name="router", instructions="Route it.", model=Scripted(), tools=[look])
     agent = FunctionAgent(frameworks.openai_agents(router, run_config=RunConfig(tracing_disabled=True)))
-    trace = act(agent, view=full(RULES))
+    trace = act(agent, view=render_full(RULES))
     assert trace.answer.index("Route it.") < trace.answer.index("[e0] (rules) Say the")
     assert trace.steps == (Step("action", 'look {"where": "[e1]"}'), Step("observation", "seen"))
     assert "e1" in trace.used
@@ -263,7 +266,7 @@ def test_the_predictors_of_a_dspy_module_are_told_after_their_instructions() -> 
     bench = dspy.ChainOfThought(dspy.Signature("repair -> bench", "Send it to a bench."))
     bench.set_lm(model)
     agent = FunctionAgent(frameworks.dspy(bench, input="repair", output="bench"))
-    trace = act(agent, view=full(RULES))
+    trace = act(agent, view=render_full(RULES))
     assert (trace.answer, trace.reasoning, trace.used) == ("K2", "By [e1].", ("e1",))
     system = model.history[0]["messages"][0]["content"]
     assert "Send it to a bench." in system
@@ -320,7 +323,7 @@ def test_a_solver_of_inspect_ai_is_told_in_its_first_system_message() -> None:
 
     model = get_model("mockllm/model", custom_outputs=respond)
     agent = FunctionAgent(frameworks.inspect_ai(chain(use_tools(look()), generate()), model))
-    trace = act(agent, view=full(RULES))
+    trace = act(agent, view=render_full(RULES))
     assert (trace.answer, trace.used) == ("word1", ("e1",))
     assert [step.kind for step in trace.steps][-2:] == ["action", "observation"]
     assert [role for role, _ in asked[0]] == ["system", "user"]

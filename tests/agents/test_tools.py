@@ -20,12 +20,12 @@ from helpers import client, context_bytes, make_tasks, write_tasks
 
 import practicum
 from practicum.agents.environment import SHOWN
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import UsageError
 from practicum.core.types import Rollout, Score, Step, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
-RULES = seeded([("rules", "Count from one."), ("rules", "Be brief.")])
+RULES = seed_context([("rules", "Count from one."), ("rules", "Be brief.")])
 Says = Callable[[Call, int], dict[str, Any]]
 
 

@@ -19,7 +19,7 @@ from scripts import FORM, Learned, learned, number, scripted
 
 import practicum
 from practicum.analysis.monitor import Report, monitor
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError, StoreError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import create_seed
@@ -207,7 +207,7 @@ def test_what_a_method_does_not_have_is_left_out(tmp_path: Path) -> None:
 
 
 def test_drift_begins_at_what_the_run_started_from(tmp_path: Path) -> None:
-    start = seeded([("rules", "Be brief."), ("rules", "Count from one.")])
+    start = seed_context([("rules", "Be brief."), ("rules", "Count from one.")])
     parts = {"embedder": Words()}
     run = learned(tmp_path, scripted(), 2, {"online": True}, parts=parts, seed_context=start)
     found = columns(watched(run.folder, parts=practicum.Parts(**parts)), "context")
@@ -471,7 +471,7 @@ def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> N
 def test_wrong_use(bank: Learned, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run folder"):
         watched(tmp_path / "nowhere")
-    create_seed(tmp_path / "seed", seeded([("rules", "Be brief.")]))
+    create_seed(tmp_path / "seed", seed_context([("rules", "Be brief.")]))
     with pytest.raises(UsageError, match="has no steps yet"):
         watched(tmp_path / "seed")
     with pytest.raises(UsageError, match="judge_again=0"):

@@ -13,23 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.blocks.update.append import append, draft, newest_per_key, pruned, votes, within_budget
-from practicum.core.context import (
-    PAGE,
-    Add,
-    Context,
-    Delete,
-    Delta,
-    Entry,
-    Merge,
-    Outcome,
-    Page,
-    Update,
-    Vote,
-    at_zero,
-    seeded,
-)
+from practicum.core.context import PAGE, ApplyResult, Context, Page, initial_context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Update, Vote
 from practicum.core.types import Lesson
-from practicum.core.views import full, line
+from practicum.core.views import entry_line, render_full
 from practicum.engine.loop import Update as Seam
 from practicum.engine.run import Run
 
@@ -43,7 +30,7 @@ def giving(delta: Delta) -> Seam:
     return update
 
 
-def ran(update: Seam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[Outcome, Counter[str]]:
+def ran(update: Seam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[ApplyResult, Counter[str]]:
     """What an update gives, applied; these wrappers want no more of a Run than its counts."""
     run = SimpleNamespace(house=SimpleNamespace(counts=Counter[str]()))
 
@@ -62,7 +49,7 @@ ENTRIES = st.lists(
 
 def context_of(entries: Sequence[tuple[str, int, int, int]]) -> Context:
     adds = [Add("rules", text, helpful=up, harmful=down) for text, up, down, _ in entries]
-    return at_zero([*adds, *(Vote(f"e{n}", uses=uses) for n, (*_, uses) in enumerate(entries) if uses)])
+    return initial_context([*adds, *(Vote(f"e{n}", uses=uses) for n, (*_, uses) in enumerate(entries) if uses)])
 
 
 def rank(entry: Entry, before: Context) -> int:
@@ -80,7 +67,7 @@ def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
     unbound = context.apply(delta).context
     outcome, counts = ran(within_budget(giving(delta), tokens), context)
     assert not outcome.refused
-    assert full(outcome.context).tokens <= tokens
+    assert render_full(outcome.context).tokens <= tokens
     gone = [e for e in unbound if e.id not in outcome.context]
     assert counts["pruned"] == len(gone)
     if gone:
@@ -90,22 +77,22 @@ def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
         young = [e.number for e in outcome.context if rank(e, context) == 1]
         assert not unused or not young or max(unused) < min(young)
         # No more goes than has to: with the last one back it might be too much.
-        largest = max(len(line(e)) for e in gone)
-        assert full(outcome.context).tokens + largest // 4 + len(gone) + 3 > tokens
+        largest = max(len(entry_line(e)) for e in gone)
+        assert render_full(outcome.context).tokens + largest // 4 + len(gone) + 3 > tokens
     else:
-        assert full(unbound).tokens <= tokens
+        assert render_full(unbound).tokens <= tokens
 
 
 def test_under_the_budget_nothing_is_touched() -> None:
     delta = Delta((Add("rules", "new"),))
-    outcome, counts = ran(within_budget(giving(delta), 1000), seeded([("rules", "old")]))
+    outcome, counts = ran(within_budget(giving(delta), 1000), seed_context([("rules", "old")]))
     assert [a.edit.op for a in outcome.applied] == ["add"]
     assert counts["pruned"] == 0
 
 
 def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> None:
     context = context_of([("a" * 40, 0, 0, 1), ("b" * 40, 0, 0, 1), ("c" * 40, 2, 0, 2)])
-    tokens = full(context).tokens
+    tokens = render_full(context).tokens
     outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), tokens), context)
     assert [e.text[0] for e in outcome.context] == ["b", "c", "n"]
     # A step later it has had its chance.
@@ -115,7 +102,7 @@ def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> Non
 
 def test_what_helped_does_not_give_way_to_what_is_new() -> None:
     context = context_of([("a" * 40, 1, 0, 1), ("b" * 40, 2, 1, 3)])
-    outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), full(context).tokens + 4), context)
+    outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), render_full(context).tokens + 4), context)
     assert [e.text[0] for e in outcome.context] == ["a", "b"]
 
 
@@ -127,7 +114,7 @@ def test_without_a_margin_only_what_harmed_is_dropped() -> None:
 
 def test_what_the_same_delta_adds_can_be_dropped_again() -> None:
     delta = Delta((Add("rules", "x" * 400), Merge(("e0", "e1")), Add("rules", "y")))
-    outcome, _ = ran(within_budget(giving(delta), 20), seeded([("rules", "one"), ("rules", "two")]))
+    outcome, _ = ran(within_budget(giving(delta), 20), seed_context([("rules", "one"), ("rules", "two")]))
     assert not outcome.refused
     assert [e.text for e in outcome.context] == ["y"]
 
@@ -143,7 +130,7 @@ def test_harm_beyond_the_margin_is_dropped_at_once() -> None:
 @given(st.lists(st.dictionaries(st.sampled_from(["e0", "e1"]), st.sampled_from(["helpful", "harmful", "neutral"]))))
 def test_each_lesson_counts_once(said_of: list[dict[str, Verdict]]) -> None:
     lessons = [Lesson(f"l{n}", "", votes=verdicts, sources=(f"task:{n}",)) for n, verdicts in enumerate(said_of)]
-    context = seeded([("rules", "one"), ("rules", "two")])
+    context = seed_context([("rules", "one"), ("rules", "two")])
     after = context.apply(votes(lessons)).context
     for entry in after:
         said = [verdicts[entry.id] for verdicts in said_of if entry.id in verdicts]
@@ -190,18 +177,18 @@ def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
 
 
 def test_lessons_without_words_become_no_entry() -> None:
-    outcome, _ = ran(append("rules"), seeded([("rules", "one")]), [Lesson("l", "", votes={"e0": "helpful"})])
+    outcome, _ = ran(append("rules"), seed_context([("rules", "one")]), [Lesson("l", "", votes={"e0": "helpful"})])
     assert [e.helpful for e in outcome.context] == [1]
     assert outcome.context.size == 1
 
 
 def test_a_draft_names_what_it_adds() -> None:
     tried = draft(
-        seeded([("rules", "one")]), Delta((Add("rules", "two"), Add("rules", " "), Add("rules", "x", ref="r")))
+        seed_context([("rules", "one")]), Delta((Add("rules", "two"), Add("rules", " "), Add("rules", "x", ref="r")))
     )
     names = {e.text: tried.name(e) for e in tried.outcome.context}
     assert names["one"] == "e0"
     assert names["x"] == "r"
-    merged = seeded([("rules", "one")]).apply(tried.delta + Delta((Merge(("e0", names["two"], "r")),)))
+    merged = seed_context([("rules", "one")]).apply(tried.delta + Delta((Merge(("e0", names["two"], "r")),)))
     assert [e.text for e in merged.context] == ["one"]
     assert len(merged.refused) == 1

@@ -20,7 +20,8 @@ from practicum.blocks.update.coverage import LEFT_OUT, accounted, dropped, kept,
 from practicum.blocks.update.curator import Curator
 from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, scan
-from practicum.core.context import Add, Context, Delete, Delta, Fate, Merge, Update, Vote, at_zero
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Delete, Delta, Merge, Resolution, Update, Vote
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson
 from practicum.engine.run import Run
@@ -32,7 +33,9 @@ Reply = str | Exception
 
 def rules(n: int) -> Context:
     """Rules that a deletion may take: each harmed more often than it helped, but for every third."""
-    return at_zero(Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n))
+    return initial_context(
+        Add("rules", f"If old {spelled(i)}, do it.", harmful=i % 3, sources=("seed",)) for i in range(n)
+    )
 
 
 def deciding(decide: Callable[[int, str, list[str]], list[dict[str, Any]]]) -> ScriptedClient:
@@ -71,7 +74,7 @@ def test_edits_that_say_something_and_fates_account_for_a_lesson() -> None:
         Add("rules", "x", lessons=("l0",)), Update("e0", "x", lessons=("l1",)), Merge(("e1", "e2"), lessons=("l2",)),
         Vote("e0", 1, lessons=("l3",)), Delete("e3", lessons=("l4",)),
     )  # fmt: skip
-    delta = Delta(edits, (Fate("l5", "e0"), Fate("l6", reason="dull")))
+    delta = Delta(edits, (Resolution("l5", "e0"), Resolution("l6", reason="dull")))
     assert [x.id for x in left_out(lessons, delta)] == ["l3", "l4"]
 
 
@@ -79,7 +82,7 @@ def test_what_the_same_delta_deletes_covers_nobody() -> None:
     lessons = make_lessons(4)
     delta = Delta(
         (Update("e0", "x", lessons=("l0",)), Merge(("e1", "e2"), lessons=("l1",)), Delete("e0"), Delete("e2")),
-        (Fate("l2", "e0"), Fate("l3", "e3")),
+        (Resolution("l2", "e0"), Resolution("l3", "e3")),
     )
     assert [x.id for x in left_out(lessons, delta)] == ["l0", "l1", "l2"]
 
@@ -89,7 +92,7 @@ def test_kept_and_dropped_say_why() -> None:
     made = Context().apply(kept(lessons, "memories")).context
     assert [(e.section, e.text, e.sources) for e in made] == [("memories", x.text, x.sources) for x in lessons]
     assert {edit.reason for edit in kept(lessons, "memories").edits} == {LEFT_OUT}
-    assert dropped(lessons).fates == (Fate("l0", "", LEFT_OUT), Fate("l1", "", LEFT_OUT))
+    assert dropped(lessons).resolutions == (Resolution("l0", "", LEFT_OUT), Resolution("l1", "", LEFT_OUT))
     assert not dropped(lessons).edits
 
 
@@ -126,7 +129,7 @@ def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str
         assert run.house.counts["lessons kept as they were"] == 6
     else:
         assert [e.id for e in after] == ["e0"]
-        assert delta.fates == dropped(lessons).fates
+        assert delta.resolutions == dropped(lessons).resolutions
         assert run.house.counts["lessons dropped"] == 6
 
 
@@ -135,7 +138,7 @@ def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
     delta, run = ran(model, make_lessons(6), uncovered="drop")
     assert len(model.calls) == 1
     assert len(delta.edits) == 3
-    assert delta.fates == tuple(Fate(f"l{n}", "", LEFT_OUT) for n in (1, 3, 5))
+    assert delta.resolutions == tuple(Resolution(f"l{n}", "", LEFT_OUT) for n in (1, 3, 5))
     assert run.house.counts["lessons dropped"] == 3
 
 
@@ -188,7 +191,7 @@ def test_a_rule_that_goes_covers_nobody(turn: int) -> None:
     after = rules(3).apply(delta).context
     assert "e2" not in after
     assert {x.text for x in make_lessons(2)} <= {e.text for e in after}
-    assert not [fate for fate in delta.fates if fate.entry == "e2"]
+    assert not [resolution for resolution in delta.resolutions if resolution.entry == "e2"]
 
 
 def test_the_answers_of_groups_asked_at_once_are_taken_in_the_order_of_places() -> None:
@@ -236,17 +239,17 @@ def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
 
     # Everyone is accounted for, once.
     assert left_out(lessons, delta) == []
-    assert max(Counter(fate.lesson for fate in delta.fates).values(), default=1) == 1
-    assert all(fate.entry or fate.reason for fate in delta.fates)
+    assert max(Counter(resolution.lesson for resolution in delta.resolutions).values(), default=1) == 1
+    assert all(resolution.entry or resolution.reason for resolution in delta.resolutions)
 
     # And what accounts for them really happens: the edit is applied, or the entry that says it is there.
     outcome = context.apply(delta)
     applied = [a.edit for a in outcome.applied]
     named = {id for e in applied if isinstance(e, Add | Update | Merge) for id in e.lessons}
     merged = {id for e in applied if isinstance(e, Merge) for id in e.ids}
-    for fate in delta.fates:
-        assert not fate.entry or fate.entry in outcome.context or fate.entry in merged
-    assert {x.id for x in lessons} == named | {fate.lesson for fate in delta.fates}
+    for resolution in delta.resolutions:
+        assert not resolution.entry or resolution.entry in outcome.context or resolution.entry in merged
+    assert {x.id for x in lessons} == named | {resolution.lesson for resolution in delta.resolutions}
     assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
 
     # Votes count once a lesson, and every edit names the sources of the lessons it rests on.

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from practicum.blocks.update import dedupe
 from practicum.blocks.update.dedupe import deduplicated, duplicates
-from practicum.core.context import Add, Context, Delta, Merge, Update, seeded
+from practicum.core.context import Context, seed_context
+from practicum.core.edits import Add, Delta, Merge, Update
 from practicum.core.types import Lesson
 
 
@@ -104,7 +105,7 @@ def applied(context: Context, delta: Delta, when: Any = "proactive", budget: int
 
 
 def test_the_older_entry_stays_with_counters_and_provenance() -> None:
-    context = seeded([("rules", "a one")])
+    context = seed_context([("rules", "a one")])
     delta = Delta((Add("rules", "a two", helpful=2, sources=("task:1",)), Add("facts", "a three"), Add("rules", "b")))
     after, _, run = applied(context, delta)
     assert [e.text for e in after] == ["a one", "a three", "b"]
@@ -113,7 +114,7 @@ def test_the_older_entry_stays_with_counters_and_provenance() -> None:
 
 
 def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
-    context = seeded([("rules", "a refund after 30 days")])
+    context = seed_context([("rules", "a refund after 30 days")])
     forty = [Add("rules", text) for text in ("a refund after 40 days", "a refund after 40 days", "a refund 40 days on")]
     after, _, run = applied(context, Delta(tuple(forty)))
     assert [e.text for e in after] == ["a refund after 30 days", "a refund after 40 days"]
@@ -121,13 +122,13 @@ def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
 
 
 def test_a_rewritten_old_entry_takes_in_the_younger_one_it_repeats() -> None:
-    context = seeded([("rules", "a one"), ("rules", "b two")])
+    context = seed_context([("rules", "a one"), ("rules", "b two")])
     after, _, _ = applied(context, Delta((Update("e0", "b now"), Add("rules", "b three"))))
     assert [(e.id, e.text) for e in after] == [("e0", "b now")]
 
 
 def test_lazy_looks_at_all_but_only_over_the_budget() -> None:
-    context = seeded([("rules", "a one"), ("rules", "a two")])
+    context = seed_context([("rules", "a one"), ("rules", "a two")])
     delta = Delta((Add("rules", "b"),))
     assert len(applied(context, delta, "lazy", 1000)[0]) == 3
     assert len(applied(context, delta, "lazy", 1)[0]) == 2

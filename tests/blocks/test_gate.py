@@ -16,7 +16,8 @@ from scripts import Learned, learned, number, scripted
 import practicum
 from practicum.blocks.accept.gate import WORSE, Trial, Wealth, unshown_part
 from practicum.cli.app import main
-from practicum.core.context import Add, Context, Delete, Delta, Fate, Outcome, Update, Vote, seeded
+from practicum.core.context import ApplyResult, Context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Resolution, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -99,7 +100,7 @@ def test_what_helps_is_kept_and_what_harms_is_dropped_nearly_always() -> None:
 
 
 def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() -> None:
-    context = seeded([("rules", "Be kind."), (".notes", "so far")])
+    context = seed_context([("rules", "Be kind."), (".notes", "so far")])
     delta = Delta(
         (
             Vote("e0", helpful=1, lessons=("l1",)),
@@ -108,19 +109,19 @@ def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() ->
             Update("e1", text="so far, and more"),
             Delete("e0", lessons=("l3",)),
         ),
-        (Fate("l4", "e0"), Fate("l5", "r"), Fate("l6", reason="said nothing")),
+        (Resolution("l4", "e0"), Resolution("l5", "r"), Resolution("l6", reason="said nothing")),
     )
     left = unshown_part(context, delta)
     assert left.edits == (delta.edits[0], delta.edits[3])
-    assert left.fates == (
-        Fate("l4", "e0"), Fate("l6", reason="said nothing"),
-        *(Fate(lesson, reason=WORSE) for lesson in ("l2", "l1", "l3", "l5")),
+    assert left.resolutions == (
+        Resolution("l4", "e0"), Resolution("l6", reason="said nothing"),
+        *(Resolution(lesson, reason=WORSE) for lesson in ("l2", "l1", "l3", "l5")),
     )  # fmt: skip
     assert context.apply(left).context.digest == context.digest
 
 
 def test_what_is_kept_may_be_named_by_what_comes_after_it() -> None:
-    context = seeded([("rules", "Be kind.")])
+    context = seed_context([("rules", "Be kind.")])
     edits = (
         Add(".notes", "so far", ref="r"), Vote("e0", helpful=1), Add("rules", "Shout."), Update("r", text="and more"),
         Vote("nothing", helpful=1),
@@ -132,21 +133,21 @@ def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     apply = Context.apply
 
-    def counted(self: Context, delta: Delta) -> Outcome:
+    def counted(self: Context, delta: Delta) -> ApplyResult:
         tried.append(len(delta.edits))
         return apply(self, delta)
 
     monkeypatch.setattr(Context, "apply", counted)
     votes = Delta(tuple(Vote("e0", helpful=1, lessons=(f"l{n}",)) for n in range(100)))
-    assert unshown_part(seeded([("rules", "Be kind.")]), votes).edits == votes.edits
+    assert unshown_part(seed_context([("rules", "Be kind.")]), votes).edits == votes.edits
     assert sum(tried) == 100
 
 
 def test_a_vote_that_stays_does_not_account_for_a_lesson_whose_words_are_dropped() -> None:
-    context = seeded([("rules", "one")])
+    context = seed_context([("rules", "one")])
     voted, silent = Vote("e0", 1, lessons=("l1",)), Vote("e0", 1, lessons=("l2",))
     left = unshown_part(context, Delta((voted, silent, Add("rules", "two", lessons=("l1",)))))
-    assert left == Delta((voted, silent), (Fate("l1", reason=WORSE),))
+    assert left == Delta((voted, silent), (Resolution("l1", reason=WORSE),))
 
 
 # ---- in a run
@@ -180,7 +181,7 @@ def test_harm_is_dropped_at_every_step_and_costs_few_tasks(tmp_path: Path) -> No
         assert evidence["e_worse"] >= 20
         assert len(evidence["differences"]) == evidence["tasks"] < 30
         assert sum(evidence["differences"].values()) / evidence["tasks"] == evidence["mean"] < -0.2
-        assert [fate.reason for fate in report.fates] == [WORSE]
+        assert [resolution.reason for resolution in report.resolutions] == [WORSE]
     # The old context is scored once, whatever is tried beside it; and the last one is no other.
     low, high = run.expected
     assert low <= len(model.calls) <= high

@@ -13,7 +13,7 @@ import pytest
 from helpers import context_bytes, make_tasks
 from scripts import Learned, annotated, learned, number, resumed, right, scripted, warm, wrong
 
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
@@ -21,7 +21,7 @@ from practicum.session.forget import forget
 from practicum.session.records import run_summary, step_data
 from practicum.store.database import Store
 
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 CONTRAST = "# Another attempt at it under the same rules, which succeeded\n"
 
 
@@ -247,7 +247,7 @@ def test_what_the_provider_lost_takes_no_place_and_is_no_failure(tmp_path: Path,
 
 # ---- the annotated twin
 
-XML = seeded([("rules", 'If a < b & "c", answer <d>.'), ("odd <one>", "Be brief.")])
+XML = seed_context([("rules", 'If a < b & "c", answer <d>.'), ("odd <one>", "Be brief.")])
 
 
 def twin_agent(call: Call) -> dict[str, Any]:
@@ -401,7 +401,7 @@ def test_a_program_is_told_that_it_is_annotated(tmp_path: Path) -> None:
 
 
 def test_what_the_agent_guessed_of_hidden_entries_is_not_shown_to_the_reflector(tmp_path: Path) -> None:
-    seed: Context = seeded([("rules", "Be brief."), (".state", "the secret ledger")])
+    seed: Context = seed_context([("rules", "Be brief."), (".state", "the secret ledger")])
 
     def guessing(call: Call) -> dict[str, Any]:
         return {"answer": "wrong", "used": ["e1"], "doubts": [{"id": "e1", "why": "what is it?"}]}

@@ -13,12 +13,12 @@ from scripts import added, insight, learned, number, right, scripted, shape, wro
 
 from practicum.blocks.reflect.heads import possible
 from practicum.blocks.sample.replay import replay_buffer, task_results
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Task, Trace
 from practicum.models.scripted import Call
 
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 HEADS: dict[str, Any] = {"heads": True, "rounds": 0}
 
 
@@ -94,9 +94,9 @@ def test_of_choices_a_rule_was_missed_only_where_it_names_the_right_one(
     attempt = Rollout(
         Task("t", "My card is gone."), Trace("Basalt", used=("e0",)), None, Feedback(False, "wrong", target), "p"
     )
-    kinds = possible(attempt, seeded([("rules", rule)]), ("Basalt", "Cobalt", "Drift"))
+    kinds = possible(attempt, seed_context([("rules", rule)]), ("Basalt", "Cobalt", "Drift"))
     assert kinds == ((GAP, CHANCE, HOPELESS) if chance else (GAP, HOPELESS))
-    assert possible(attempt, seeded([("rules", rule)])) == (GAP, CHANCE, HOPELESS)
+    assert possible(attempt, seed_context([("rules", rule)])) == (GAP, CHANCE, HOPELESS)
 
 
 def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> None:

@@ -15,24 +15,12 @@ from runs import indoors
 
 from practicum.blocks.update.curator import Curator
 from practicum.blocks.update.join import Join, combine, join_by_code, join_by_model, join_side_by_side
-from practicum.core.context import (
-    Add,
-    Context,
-    Delete,
-    Delta,
-    Edit,
-    Fate,
-    Merge,
-    Outcome,
-    Update,
-    Vote,
-    seeded,
-    targets,
-)
+from practicum.core.context import ApplyResult, Context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, targets
 from practicum.core.types import Lesson
 from practicum.engine.run import Run
 
-RULES = seeded([("rules", f"If case {n}, do this{n}.") for n in range(6)])
+RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
 
 class Asked:
@@ -70,7 +58,7 @@ def rule(text: str, *lessons: str, **how: Any) -> Add:
     return Add("rules", text, lessons=lessons, sources=tuple(f"task:{lesson}" for lesson in lessons), **how)
 
 
-def applied(delta: Delta) -> Outcome:
+def applied(delta: Delta) -> ApplyResult:
     outcome = RULES.apply(delta)
     assert not outcome.refused
     return outcome
@@ -216,12 +204,14 @@ def test_only_edits_in_conflict_go_to_the_model_and_what_comes_of_them_is_told_w
 
 def test_conflicts_are_counted_and_their_fates_reach_the_lessons() -> None:
     async def covers(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return Delta(fates=tuple(Fate(lesson.id, "e1", "said already") for lesson in lessons))
+        return Delta(resolutions=tuple(Resolution(lesson.id, "e1", "said already") for lesson in lessons))
 
     run = indoors(lambda call: "")
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}", f"m{n}")),)) for n in range(3)]
     delta = asyncio.run(join_by_code(covers)(groups, RULES, run))
-    assert delta == Delta(fates=tuple(Fate(f"{k}{n}", "e1", "said already") for n in range(3) for k in "lm"))
+    assert delta == Delta(
+        resolutions=tuple(Resolution(f"{k}{n}", "e1", "said already") for n in range(3) for k in "lm")
+    )
     assert run.house.counts["edits in conflict"] == 3
 
 
@@ -311,17 +301,24 @@ def test_an_edit_that_names_no_entry_is_not_lost_on_the_way() -> None:
     assert [r.reason for r in outcome.refused] == ["it names fewer than two entries"]
 
 
-# ---- fates
+# ---- resolutions
 
 
 def test_a_lesson_has_one_fate_and_none_where_an_edit_names_it() -> None:
     for join in (join_by_code(Asked()), join_side_by_side):
         delta = joined(
             join,
-            Delta((rule("If a, do b.", "l1"),), (Fate("l2", reason="dull"), Fate("l3", "e1"), Fate("l4", reason="x"))),
-            Delta((), (Fate("l1", "e0"), Fate("l2", "e2", "said"), Fate("l3", reason="dull"))),
+            Delta(
+                (rule("If a, do b.", "l1"),),
+                (Resolution("l2", reason="dull"), Resolution("l3", "e1"), Resolution("l4", reason="x")),
+            ),
+            Delta((), (Resolution("l1", "e0"), Resolution("l2", "e2", "said"), Resolution("l3", reason="dull"))),
         )
-        assert set(delta.fates) == {Fate("l2", "e2", "said"), Fate("l3", "e1"), Fate("l4", reason="x")}
+        assert set(delta.resolutions) == {
+            Resolution("l2", "e2", "said"),
+            Resolution("l3", "e1"),
+            Resolution("l4", reason="x"),
+        }
 
 
 # ---- by the model
@@ -468,4 +465,4 @@ def test_a_curator_is_asked_about_conflicts_as_about_lessons() -> None:
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}",)),)) for n in range(2)]
     delta = asyncio.run(join_by_code(Curator("Curate."))(groups, RULES, run))
     assert [(e.op, e.lessons) for e in delta.edits] == [("update", ("l0",))]
-    assert delta.fates == (Fate("l1", "e0", "said"),)
+    assert delta.resolutions == (Resolution("l1", "e0", "said"),)

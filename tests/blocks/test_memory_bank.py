@@ -14,7 +14,7 @@ from scripts import memory
 
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, Extract, Index, append_memories, extract_memories, memory_text
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.run import Run
@@ -130,7 +130,7 @@ def test_an_extraction_that_gives_nothing_of_use_is_counted_and_the_others_stand
 
 
 def test_the_reader_is_shown_findings_notes_in_their_order_and_what_is_known_already() -> None:
-    context = seeded([(MEMORIES, "Look twice."), ("rules", "Be kind.")])
+    context = seed_context([(MEMORIES, "Look twice."), ("rules", "Be kind.")])
     first, second = (tried(f"a{n}", False, data={"note": f"note {n}"}) for n in (1, 2))
     choice = {"contrast": {"holds": ["all looked"], "separates": [], "spurious": []}}
     last = tried("a3", True, first, second, data={"note": "note 3"}, used=("e0", "e9"), choice=choice)
@@ -145,7 +145,7 @@ def test_the_reader_is_shown_findings_notes_in_their_order_and_what_is_known_alr
 
 
 def test_what_an_attempt_relied_on_is_counted_by_its_outcome_if_it_is_there() -> None:
-    context = seeded([(MEMORIES, "Look twice."), (MEMORIES, "Never look.")])
+    context = seed_context([(MEMORIES, "Look twice."), (MEMORIES, "Never look.")])
     found, model, _ = lessons(
         [tried("a", True, used=("e0", "e7")), tried("b", False, task="t2", used=("e0", "e1"))], context=context
     )

@@ -16,11 +16,11 @@ from scripts import Learned, added, insight, learned, number, resumed, right, sc
 import practicum
 from practicum.blocks.update.append import append
 from practicum.blocks.update.optimizer_state import STATE, state_entry, state_text, with_state
-from practicum.core.context import Context, at_zero, seeded
+from practicum.core.context import Context, initial_context, seed_context
 from practicum.core.edits import Add
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson
-from practicum.core.views import annotated, count_tokens, full
+from practicum.core.views import count_tokens, render_annotated, render_full
 from practicum.models.scripted import Call
 from practicum.session.forget import forget
 from practicum.store.database import Store
@@ -28,7 +28,7 @@ from practicum.store.versions import read_versions, rebuild
 
 ON: dict[str, Any] = {"state": True, "rounds": 0}
 NOTES = "# What you know of your own changes so far"
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 
 
 def noting(call: Call) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_diagnoses_that_are_too_much_for_the_model_are_cut_and_counted() -> None
 
 
 def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:
-    seed = seeded([(".outcomes", "what another method keeps"), ("rules", "If in doubt, guess.")])
+    seed = seed_context([(".outcomes", "what another method keeps"), ("rules", "If in doubt, guess.")])
     run = learned(tmp_path, scripted(wrong), settings={"rounds": 0}, seed_context=seed)
     (prompt,) = run.prompts("curator")
     assert NOTES not in prompt
@@ -68,7 +68,9 @@ def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:
 
 
 def test_it_is_told_how_often_entries_helped_and_harmed(tmp_path: Path) -> None:
-    seed = at_zero([Add("rules", "If in doubt, guess.", helpful=4, harmful=1), Add("rules", "If sure, say so.")])
+    seed = initial_context(
+        [Add("rules", "If in doubt, guess.", helpful=4, harmful=1), Add("rules", "If sure, say so.")]
+    )
     run = learned(tmp_path, scripted(wrong), settings=ON, seed_context=seed)
     (prompt,) = run.prompts("state")
     assert prompt.endswith("# What entries were seen to do\n- [e0] helped 4, harmed 1")
@@ -99,7 +101,7 @@ def test_it_is_brought_up_to_date_from_the_diagnoses_and_both_contexts(tmp_path:
         return {"decisions": [{"lesson": 1, "op": "DELETE", "ids": ["e0"]}, {"lesson": 1, "op": "ADD"}]}
 
     heads = {"attribution": "actionable_gap", "cause": "it guessed", "gap": "none said it"}
-    harmed = at_zero([Add("rules", "If in doubt, guess.", harmful=1)])
+    harmed = initial_context([Add("rules", "If in doubt, guess.", harmful=1)])
     run = learned(
         tmp_path, scripted(wrong, lambda call: {**heads, **insight(call)}, deciding, noting), make_tasks(2),
         {**ON, "heads": True, "online": True}, seed_context=harmed,
@@ -237,7 +239,7 @@ def test_the_budget_of_the_playbook_is_for_rules_alone(tmp_path: Path) -> None:
     plain = learned(tmp_path / "plain", scripted(wrong), 6, {**settings, "state": False})
     run = learned(tmp_path / "state", scripted(wrong, state=long_winded), 6, settings)
     assert run.texts == plain.texts
-    assert full(run.result.context).tokens <= 60
+    assert render_full(run.result.context).tokens <= 60
     assert len(document(run.result.context)) > 4 * 60
 
 
@@ -262,11 +264,11 @@ def test_exports_for_people_and_agents_leave_it_out_and_json_keeps_it(tmp_path: 
 
 
 def test_it_shows_in_no_view_and_in_no_digest() -> None:
-    plain = seeded([("rules", "Be brief.")])
-    noted = seeded([("rules", "Be brief."), (STATE, "noted this")])
-    other = seeded([("rules", "Be brief."), (STATE, "noted that")])
+    plain = seed_context([("rules", "Be brief.")])
+    noted = seed_context([("rules", "Be brief."), (STATE, "noted this")])
+    other = seed_context([("rules", "Be brief."), (STATE, "noted that")])
     assert plain.digest == noted.digest == other.digest
-    for how in (full, annotated):
+    for how in (render_full, render_annotated):
         assert how(plain).pages == how(noted).pages
         assert how(plain).tokens == how(noted).tokens
 

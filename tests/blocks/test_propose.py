@@ -23,7 +23,8 @@ from practicum.blocks.attempt.propose import (
     with_last_outcomes,
     with_outcomes,
 )
-from practicum.core.context import Add, Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.run import Run

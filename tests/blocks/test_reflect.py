@@ -12,14 +12,14 @@ from helpers import client
 from places import within
 
 from practicum.blocks.reflect.per_trace import as_experience, by_model, evidence, per_trace, without_reflector
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
 from practicum.engine.loop import Reflect
 from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
 
-CONTEXT = seeded([("rules", "If it is red, stop."), ("rules", "If it is green, go.")])
+CONTEXT = seed_context([("rules", "If it is red, stop."), ("rules", "If it is green, go.")])
 RIGHT = Feedback(True, "The answer is right.", "x")
 WRONG = Feedback(False, "The answer is wrong. The right answer is: x", "x")
 UNKNOWN = Feedback(None, "Nothing is known about whether the answer is right.")

@@ -13,7 +13,7 @@ from helpers import context_bytes, make_tasks
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, warm, wrong
 
 from practicum.blocks.act.reuse import reused
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Rollout, Task, Trace
 from practicum.engine.run import Run
@@ -22,7 +22,7 @@ from practicum.session.forget import forget
 from practicum.session.records import step_records
 from practicum.store.database import Store
 
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 REUSED = "attempts reused"
 
 

@@ -22,7 +22,8 @@ from practicum.blocks.update.append import append, votes
 from practicum.blocks.update.curator import rewrite
 from practicum.blocks.update.join import join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, scan
-from practicum.core.context import Add, Context, Delta, Update, seeded
+from practicum.core.context import Context, seed_context
+from practicum.core.edits import Add, Delta, Update
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update as Seam
 from practicum.engine.run import Run
@@ -185,7 +186,7 @@ def test_votes_count_once_and_every_lesson_is_in_the_joined_delta(
     n: int, silent: int, copies: int, groups: Any, shuffle: Any, join: str
 ) -> None:
     update = Reading(append("memories"))
-    context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+    context = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
     joins = {"code": join_by_code(update), "model": join_by_model(update), "none": join_side_by_side}
     lessons = voting(n, silent)
     delta = scanned(
@@ -208,7 +209,7 @@ def test_fewer_than_four_lessons_are_one_plain_update() -> None:
     for n in (0, 1, 3):
         update = Reading(append("memories"))
         lessons = voting(n, silent=2)
-        delta = scanned(update, lessons, seeded([("rules", "x"), ("rules", "y")]), indoors(no_model))
+        delta = scanned(update, lessons, seed_context([("rules", "x"), ("rules", "y")]), indoors(no_model))
         assert update.read == [lessons]
         assert delta.edits[: len(votes(lessons).edits)] == votes(lessons).edits
     update = Reading(append("memories"))
@@ -266,7 +267,7 @@ def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule()
         return json.dumps({"entries": [{"section": "rules", "text": text} for text in texts]})
 
     update = rewrite("Write it anew.")
-    context = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+    context = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
     lessons = make_lessons(16)
     for join in (join_by_code(update, threshold=None), join_by_model(update), join_side_by_side):
         delta = scanned(update, lessons, context, indoors(respond), join=join)
@@ -288,7 +289,7 @@ def test_a_prompt_that_every_group_rewrites_ends_as_one() -> None:
         ids = tuple(lesson.id for lesson in lessons)
         return Delta((Update("e0", " ".join(sorted(said)), sources=sources, lessons=ids),))
 
-    context = seeded([("prompt", "Do it well.")])
+    context = seed_context([("prompt", "Do it well.")])
     for n, fan_in in ((9, 20), (100, 20), (300, 6)):
         lessons = [Lesson(f"l{i}", f"word{i}", sources=(f"task:t{i}",)) for i in range(n)]
         for join in (join_by_code(rewritten, fan_in), join_by_model(rewritten, fan_in)):

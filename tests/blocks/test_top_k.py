@@ -18,14 +18,15 @@ from runs import indoors, make_lessons
 
 from practicum.blocks.update.append import append, votes
 from practicum.blocks.update.top_k import middles, summarized, top_k
-from practicum.core.context import Context, Delta, seeded
+from practicum.core.context import Context, seed_context
+from practicum.core.edits import Delta
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
 
-RULES = seeded([("rules", "If a, do b."), ("rules", "If c, do d.")])
+RULES = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
 
 
 class Reading:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.core.context import PAGE, Add, Applied, Context, Delete, Delta, Edit, Entry, Merge, Update, Vote, seeded
+from practicum.core.context import PAGE, Context, seed_context
+from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import ContextFileError
 
 LIVE = st.integers(0, 12).map(lambda n: f"e{n}")
@@ -32,7 +33,7 @@ DELTAS = st.lists(st.lists(EDIT, max_size=8).map(lambda edits: Delta(tuple(edits
 
 
 def grown(deltas: Sequence[Delta]) -> Context:
-    context = seeded((f"section {n % 2}", f"rule {n}") for n in range(6))
+    context = seed_context((f"section {n % 2}", f"rule {n}") for n in range(6))
     for delta in deltas:
         context = context.apply(delta).context
     return context
@@ -152,7 +153,7 @@ def test_independent_edits_commute_up_to_the_ids_of_new_entries(
 
 
 def test_later_edits_of_a_delta_may_mean_what_it_adds() -> None:
-    context = seeded([("rules", "old")])
+    context = seed_context([("rules", "old")])
     delta = Delta((Add("rules", "new", ref="n"), Vote("n", 1), Merge(("n", "e0")), Update("n", "no longer there")))
     outcome = context.apply(delta)
     assert [a.id for a in outcome.applied] == ["e1", "e1", "e0"]
@@ -172,7 +173,7 @@ def test_a_ref_that_is_taken_is_refused(ref: str) -> None:
 
 
 def test_an_update_that_changes_nothing_is_refused_and_leaves_provenance() -> None:
-    context = seeded([("rules", "old")])
+    context = seed_context([("rules", "old")])
     outcome = context.apply(Delta((Update("e0", "old", sources=("task:1",)),)))
     assert outcome.refused[0].reason == "it changes nothing of e0"
     assert entry(outcome.context, "e0").sources == ("seed",)
@@ -197,17 +198,17 @@ def test_the_digest_names_what_is_said_and_no_counter(deltas: list[Delta]) -> No
 
 
 def test_a_seed_is_at_version_0_and_was_born_there() -> None:
-    context = seeded([("a", "x"), ("b", "y")])
+    context = seed_context([("a", "x"), ("b", "y")])
     assert [(e.id, e.born, e.changed) for e in context] == [("e0", 0, 0), ("e1", 0, 0)]
     assert context.version == 0
     with pytest.raises(ContextFileError, match="entry 2 cannot be used: its text is empty"):
-        seeded([("a", "x"), ("a", " ")])
+        seed_context([("a", "x"), ("a", " ")])
 
 
 @settings(max_examples=20)
 @given(st.sets(st.integers(0, 3 * PAGE - 1), max_size=20))
 def test_deleting_across_pages(numbers: set[int]) -> None:
-    context = seeded(("s", f"rule {n}") for n in range(3 * PAGE))
+    context = seed_context(("s", f"rule {n}") for n in range(3 * PAGE))
     left = context.apply(Delta(tuple(Delete(f"e{n}") for n in numbers))).context
     assert [e.number for e in left] == [n for n in range(3 * PAGE) if n not in numbers]
     assert len(left) == 3 * PAGE - len(numbers)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.core.context import Add, Context, Delta, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Vote
 from practicum.core.errors import ContextFileError, StoreError
-from practicum.core.playbook import export, load, write_whole
+from practicum.core.files import write_atomic
+from practicum.core.playbook import export, load
 
 LINE = st.text("ab (+1/-0)[e3]→#-*.é", min_size=1, max_size=12).filter(lambda s: s.strip() == s and s)
 PLAIN = st.sampled_from(["If x, do y.", "a - b", "# not a heading", "Use `z` → 3", "1 + 1", "[x] (y)"])
@@ -137,10 +139,10 @@ def test_agents_md_has_no_ids_and_shows_answers() -> None:
 
 def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "new" / "out.md"
-    write_whole(path, "one")
+    write_atomic(path, "one")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "half a pair: \ud800")
+        write_atomic(path, "half a pair: \ud800")
     assert path.read_text() == "one"
     assert [p.name for p in path.parent.iterdir()] == ["out.md"]
     with pytest.raises(StoreError, match="cannot write"):
-        write_whole(path / "below a file", "x")
+        write_atomic(path / "below a file", "x")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.core.context import PAGE, Add, Context, Delete, Delta, Edit, Merge, Update, Vote, seeded
+from practicum.core.context import PAGE, Context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.types import Turn
-from practicum.core.views import View, as_turns, count_tokens, full, line, listed
+from practicum.core.views import View, count_tokens, entry_line, render_full, render_selected, render_turns
 
-BIG = seeded(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
+BIG = seed_context(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
 NUMBER = st.integers(0, 4 * PAGE + 9)
 EDIT: st.SearchStrategy[Edit] = st.one_of(
     st.builds(lambda n: Update(f"e{n}", "another text"), NUMBER),
@@ -28,22 +29,22 @@ def test_an_edit_rewrites_the_pages_it_touches_and_no_other_byte(edits: list[Edi
     for done in outcome.applied:
         if not isinstance(done.edit, Vote):
             touched |= {int(id[1:]) // PAGE for id in (done.id, *getattr(done.edit, "ids", ()))}
-    before, after = full(BIG).pages, full(outcome.context).pages
+    before, after = render_full(BIG).pages, render_full(outcome.context).pages
     assert [i for i, page in enumerate(before) if page != after[i]] == sorted(t for t in touched if t < len(before))
     # A rendering from scratch says the same as the one that kept what it could.
-    assert after == tuple("\n".join(map(line, p.entries.values())) for p in outcome.context.pages if p.entries)
+    assert after == tuple("\n".join(map(entry_line, p.entries.values())) for p in outcome.context.pages if p.entries)
 
 
 def test_counters_and_provenance_are_not_shown() -> None:
     voted = BIG.apply(Delta((Vote("e3", 5, 1, 9), Merge(("e9", "e10"))))).context
-    before, after = full(BIG).pages, full(voted).pages
+    before, after = render_full(BIG).pages, render_full(voted).pages
     assert before[0] != after[0]  # e10 went
-    assert full(BIG.apply(Delta((Vote("e3", 5, 1, 9),))).context).pages == before
+    assert render_full(BIG.apply(Delta((Vote("e3", 5, 1, 9),))).context).pages == before
 
 
 def test_a_text_of_several_lines_stays_one_item() -> None:
-    context = seeded([("rules", "first\nsecond")])
-    view = full(context)
+    context = seed_context([("rules", "first\nsecond")])
+    view = render_full(context)
     assert view.pages == ("[e0] (rules) first\n  second",)
     assert view.tokens == count_tokens(view.pages[0])
     assert "e0" in view.ids
@@ -51,23 +52,23 @@ def test_a_text_of_several_lines_stays_one_item() -> None:
 
 
 def test_empty_views() -> None:
-    assert full(Context()).pages == ()
-    assert not full(Context()).citable
-    assert listed([]) == View()
-    emptied = seeded([("a", "x")]).apply(Delta((Delete("e0"),))).context
-    assert full(emptied).pages == ()
+    assert render_full(Context()).pages == ()
+    assert not render_full(Context()).citable
+    assert render_selected([]) == View()
+    emptied = seed_context([("a", "x")]).apply(Delta((Delete("e0"),))).context
+    assert render_full(emptied).pages == ()
 
 
 def test_listed_is_oldest_first_and_cites_only_these() -> None:
     entries = list(BIG)
-    view = listed([entries[7], entries[2]])
+    view = render_selected([entries[7], entries[2]])
     assert view.pages == ("[e2] (rules) rule 2\n[e7] (rules) rule 7",)
     assert set(view.ids) == {"e2", "e7"}  # type: ignore[call-overload]
 
 
 def test_turns_and_notes_count_their_tokens() -> None:
     context = Context().apply(Delta((Add("episodes", "2 + 2?", data={"answer": 4}),))).context
-    view = as_turns(context)
+    view = render_turns(context)
     assert view.turns == (Turn("2 + 2?", "4"),)
     assert view.tokens == 2 + 1
     assert view.with_note("12345").tokens == view.tokens + 2

@@ -27,8 +27,8 @@ from practicum.blocks.accept.gate import WORSE, unshown_part
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import LEFT_OUT, Uncovered, keep_or_drop
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, seeded, targets
-from practicum.core.edits import entry_json
+from practicum.core.context import Context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, entry_json, targets
 from practicum.core.errors import JournalMismatch, ModelError, ProviderError, Stopped
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
@@ -36,10 +36,10 @@ from practicum.engine.loop import Batch, Method, StepReport, Validation
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.learn import Result
-from practicum.store.journal import NOTED, Record
+from practicum.store.journal import NOTE_ROLE, JournalRow
 from practicum.testing.server import start_process
 
-RULES = seeded([("rules", f"If case {n}, do this{n}.") for n in range(6)])
+RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
 
 # ---- reconciling
@@ -59,7 +59,7 @@ EDITS = st.lists(
     ),
     max_size=5,
 )  # fmt: skip
-FATES = st.lists(st.builds(Fate, st.sampled_from(["l3", "l4"]), st.just("") | IDS, st.just("said")), max_size=3)
+FATES = st.lists(st.builds(Resolution, st.sampled_from(["l3", "l4"]), st.just("") | IDS, st.just("said")), max_size=3)
 
 
 def applicable(edits: Sequence[Edit], base: Context) -> Delta:
@@ -69,10 +69,10 @@ def applicable(edits: Sequence[Edit], base: Context) -> Delta:
 @settings(max_examples=200, deadline=None)
 @given(EDITS, FATES, st.lists(EDITS, max_size=3))
 def test_what_holds_can_be_applied_and_what_does_not_says_why(
-    edits: list[Edit], fates: list[Fate], meanwhile: list[list[Edit]]
+    edits: list[Edit], resolutions: list[Resolution], meanwhile: list[list[Edit]]
 ) -> None:
     base = now = RULES.apply(Delta((Update("e0", "later"),))).context
-    delta = replace(applicable(edits, base), fates=tuple(fates))
+    delta = replace(applicable(edits, base), resolutions=tuple(resolutions))
     for others in meanwhile:
         now = now.apply(Delta(tuple(others))).context
     held, fails = reconcile(delta, base.version, now)
@@ -93,14 +93,14 @@ def test_what_holds_can_be_applied_and_what_does_not_says_why(
     assert reconcile(held, base.version, now) == (held, [])
 
     # Fates hold as long as the entry that covers the lesson is there.
-    for was, is_ in zip(delta.fates, held.fates, strict=True):
+    for was, is_ in zip(delta.resolutions, held.resolutions, strict=True):
         assert is_.lesson == was.lesson
         assert is_ == was if not was.entry or was.entry in now else (not is_.entry and was.entry in is_.reason)
 
 
 @given(EDITS, FATES)
-def test_where_nothing_came_meanwhile_all_of_it_holds(edits: list[Edit], fates: list[Fate]) -> None:
-    delta = Delta(tuple(edits), tuple(fates))
+def test_where_nothing_came_meanwhile_all_of_it_holds(edits: list[Edit], resolutions: list[Resolution]) -> None:
+    delta = Delta(tuple(edits), tuple(resolutions))
     assert reconcile(delta, RULES.version, RULES) == (delta, [])
 
 
@@ -113,7 +113,7 @@ def test_counters_are_no_change_and_a_merge_that_keeps_the_text_changes_only_wha
 
 
 def test_what_the_delta_itself_adds_is_there() -> None:
-    delta = Delta((Add("rules", "x", ref="new0"), Merge(("e0", "new0")), Vote("new0", 1)), (Fate("l1", "new0"),))
+    delta = Delta((Add("rules", "x", ref="new0"), Merge(("e0", "new0")), Vote("new0", 1)), (Resolution("l1", "new0"),))
     assert reconcile(delta, 0, RULES.apply(Delta((Update("e1", "x"),))).context) == (delta, [])
 
 
@@ -162,7 +162,7 @@ class Stage:
                 await self.wait(run)
                 error = fails(task)
                 if isinstance(error, ProviderError):
-                    run.house.failures.append(Record(run.place, "agent", "", str(error), ok=False))
+                    run.house.failures.append(JournalRow(run.place, "agent", "", str(error), ok=False))
                     run.house.trouble = str(error)
                     return [Rollout(task, Trace("", error=str(error), lost=True), None, NOTHING, run.place)]
                 if error is not None:
@@ -429,9 +429,9 @@ class Whim:
                 case "take" | "both" if into:
                     made += Delta((Update(into.pop(), f"{run.place}: {lesson.text}", lessons=(lesson.id,)),))
                 case "covered" if rule in context:
-                    made += Delta(fates=(Fate(lesson.id, rule, "it says so"),))
+                    made += Delta(resolutions=(Resolution(lesson.id, rule, "it says so"),))
                 case "dull":
-                    made += Delta(fates=(Fate(lesson.id, reason=DULL),))
+                    made += Delta(resolutions=(Resolution(lesson.id, reason=DULL),))
                 case "delete" if rule in context:
                     made += Delta((Delete(rule),))
         return made
@@ -439,12 +439,12 @@ class Whim:
 
 def ends(ran: Ran) -> tuple[Counter[str], Counter[str]]:
     """Lessons that were added, and lessons told as dropped; each came to one end, or this fails."""
-    fates = [fate for step in ran.steps for fate in step.fates]
+    resolutions = [resolution for step in ran.steps for resolution in step.resolutions]
     edits = [done.edit for step in ran.steps for done in step.applied]
     adds = Counter(id for edit in edits if isinstance(edit, Add) for id in edit.lessons)
     taken = {id for edit in edits if isinstance(edit, Update) for id in edit.lessons}
-    said = Counter(fate.lesson for fate in fates if fate.entry)
-    dropped = Counter(fate.lesson for fate in fates if not fate.entry)
+    said = Counter(resolution.lesson for resolution in resolutions if resolution.entry)
+    dropped = Counter(resolution.lesson for resolution in resolutions if not resolution.entry)
     assert {*adds, *said, *taken, *dropped} == {x.id for step in ran.steps for x in step.lessons if x.text}
     # No two copies made an entry each, or an entry and the word that a rule says it.
     assert {*(adds + said + dropped).values()} <= {1}
@@ -470,7 +470,7 @@ def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
     adds, _ = ends(ran)
     counts = ran.run.house.counts
     kept = [a.edit for step in ran.steps for a in step.applied if isinstance(a.edit, Add) and a.edit.section == "kept"]
-    lost = [f.reason for step in ran.steps for f in step.fates if not f.entry and f.reason != DULL]
+    lost = [f.reason for step in ran.steps for f in step.resolutions if not f.entry and f.reason != DULL]
     assert not (uncovered == "keep" and lost)
     assert {*lost, *(edit.reason for edit in kept)} <= {LEFT_OUT, OVERTAKEN}
     assert counts["lessons kept as they were"] == len(kept)
@@ -493,14 +493,18 @@ def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
             case "drop":
                 return unshown_part(context, delta)
             case "prune":
-                return delta + Delta(tuple(Delete(fate.entry) for fate in delta.fates[:1] if fate.entry in context))
+                return delta + Delta(
+                    tuple(
+                        Delete(resolution.entry) for resolution in delta.resolutions[:1] if resolution.entry in context
+                    )
+                )
         return delta
 
     whim, left = Whim(seed), keep_or_drop("keep", "kept")
     ran = staged(seed, decide=whim, again=whim, left=left, reflect=reflecting(2), accept=gate, **shape)
     assert ran.error is None
     adds, dropped = ends(ran)
-    assert {f.reason for step in ran.steps for f in step.fates if f.lesson in dropped} <= {WORSE, DULL}
+    assert {f.reason for step in ran.steps for f in step.resolutions if f.lesson in dropped} <= {WORSE, DULL}
     assert not adds.keys() & dropped.keys()
 
 
@@ -603,16 +607,16 @@ def test_a_lesson_covered_by_what_went_meanwhile_is_asked_about_again() -> None:
             return Delta((Delete("e5"),))
         if context.get("e5") is None:
             return adding(lessons, context, run)
-        return Delta(fates=tuple(Fate(x.id, "e5", "it says so") for x in lessons))
+        return Delta(resolutions=tuple(Resolution(x.id, "e5", "it says so") for x in lessons))
 
     asked_again = 0
     for seed in range(20):
         ran = conflicts(0, seed, decide)
-        fates = [fate for step in ran.steps for fate in step.fates]
+        resolutions = [resolution for step in ran.steps for resolution in step.resolutions]
         late = [step for step in ran.steps if "e5" not in step.context]
-        covered_after = [f for step in late[1:] for f in step.fates]
+        covered_after = [f for step in late[1:] for f in step.resolutions]
         assert not covered_after
-        assert len(fates) + len(ran.texts) == 5
+        assert len(resolutions) + len(ran.texts) == 5
         asked_again += sum("again" in place for place in ran.run.house.opened)
     assert asked_again
 
@@ -620,10 +624,12 @@ def test_a_lesson_covered_by_what_went_meanwhile_is_asked_about_again() -> None:
         last = list(context)[-1].id
         if int(lessons[0].text[4]) < 3:
             return Delta((Delete(last),))
-        return Delta(fates=(Fate(lessons[0].id, last, "it says so"),))
+        return Delta(resolutions=(Resolution(lessons[0].id, last, "it says so"),))
 
-    fates = [f for seed in range(20) for step in conflicts(0, seed, always_covered).steps for f in step.fates]
-    assert any("went meanwhile" in f.reason and not f.entry for f in fates)
+    resolutions = [
+        f for seed in range(20) for step in conflicts(0, seed, always_covered).steps for f in step.resolutions
+    ]
+    assert any("went meanwhile" in f.reason and not f.entry for f in resolutions)
 
 
 # ---- what goes wrong
@@ -713,7 +719,7 @@ def test_a_cancelled_run_cancels_what_is_in_flight() -> None:
 
 
 def test_a_journal_of_another_program_is_named() -> None:
-    row = Record("/event 1", NOTED, NOTED, json.dumps("group 9"))
+    row = JournalRow("/event 1", NOTE_ROLE, NOTE_ROLE, json.dumps("group 9"))
     ran = staged(journal=Memory({row.place: row}))
     assert isinstance(ran.error, JournalMismatch)
     assert "'group 9' came next, which was not begun" in str(ran.error)
@@ -893,7 +899,7 @@ def test_what_could_not_be_read_elsewhere_is_no_lost_reflection(tmp_path: Path) 
         return NO_JSON if word.endswith("3") else json.dumps({"answer": word, "used": []})
 
     how = {"asynchronous": True, "learn_from": "failures", "rounds": 0}
-    rules = seeded([("rules", "If x, do y.")])
+    rules = seed_context([("rules", "If x, do y.")])
     held = {"before": True, "test": make_tasks(4, 300)}
     result = learned(tmp_path / "run", ScriptedClient(able), 60, how, seed_context=rules, **held)
     assert (result.stopped, result.errors["lost attempts"]) == (None, 6 + 1)

@@ -9,7 +9,8 @@ import pytest
 from helpers import client, make_tasks
 from loops import method, reflect, steps
 
-from practicum.core.context import Add, Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Validation
@@ -35,7 +36,7 @@ def test_what_is_not_accepted_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_does_not_fit_comes_back_with_its_reason(tmp_path: Path) -> None:
-    from practicum.core.context import Delete
+    from practicum.core.edits import Delete
 
     async def wrong(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return Delta((Delete("e77"), Add("rules", run.place)))

@@ -14,7 +14,7 @@ import pytest
 from helpers import Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
 
 import practicum
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
@@ -24,7 +24,7 @@ from practicum.store import schema
 from practicum.testing.server import ServerProcess, start_process
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
-SEED = seeded([("rules", "If x, do y.")])
+SEED = seed_context([("rules", "If x, do y.")])
 DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
 

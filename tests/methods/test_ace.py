@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from scripts import Learned, learned
 
 from practicum import methods
-from practicum.core.context import Add, Context, Vote, at_zero, seeded
+from practicum.core.context import Context, initial_context, seed_context
+from practicum.core.edits import Add, Vote
 from practicum.core.errors import ProviderError
 from practicum.core.types import Task
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.models.scripted import Call, ScriptedClient
 
 Agent = Callable[[Call], str | tuple[str, list[str]]]
@@ -119,7 +120,7 @@ def test_only_confirmed_insights_stay_but_all_votes_count(tmp_path: Path) -> Non
 
     run = learned(
         tmp_path, scripted(citing, lambda call: (another(call), {"e0": "harmful"})),
-        settings={"lessons": "confirmed", "harmful": 0}, seed_context=seeded([("rules", "If in doubt, guess.")]),
+        settings={"lessons": "confirmed", "harmful": 0}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert run.texts == ["If in doubt, guess.", "If it is message 0, follow try 2."]
     assert "try 1" not in run.calls("curator")[0].text
@@ -163,7 +164,7 @@ def test_critique_is_bounded_and_counts_the_attempt_once(tmp_path: Path) -> None
         tmp_path,
         scripted(lambda call: ("wrong", ["e0"]), lambda call: (another(call), {"e0": "harmful"})),
         settings={"refine": "critique", "rounds": 3},
-        seed_context=seeded([("rules", "If in doubt, guess.")]),
+        seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )
     assert len(run.calls("reflector")) == 3
     rule = run.result.context.get("e0")
@@ -181,7 +182,7 @@ def test_from_failures_only_a_success_costs_no_reflection_and_counts_what_it_use
 
     run = learned(
         tmp_path, scripted(half), 4, {"learn_from": "failures", "rounds": 1, "batch": 4},
-        seed_context=seeded([("rules", "If in doubt, guess.")]),
+        seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert {number(call) for call in run.calls("reflector")} == {0, 2}
     rule = run.result.context.get("e0")
@@ -195,7 +196,7 @@ def test_from_all_a_success_is_reflected_on_and_may_teach_nothing(tmp_path: Path
 
     run = learned(
         tmp_path, scripted(lambda call: (right(call), ["e0"]), known), 2, {"batch": 2},
-        seed_context=seeded([("rules", "If in doubt, guess.")]),
+        seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert len(run.calls("reflector")) == 2
     assert run.texts == ["If in doubt, guess.", "If it is message 1, answer word1."]
@@ -226,7 +227,7 @@ def test_a_reflector_that_does_not_read_the_rules_leaves_the_votes_to_the_outcom
     def half(call: Call) -> tuple[str, list[str]]:
         return ("wrong", ["e0"]) if number(call) else (right(call), ["e1"])
 
-    seed = seeded([("rules", "If in doubt, guess."), ("rules", "If sure, say so.")])
+    seed = seed_context([("rules", "If in doubt, guess."), ("rules", "If sure, say so.")])
     run = learned(tmp_path, scripted(half), 2, {"rules_shown": False, "rounds": 0, "batch": 2}, seed_context=seed)
     assert len(run.calls("reflector")) == 2
     assert not [call for call in run.calls("reflector") if "Rules the agent relied on" in call.text]
@@ -257,7 +258,7 @@ def curated(folder: Path, *decisions: dict[str, Any], lessons: int = 1, **settin
     return learned(
         folder, scripted(lambda call: ("Blue", ["e2"]), reflector, lambda call: decisions), tasks,
         {"rounds": 0, "batch": lessons, "online": True, **settings},
-        seed_context=seeded(RULES), choices=("Red", "Blue"), scorer="exact",
+        seed_context=seed_context(RULES), choices=("Red", "Blue"), scorer="exact",
     )  # fmt: skip
 
 
@@ -363,7 +364,7 @@ def test_a_second_change_of_a_rule_does_not_undo_the_first_unseen(tmp_path: Path
 
 
 def test_a_rule_that_helped_is_not_deleted_for_one_harm(tmp_path: Path) -> None:
-    seed = at_zero([Add("rules", BLUE, helpful=2)])
+    seed = initial_context([Add("rules", BLUE, helpful=2)])
     run = learned(
         tmp_path,
         scripted(
@@ -393,7 +394,7 @@ def test_a_curator_that_fails_loses_neither_votes_nor_lessons(tmp_path: Path, an
     run = learned(
         tmp_path,
         scripted(lambda call: ("wrong", ["e0"]), lambda call: (insight(call), {"e0": "harmful"}), lambda call: answer),
-        settings={"rounds": 0}, seed_context=seeded([("rules", "If in doubt, guess.")]),
+        settings={"rounds": 0}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert len(run.calls("curator")) == (3 if isinstance(answer, str) else 1)
     assert run.result.errors["lost updates"] == 1
@@ -412,7 +413,7 @@ def test_appending_asks_no_curator(tmp_path: Path) -> None:
 
 def test_rewriting_replaces_everything_and_rests_on_everything(tmp_path: Path) -> None:
     whole = json.dumps({"entries": [{"section": "rules", "text": "All in one."}, {"section": "", "text": "More."}]})
-    seed = seeded([("rules", "If in doubt, guess."), ("rules", "If tired, rest.")])
+    seed = seed_context([("rules", "If in doubt, guess."), ("rules", "If tired, rest.")])
     run = learned(
         tmp_path, scripted(wrong, curator=lambda call: whole), settings={"curator": "rewrite"}, seed_context=seed
     )
@@ -452,7 +453,7 @@ def test_an_entry_that_harms_by_a_margin_is_dropped(tmp_path: Path, margin: int,
     run = learned(
         tmp_path,
         scripted(lambda call: ("wrong", ["e0"]), lambda call: (insight(call), {"e0": "harmful"})), 3,
-        {"rounds": 0, "batch": 3, "harmful": margin}, seed_context=seeded([("rules", "If in doubt, guess.")]),
+        {"rounds": 0, "batch": 3, "harmful": margin}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert ("e0" in run.result.context) is stays
     assert run.result.errors.get("pruned", 0) == (0 if stays else 1)
@@ -469,7 +470,7 @@ def worn() -> Context:
         for n, (up, down) in enumerate(votes)
     ]
     used = [Vote(f"e{n}", uses=1) for n in (0, 1, 4, 5)]
-    return at_zero([*adds, Vote("e0", helpful=2), *used])
+    return initial_context([*adds, Vote("e0", helpful=2), *used])
 
 
 @pytest.mark.parametrize("gone", range(7))
@@ -477,10 +478,12 @@ def test_the_budget_is_enforced_by_code_in_the_order_of_worth(tmp_path: Path, go
     seed = worn()
     stay = sorted(LEAVING[gone:])
     # What each entry takes is rounded down, so that it is only sure to be enough with a token of room for each.
-    budget = full(at_zero(Add("rules", e.text) for e in seed if e.id in stay)).tokens + gone if stay else 1
+    budget = (
+        render_full(initial_context(Add("rules", e.text) for e in seed if e.id in stay)).tokens + gone if stay else 1
+    )
     run = learned(tmp_path, scripted(reflector=lambda call: ""), settings={"budget": budget}, seed_context=seed)
     assert [e.id for e in run.result.context] == stay
-    assert full(run.result.context).tokens <= budget
+    assert render_full(run.result.context).tokens <= budget
     assert run.result.errors.get("pruned", 0) == gone
 
 

@@ -11,13 +11,13 @@ from helpers import context_bytes
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, shape, warm, wrong
 
 from practicum import methods
-from practicum.core.context import Context, seeded
+from practicum.core.context import Context, seed_context
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.loop import Batch, StepReport
 from practicum.methods.adaptive import PERIOD, PROBE, Choice, Relapses, decide
 from practicum.models.scripted import Call
 
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 
 
 def tried(task: str, *passed: bool, used: bool = False) -> Rollout:

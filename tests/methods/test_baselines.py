@@ -16,7 +16,7 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 
@@ -71,7 +71,7 @@ def test_every_attempt_votes_whatever_becomes_of_its_words(tmp_path: Path, metho
             return json.dumps({**json.loads(str(insight(call))), "tags": [{"id": "e0", "verdict": "helpful"}]})
         return ProviderError("down") if method == "summarized" else summing(call)
 
-    rule = seeded([("rules", "If in doubt, guess.")])
+    rule = seed_context([("rules", "If in doubt, guess.")])
     run = learned(tmp_path, citing, 30, {"learn_from": "all"}, method=method, seed_context=rule)
     entry = run.result.context.get("e0")
     assert entry is not None

@@ -23,7 +23,7 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call
@@ -100,7 +100,7 @@ def test_votes_count_once_an_attempt_however_often_it_is_copied(tmp_path: Path) 
             return json.dumps({**told, "tags": [{"id": "e0", "verdict": "helpful"}]})
         return insight(call)
 
-    rule = seeded([("rules", "If in doubt, guess.")])
+    rule = seed_context([("rules", "If in doubt, guess.")])
     for settings in ({}, {"copies": 4}, {"groups": 5, "join": "model"}, {"exact": True}, {"asynchronous": True}):
         name = "-".join(settings) or "plain"
         run = learned(tmp_path / name, citing, 25, settings, seed_context=rule)
@@ -153,7 +153,7 @@ def test_exact_loses_what_the_curator_does_not_mention_and_counts_it(tmp_path: P
     assert len(run.texts) == 1
     assert run.result.errors["lessons dropped"] == 99
     assert len(curated(run)) == 11
-    assert sum(not fate.entry for step in run.reports for fate in step.fates) == 99
+    assert sum(not resolution.entry for step in run.reports for resolution in step.resolutions) == 99
 
 
 def said_in(text: str) -> list[str]:
@@ -192,12 +192,12 @@ def test_weird_curators_read_no_more_than_the_fan_in_and_lose_nothing(
     tmp_path: Path, n: int, seed: int, settings: dict[str, Any]
 ) -> None:
     curator = random_curator(seed, OPS[seed::2] if seed else OPS, 0.1, [])
-    rules = seeded([("rules", f"If old {spelled(i)}, do it.") for i in range(5)])
+    rules = seed_context([("rules", f"If old {spelled(i)}, do it.") for i in range(5)])
     run = learned(tmp_path, curated_by(curator), n, settings, seed_context=rules)
     assert max(map(len, curated(run)), default=0) <= settings.get("fan_in", 20)
     named = {id for step in run.reports for a in step.applied for id in a.edit.lessons if a.edit.op in NAMING}
-    fates = {fate.lesson for step in run.reports for fate in step.fates}
-    assert {x.id for step in run.reports for x in step.lessons if x.text} == named | fates
+    resolutions = {resolution.lesson for step in run.reports for resolution in step.resolutions}
+    assert {x.id for step in run.reports for x in step.lessons if x.text} == named | resolutions
 
 
 NAMING = ("add", "update", "merge")
@@ -241,9 +241,9 @@ def test_without_a_barrier_copies_of_a_lesson_are_accounted_for_together(tmp_pat
         assert kept.result.errors["lessons kept as they were"] == sum(" So " not in text for text in kept.texts)
 
         dropped = learned(tmp_path / f"dropped {n}", curated_by(first), n, {**how, "accounting": False})
-        gone = [fate for step in dropped.reports for fate in step.fates]
+        gone = [resolution for step in dropped.reports for resolution in step.resolutions]
         assert dropped.result.errors["lessons dropped"] == len(gone) == n - len(dropped.texts) > 0
-        told = {fate.lesson for fate in gone}
+        told = {resolution.lesson for resolution in gone}
         assert {text.split(" So ")[0] for text in dropped.texts} == {
             x.text for step in dropped.reports for x in step.lessons if x.id not in told
         }
@@ -257,7 +257,7 @@ def test_edits_in_conflict_are_joined_by_the_model(tmp_path: Path) -> None:
         said += [{"lesson": n, "op": "COVERED", "ids": ["e0"]} for n in range(2, len(read) + 1)]
         return json.dumps({"decisions": said})
 
-    rule = seeded([("rules", "If in doubt, guess.")])
+    rule = seed_context([("rules", "If in doubt, guess.")])
     run = learned(tmp_path, curated_by(all_into_one), 40, seed_context=rule)
     assert [len(read) for read in curated(run)][6:] == [6]
     assert run.result.errors == {"edits in conflict": 6}
@@ -279,7 +279,9 @@ def test_a_playbook_written_anew_by_groups_is_joined(tmp_path: Path) -> None:
     def rewriting(call: Call) -> str:
         return json.dumps({"entries": [{"section": "rules", "text": text} for text in lessons_read(call)]})
 
-    run = learned(tmp_path, curated_by(rewriting), 40, {"curator": "rewrite"}, seed_context=seeded([("rules", "Old.")]))
+    run = learned(
+        tmp_path, curated_by(rewriting), 40, {"curator": "rewrite"}, seed_context=seed_context([("rules", "Old.")])
+    )
     assert sorted(run.texts) == sorted(lessons(run))
     assert run.result.refused == 0
 

@@ -12,7 +12,8 @@ import pytest
 from helpers import client, make_tasks
 
 import practicum
-from practicum.core.context import Add, at_zero
+from practicum.core.context import initial_context
+from practicum.core.edits import Add
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
@@ -121,7 +122,7 @@ def test_a_batch_sees_the_episodes_of_earlier_batches_only(tmp_path: Path) -> No
 
 
 def test_an_entry_of_a_seed_that_has_no_answer_is_no_episode(tmp_path: Path) -> None:
-    seed = at_zero([Add("episodes", "By hand"), Add("episodes", "Solved", data={"answer": "Cards"})])
+    seed = initial_context([Add("episodes", "By hand"), Add("episodes", "Solved", data={"answer": "Cards"})])
     model = client(wrong)
     learn(tmp_path / "run", model, TRAIN[:1], seed_context=seed)
     assert turns(model.calls[0]) == [("Solved", "Cards")]

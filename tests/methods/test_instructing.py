@@ -10,7 +10,7 @@ from helpers import make_tasks
 from scripts import Learned, Role, insight, learned, number, right, scripted, wrong
 
 import practicum
-from practicum.core.context import Add
+from practicum.core.edits import Add
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call
 

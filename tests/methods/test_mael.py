@@ -18,7 +18,8 @@ import practicum
 from practicum import methods
 from practicum.agents.team import make_team
 from practicum.analysis.monitor import monitor
-from practicum.core.context import Add, Context, Entry, at_zero
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Entry
 from practicum.core.errors import ProviderError, UsageError, WindowError
 from practicum.core.types import Rollout, Task
 from practicum.models.scripted import Call
@@ -213,7 +214,7 @@ def test_by_similarity_alone_the_likest_is_shown_or_the_least_like(tmp_path: Pat
 @pytest.mark.parametrize("retrieval", ["step", "task"])
 def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, retrieval: str) -> None:
     hint = Add("pool agent1", "Do it so.", "Message 1", data={"kind": "judge"})
-    run = learned(tmp_path, divided(1), {"retrieval": retrieval}, seed_context=at_zero([hint]))
+    run = learned(tmp_path, divided(1), {"retrieval": retrieval}, seed_context=initial_context([hint]))
     assert not experiences(run, run.rollouts[0])
     assert run.result.errors == {}
 

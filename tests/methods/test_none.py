@@ -8,11 +8,11 @@ from typing import Any
 from helpers import client, context_bytes, make_tasks
 
 import practicum
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.models.scripted import ScriptedClient
 from practicum.session.learn import Result
 
-SEED = seeded([("rules", "Say the last word.")])
+SEED = seed_context([("rules", "Say the last word.")])
 
 
 def learn(folder: Path, model: ScriptedClient, **how: Any) -> Result:

@@ -11,7 +11,7 @@ from helpers import make_tasks
 from scripts import Learned, Role, added, insight, learned, number, right, scripted, shape, warm, wrong
 
 import practicum
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -109,7 +109,7 @@ def test_a_reflection_is_found_by_its_whole_task(tmp_path: Path) -> None:
 
 
 def test_rules_that_a_run_starts_with_stay_until_they_are_voted_down(tmp_path: Path) -> None:
-    seed = seeded([("rules", "If red, stop."), ("style", "Be brief.")])
+    seed = seed_context([("rules", "If red, stop."), ("style", "Be brief.")])
     run = learned(tmp_path, scripted(curator=deciding()), 2, method="expel", seed_context=seed)
     assert {e.text for e in seed} <= set(run.texts)
 

@@ -13,13 +13,14 @@ from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods
-from practicum.core.context import Add, at_zero, seeded
+from practicum.core.context import initial_context, seed_context
+from practicum.core.edits import Add
 from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 from practicum.store.database import Store
 
-RULE = seeded([("rules", "If in doubt, guess.")])
+RULE = seed_context([("rules", "If in doubt, guess.")])
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
@@ -69,7 +70,7 @@ def test_roles_can_be_models_of_their_own_and_are_counted_apart(tmp_path: Path) 
 
 
 def test_the_mutator_may_add_update_delete_and_say_what_is_covered(tmp_path: Path) -> None:
-    seed = seeded([("rules", "If red, stop.")])
+    seed = seed_context([("rules", "If red, stop.")])
     run = learned(tmp_path, scripted(wrong), 3, {"rollouts": 3}, "rcl", seed_context=seed)
     (call,) = run.calls("curator")
     assert call.schema is not None
@@ -91,7 +92,7 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_each_of_its_edits_names_an_entry_and_gives_a_reason(
     tmp_path: Path, decision: dict[str, Any], rules: list[str]
 ) -> None:
-    seed = at_zero([Add("rules", "If red, stop."), Add("rules", "If green, go.", harmful=1)])
+    seed = initial_context([Add("rules", "If red, stop."), Add("rules", "If green, go.", harmful=1)])
 
     def deciding(call: Call) -> dict[str, Any]:
         return {"decisions": [{"lesson": 1, "reason": "because of the failure", **decision}]}
@@ -113,7 +114,7 @@ def test_a_lesson_it_leaves_out_is_dropped_and_counted(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, curator=first_alone), 3, {"rollouts": 3}, "rcl")
     assert len(run.texts) == 1
     assert run.result.errors["lessons dropped"] == 2
-    assert sum(not fate.entry for report in run.reports for fate in report.fates) == 2
+    assert sum(not resolution.entry for report in run.reports for resolution in report.resolutions) == 2
 
 
 def test_it_sees_each_diagnosis_with_its_cause_and_its_own_changes_so_far(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ from runs import Words
 from scripts import FORM, shape
 
 import practicum
-from practicum.core.context import Context, Delete, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delete, Delta
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 

@@ -14,16 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import Memory, Words, indoors
 
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Update, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
-from practicum.retrieval.search import SHOWN, Filter, Found, Retriever, Search, Where
+from practicum.retrieval.search import VISIBLE, EntryPredicate, Filter, Match, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
 
 WORDS = ("card", "stolen", "bank", "fee", "lost", "abroad", "top up", "refund")
 SECTIONS = ("memories", "notes", ".hidden")
 OUTCOMES = ("success", "failure")
 FILTERS = (
-    SHOWN,
+    VISIBLE,
     Filter(section="memories"),
     Filter(section=".hidden"),
     Filter(outcome="failure"),
@@ -53,7 +54,7 @@ many_adds = st.lists(adds, min_size=0, max_size=90)
 deltas = st.lists(st.lists(edits, max_size=8), max_size=6)
 
 
-async def by_hand(context: Context, text: str, k: int, where: Where) -> list[Found]:
+async def by_hand(context: Context, text: str, k: int, where: EntryPredicate) -> list[Match]:
     """What retrieval should give: every entry that matches, compared in full."""
     entries = [e for e in context if where(e)]
     if not entries:
@@ -63,10 +64,10 @@ async def by_hand(context: Context, text: str, k: int, where: Where) -> list[Fou
     query = (await vectors([text]))[0]
     # Not "@": that may give equal rows different last digits, by where they stand.
     similarity = np.einsum("ij,j->i", rows, query)
-    return [Found(entries[i], float(similarity[i])) for i in np.argsort(-similarity, kind="stable")[:k]]
+    return [Match(entries[i], float(similarity[i])) for i in np.argsort(-similarity, kind="stable")[:k]]
 
 
-def same(found: Sequence[Found], expected: list[Found]) -> bool:
+def same(found: Sequence[Match], expected: list[Match]) -> bool:
     return [f.entry for f in found] == [f.entry for f in expected] and np.allclose(
         [f.similarity for f in found], [f.similarity for f in expected], atol=1e-5
     )
@@ -157,7 +158,7 @@ def test_searches_at_once_in_different_contexts_do_not_disturb_each_other() -> N
     old = memories(*(f"text {n}" for n in range(100)))
     new = old.apply(Delta((Update("e5", "quite another"), Add("memories", "newest")))).context
 
-    async def work(many: int) -> list[Search]:
+    async def work(many: int) -> list[SearchResult]:
         retriever = Retriever(Vectors(Words()), many)
         asked = [(old, "text 5"), (new, "text 5"), (new, "newest"), (old, "newest")] * 3
         return await asyncio.gather(*(retriever.nearest(context, text, 1) for context, text in asked))
@@ -174,7 +175,7 @@ def test_searches_at_once_in_different_contexts_do_not_disturb_each_other() -> N
 def test_what_an_index_found_is_noted_and_a_resume_finds_the_same() -> None:
     context = memories(*(f"text {n}" for n in range(50)))
 
-    def sitting(many: int, journal: Memory) -> list[Found]:
+    def sitting(many: int, journal: Memory) -> list[Match]:
         run = indoors(lambda call: "", journal=journal)
         run.house.retriever = Retriever(run.house.vectors, many)
         return asyncio.run(run.at("t1").nearest(context, "text 7", 3))
@@ -198,7 +199,7 @@ def test_a_place_is_searched_once() -> None:
 
 
 def test_without_the_library_all_are_compared_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.retrieval.search.installed", lambda: False)
+    monkeypatch.setattr("practicum.retrieval.search.index_installed", lambda: False)
     counts: Counter[str] = Counter()
     retriever = Retriever(Vectors(Words()), 2, counts)
     for _ in range(2):
@@ -215,7 +216,7 @@ def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:
     context = Context().apply(Delta(tuple(said))).context
     retriever = Retriever(Vectors(Words()), 10)
 
-    async def work() -> tuple[Search, Search]:
+    async def work() -> tuple[SearchResult, SearchResult]:
         everything = await retriever.nearest(context, "bank", 3)
         return everything, await retriever.nearest(context, "bank", 3, Filter(section="memories"))
 

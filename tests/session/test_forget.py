@@ -14,15 +14,16 @@ from runs import learner
 
 import practicum
 from practicum import methods
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Merge, Update, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
 from practicum.retrieval.vectors import text_key
 from practicum.session.forget import Report, filtered, forget
 from practicum.store import schema
-from practicum.store.database import FILE, Store
-from practicum.store.journal import NOTED
+from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.journal import NOTE_ROLE
 from practicum.store.versions import Version, read_versions, rebuild, seed_version, version_row
 
 A, B, C = ("task:a", "rollout:step 1/a"), ("task:b", "rollout:step 1/b"), ("task:c", "rollout:step 1/c")
@@ -272,7 +273,7 @@ def test_a_slip_of_the_pen_forgets_nothing(tmp_path: Path, what: dict[str, Any],
         with pytest.raises(UsageError, match=problem):
             forget(store, "run", **what)
         assert len(rebuild(read_versions(store, "run"))) == 2
-    assert (tmp_path / FILE).is_file()
+    assert (tmp_path / DATABASE_FILE).is_file()
 
 
 def varying(call: Call) -> str:
@@ -294,11 +295,11 @@ def test_all_that_any_method_paid_for_says_what_it_comes_from(tmp_path: Path, na
     )
     with Store.open(tmp_path / "run") as store:
         rows = store.rows(schema.journal.select())
-        paid = [row for row in rows if row.role != NOTED]
+        paid = [row for row in rows if row.role != NOTE_ROLE]
         assert paid
         assert [row.place for row in paid if row.sources == "[]"] == []
         assert forget(store, "run", tasks=["t1"]).left == 0
-        places = [row.place for row in store.rows(schema.journal.select()) if row.role != NOTED]
+        places = [row.place for row in store.rows(schema.journal.select()) if row.role != NOTE_ROLE]
         assert [place for place in places if ".t1/" in place] == []
 
 

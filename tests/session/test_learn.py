@@ -10,7 +10,7 @@ import pytest
 from helpers import client, context_bytes, make_tasks, world
 
 import practicum
-from practicum.core.context import seeded
+from practicum.core.context import seed_context
 from practicum.core.errors import PracticumError, ProviderError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Usage
 from practicum.models.scripted import Call, ScriptedClient
@@ -220,14 +220,14 @@ def test_one_answer_that_cannot_be_read_stops_no_evaluation_that_had_others(tmp_
 
 
 def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practicum.Evaluation:
-    context = config.pop("context", seeded([("rules", "Say the last word.")]))
+    context = config.pop("context", seed_context([("rules", "Say the last word.")]))
     parts = config.pop("parts", practicum.Parts(clients={"agent": model}))
     return practicum.run_sync(practicum.evaluate(tasks, context, parts=parts, **config))
 
 
 def test_bad_json_is_asked_for_again_twice_and_then_told(tmp_path: Path) -> None:
     model = client(lambda call: "Sure! Here it is." if call.role == "agent" else world(call))
-    seed = seeded([("rules", "Say the last word.")])
+    seed = seed_context([("rules", "Say the last word.")])
     with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
         learn(tmp_path / "run", model, seed_context=seed)
     assert len(model.calls) == 9

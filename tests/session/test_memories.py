@@ -12,7 +12,8 @@ from helpers import Launcher
 from runs import Words
 
 from practicum import run_sync
-from practicum.core.context import Add, Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.errors import ContextFileError, ModelError, StoreError, UsageError
 from practicum.retrieval.vectors import Vectors
 from practicum.session.forget import forget

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, event, select
 
 from practicum.core.errors import StoreError
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.migrations import MIGRATIONS
 
 
@@ -41,7 +41,7 @@ def test_what_is_written_is_there_for_others_and_later(tmp_path: Path, name: str
         asyncio.run(write_all(store, [vector(b"2", b"again")]))
         with Store.read(folder) as reader:
             assert keys(reader) == {b"1", b"2"}
-    assert (folder / FILE).is_file()
+    assert (folder / DATABASE_FILE).is_file()
     with Store.open(folder) as store:
         assert {(r.key, r.vector) for r in store.rows(select(schema.vectors))} == {(b"1", b"v"), (b"2", b"again")}
 
@@ -57,7 +57,7 @@ def test_a_folder_that_is_or_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot make the run folder"):
         Store.create(tmp_path / "file")
-    (tmp_path / "run" / FILE).write_bytes(b"not a database at all, but long enough to be looked at" * 9)
+    (tmp_path / "run" / DATABASE_FILE).write_bytes(b"not a database at all, but long enough to be looked at" * 9)
     with pytest.raises(StoreError, match=r"cannot use the run in .*file is not a database"):
         Store.read(tmp_path / "run")
 
@@ -87,7 +87,7 @@ def test_a_folder_that_another_process_holds(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
-    with sqlite3.connect(tmp_path / FILE) as db:
+    with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
         db.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     db.close()
     with pytest.raises(StoreError, match="written by a newer practicum"):
@@ -104,7 +104,7 @@ def test_a_migration_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("practicum.store.migrations.MIGRATIONS", (fails,))
     with pytest.raises(KeyboardInterrupt):
         Store.create(tmp_path)
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     assert db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
     db.close()
 

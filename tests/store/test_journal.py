@@ -16,12 +16,12 @@ from sqlalchemy import Select
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Usage
 from practicum.store.database import Store
-from practicum.store.journal import BLOCK, Journal, Record, digest
+from practicum.store.journal import BLOCK, Journal, JournalRow, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
 
-ONE = Record("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 0.5), 1.5, True, ("task:t1", "tag:x"))
-BAD = Record("step 1/b", "reflector", "d2", "the provider failed", ok=False)
+ONE = JournalRow("step 1/a", "agent", "d1", '["é", false]', Usage(1, 10, 4, 2, 0.5), 1.5, True, ("task:t1", "tag:x"))
+BAD = JournalRow("step 1/b", "reflector", "d2", "the provider failed", ok=False)
 
 
 class Counting(Store):
@@ -57,7 +57,9 @@ def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
 
 def test_rows_are_read_when_they_are_asked_for_and_each_once(tmp_path: Path) -> None:
     n = 3 * BLOCK + 5
-    records = [Record(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)]
+    records = [
+        JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
+    ]
     with Store.create(tmp_path) as store:
         asyncio.run(Journal(store, "run").write(*records, BAD))
         asyncio.run(Journal(store, "other").write(*records))
@@ -91,7 +93,7 @@ def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         journal = Journal(store, "run")
         asyncio.run(journal.write(ONE))
-        asyncio.run(journal.write(Record("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
+        asyncio.run(journal.write(JournalRow("p", "agent", "d", "x", Usage(1, 1, 0, 1, None))))
         assert Journal(store, "run").before == Usage(2, 11, 4, 3, None)
 
 

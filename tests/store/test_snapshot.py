@@ -19,18 +19,19 @@ from hypothesis import strategies as st
 from runs import Words
 
 import practicum
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Merge, Update, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import StoreError, UsageError
 from practicum.models.scripted import Call
-from practicum.retrieval.search import SHOWN, Filter, Retriever, Search
+from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
 from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
 from practicum.session.records import RUN, begin, load_context, read_run
 from practicum.session.upkeep import keep, reembedded
 from practicum.store import schema
-from practicum.store.database import FILE, INDEX, Store
-from practicum.store.snapshot import Stored, due, read_context, write_snapshot
+from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
+from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 ids = st.integers(0, 200).map("e{}".format)
@@ -146,7 +147,7 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
 def test_a_run_of_the_first_format_is_read_as_it_is_and_brought_up_when_opened(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         expected = begun(store, ["a", "b"])
-    with sqlite3.connect(tmp_path / FILE) as db:
+    with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
         db.executescript("DROP TABLE entries; DROP TABLE snapshots; PRAGMA user_version = 1")
     db.close()
     assert same(load_context(tmp_path), expected)
@@ -186,17 +187,17 @@ def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("practicum.store.snapshot.DUE", 10)
     with Store.create(tmp_path) as store:
         context = begun(store, ["a"] * 9)
-        assert not due(store, RUN)
+        assert not snapshot_due(store, RUN)
         context = changed(store, context, Vote("e0", helpful=1))
-        assert due(store, RUN)
+        assert snapshot_due(store, RUN)
         asyncio.run(keep(store, context, Retriever(Vectors(Words(), store))))
-        assert not due(store, RUN)
+        assert not snapshot_due(store, RUN)
         context = changed(store, read_context(store, RUN), *[Vote("e0", helpful=1)] * 9)
-        assert not due(store, RUN)
+        assert not snapshot_due(store, RUN)
         # A rollback to before the snapshot makes it useless.
         last = read_versions(store, RUN)[-1]
         store.put(schema.versions, [version_row(RUN, Version(last.version + 1, 0, 1, last.next_number, ()))])
-        assert due(store, RUN)
+        assert snapshot_due(store, RUN)
 
 
 class Counting(Words):
@@ -227,7 +228,7 @@ def saved(folder: Path) -> None:
         asyncio.run(work())
 
 
-def asked(folder: Path, text: str, k: int = 3, where: Filter = SHOWN, many: int = 1) -> tuple[Search, Counting]:
+def asked(folder: Path, text: str, k: int = 3, where: Filter = VISIBLE, many: int = 1) -> tuple[SearchResult, Counting]:
     embedder = Counting()
     with Store.read(folder) as store:
         search = Retriever(Vectors(embedder, store), many).nearest(read_context(store, RUN), text, k, where)
@@ -239,8 +240,8 @@ def test_a_search_reads_what_it_finds_and_embeds_the_question_only(
 ) -> None:
     saved(tmp_path)
     read: list[int] = []
-    whole = Stored.page
-    monkeypatch.setattr(Stored, "page", lambda self, index: (read.append(index), whole(self, index))[1])
+    whole = SnapshotPages.page
+    monkeypatch.setattr(SnapshotPages, "page", lambda self, index: (read.append(index), whole(self, index))[1])
     search, embedder = asked(tmp_path, "text 400 of old")
     assert search.found[0].entry.text == "text 400"
     assert not search.exact
@@ -265,7 +266,7 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
         load_context(tmp_path).get("e100")
     of_entries = [each for each in said if "FROM snapshots LEFT OUTER JOIN entries" in each]
     assert len(of_entries) == 2
-    db = sqlite3.connect(tmp_path / FILE)
+    db = sqlite3.connect(tmp_path / DATABASE_FILE)
     plans = [step for each in of_entries for *_, step in db.execute(f"EXPLAIN QUERY PLAN {each}")]
     db.close()
     assert [plan for plan in plans if "entries" in plan] == [
@@ -292,10 +293,10 @@ def test_what_changed_since_the_snapshot_is_found_as_it_is_now(tmp_path: Path) -
 def test_without_its_index_or_with_a_broken_one_everything_is_read_and_right(tmp_path: Path) -> None:
     saved(tmp_path)
     for spoil in (b"not an index", b""):
-        (tmp_path / INDEX).write_bytes(spoil)
+        (tmp_path / INDEX_FILE).write_bytes(spoil)
         search, embedder = asked(tmp_path, "text 33", 1, many=10_000)
         assert (search.exact, search.found[0].entry.id, embedder.asked) == (True, "e33", [])
-    (tmp_path / INDEX).unlink()
+    (tmp_path / INDEX_FILE).unlink()
     assert asked(tmp_path, "text 33", 1)[0].found[0].entry.id == "e33"
 
 
@@ -319,7 +320,7 @@ def test_what_is_forgotten_is_in_no_snapshot_and_no_index(tmp_path: Path) -> Non
     saved(tmp_path)
     with Store.open(tmp_path) as store:
         assert forget(store, RUN, sources=["task:t1"]).left == 0
-        assert not (tmp_path / INDEX).exists()
+        assert not (tmp_path / INDEX_FILE).exists()
         assert store.rows(schema.entries.select()) == []
         assert len(read_context(store, RUN)) == len(SAID) // 2
 

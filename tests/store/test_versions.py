@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Merge, Update, Vote, seeded
-from practicum.core.edits import entry_json
+from practicum.core.context import Context, seed_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote, entry_json
 from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import (
     Version,
-    changes,
-    events_of,
+    context_changes,
+    entry_history,
     read_versions,
     rebuild,
     seed_version,
@@ -44,7 +44,7 @@ STEP = st.lists(EDIT, max_size=6).map(lambda edits: Delta(tuple(edits))) | st.in
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEP, max_size=6))
 def test_rows_rebuild_every_version_exactly_also_after_rollbacks(steps: list[Delta | int]) -> None:
-    seed = seeded([("rules", "one"), ("rules", "two")])
+    seed = seed_context([("rules", "one"), ("rules", "two")])
     versions, contexts = [seed_version(seed)], [seed]
     for step in steps:
         last = contexts[-1]
@@ -67,7 +67,7 @@ def test_rows_rebuild_every_version_exactly_also_after_rollbacks(steps: list[Del
 
 
 def test_ids_go_on_counting_after_a_rollback() -> None:
-    seed = seeded([("rules", "one")])
+    seed = seed_context([("rules", "one")])
     grown = seed.apply(Delta((Add("rules", "two"),)))
     versions = [seed_version(seed), Version(1, 0, 1, 2, grown.applied), Version(2, 0, 1, 2, ())]
     back = rebuild(versions)
@@ -76,7 +76,9 @@ def test_ids_go_on_counting_after_a_rollback() -> None:
 
 
 def test_a_learned_seed_keeps_all_it_counted() -> None:
-    learned = seeded([("a", "x")]).apply(Delta((Vote("e0", 2, 1, 4), Add("a", "y", key="k", data={"n": 1})))).context
+    learned = (
+        seed_context([("a", "x")]).apply(Delta((Vote("e0", 2, 1, 4), Add("a", "y", key="k", data={"n": 1})))).context
+    )
     again = rebuild([seed_version(learned)])
     plain = [{**entry_json(e), "born": 0, "changed": 0} for e in learned]
     assert [entry_json(e) for e in again] == plain
@@ -90,12 +92,16 @@ def test_an_unknown_version_is_refused() -> None:
 
 
 def test_the_history_of_an_entry_and_what_changed() -> None:
-    seed = seeded([("rules", "one"), ("rules", "two"), ("rules", "three")])
+    seed = seed_context([("rules", "one"), ("rules", "two"), ("rules", "three")])
     outcome = seed.apply(Delta((Merge(("e0", "e1")), Update("e2", "3"), Vote("e2", 1), Add("rules", "four"))))
     versions = [seed_version(seed), Version(1, 0, 1, 4, outcome.applied)]
-    assert [(e.version, e.done.edit.op) for e in events_of(versions, "e1")] == [(0, "add"), (1, "merge")]
-    assert [(e.version, e.done.edit.op) for e in events_of(versions, "e2")] == [(0, "add"), (1, "update"), (1, "vote")]
-    added, removed, changed = changes(seed, outcome.context)
+    assert [(e.version, e.done.edit.op) for e in entry_history(versions, "e1")] == [(0, "add"), (1, "merge")]
+    assert [(e.version, e.done.edit.op) for e in entry_history(versions, "e2")] == [
+        (0, "add"),
+        (1, "update"),
+        (1, "vote"),
+    ]
+    added, removed, changed = context_changes(seed, outcome.context)
     assert [e.id for e in added] == ["e3"]
     assert [e.id for e in removed] == ["e1"]
     assert [(b.text, a.text) for b, a in changed] == [("three", "3")]

@@ -12,7 +12,8 @@ from places import within
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import once
-from practicum.core.context import Add, Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, History, Method, StepReport, learn
 from practicum.engine.run import Run

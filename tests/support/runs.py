@@ -20,26 +20,26 @@ from practicum.engine.state import Agent, House, Seat
 from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
-from practicum.store.journal import Journal, Record
+from practicum.store.journal import Journal, JournalRow
 
 
 class Memory:
     """A journal that is not on a disk: `rows` by place, those of an earlier sitting first."""
 
-    def __init__(self, rows: Mapping[str, Record] | None = None) -> None:
-        self.rows: dict[str, Record] = dict(rows or {})
+    def __init__(self, rows: Mapping[str, JournalRow] | None = None) -> None:
+        self.rows: dict[str, JournalRow] = dict(rows or {})
         self._known = dict(self.rows)
         self.hits = 0
 
-    def find(self, place: str, digest: str) -> Record | None:
+    def find(self, place: str, digest: str) -> JournalRow | None:
         known = self._known.pop(place, None)
         assert known is None or known.digest == digest
         return known
 
-    def post(self, record: Record) -> None:
+    def post(self, record: JournalRow) -> None:
         self.rows[record.place] = record
 
-    async def write(self, *records: Record) -> None:
+    async def write(self, *records: JournalRow) -> None:
         for record in records:
             self.post(record)
 

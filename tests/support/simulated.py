@@ -31,16 +31,17 @@ from scripts import scripted
 import practicum
 from practicum import methods
 from practicum.agents.chat import ChatAgent
-from practicum.core.context import Context, Update
+from practicum.core.context import Context
+from practicum.core.edits import Update
 from practicum.core.types import Task
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, learn
 from practicum.engine.run import Run
 from practicum.engine.state import House, Seat
 from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import PlainScorer
-from practicum.store.journal import Journal, Record
+from practicum.store.journal import Journal, JournalRow
 from practicum.tasks.scoring.rules import load_scorer
 
 KINDS = [f"{a}{b}ro" for a in "bdfgklmnprstvz" for b in "aeiou"]
@@ -129,9 +130,9 @@ class Paper:
 
     def find(self, place: str, digest: str) -> None: ...
 
-    def post(self, record: Record) -> None: ...
+    def post(self, record: JournalRow) -> None: ...
 
-    async def write(self, *records: Record) -> None: ...
+    async def write(self, *records: JournalRow) -> None: ...
 
     async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         return np.ones((len(texts), 1), dtype=np.float32)
@@ -172,7 +173,7 @@ class Learner:
         return mean(self._solved(task) for task in self.tasks if task.id in failed)
 
     def _solved(self, task: Task) -> bool:
-        rules = told("\n".join(full(self.reports[-1].context).pages))
+        rules = told("\n".join(render_full(self.reports[-1].context).pages))
         return rules.get(task.input.split()[3].strip(","), ("", ""))[1] == task.target
 
 

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.tasks.traces import Problem, Traces, load_traces
 
 DATA = Path(__file__).parent / "data" / "traces"
@@ -305,7 +305,7 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
     assert traces.formats == {"practicum": 4}
 
 
-@pytest.mark.parametrize("named", ["", FILE])
+@pytest.mark.parametrize("named", ["", DATABASE_FILE])
 def test_a_run_folder_itself_or_its_database_may_be_named(tmp_path: Path, named: str) -> None:
     store_run(tmp_path / "one", [rollout("a", "x")])
     assert only(load_traces(tmp_path / "one" / named)).meta["file"] == "one"
@@ -314,16 +314,16 @@ def test_a_run_folder_itself_or_its_database_may_be_named(tmp_path: Path, named:
 def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     store_run(tmp_path / "empty", [])
     (tmp_path / "newer").mkdir()
-    shutil.copy(tmp_path / "empty" / FILE, tmp_path / "newer" / FILE)
+    shutil.copy(tmp_path / "empty" / DATABASE_FILE, tmp_path / "newer" / DATABASE_FILE)
     with Store.open(tmp_path / "newer") as store:
         store.change(schema.rollouts.delete())
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    (tmp_path / "torn" / DATABASE_FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / FILE).write_bytes(b"hello\n")
+    (tmp_path / "odd" / DATABASE_FILE).write_bytes(b"hello\n")
     text = refusal(tmp_path)
     assert f"{tmp_path.name}/empty: a run without an attempt" in text
-    assert f"{tmp_path.name}/odd/{FILE} line 1: not JSON" in text
+    assert f"{tmp_path.name}/odd/{DATABASE_FILE} line 1: not JSON" in text
     assert f"{tmp_path.name}/torn: not a run that can be read" in refusal(tmp_path / "torn").replace(
         "torn: no trace could be read: torn", f"{tmp_path.name}/torn"
     )

@@ -22,12 +22,12 @@ from sqlalchemy import select
 
 from practicum.analysis.compare.plan import Planned
 from practicum.core.errors import PracticumError, StoreError
-from practicum.core.playbook import write_whole
+from practicum.core.files import write_atomic
 from practicum.core.types import Usage
 from practicum.session.learn import GO_ON
 from practicum.session.records import RUN, step_data
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import Journal
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def finished(path: Path) -> Outcome | None:
 
 def keep(outcome: Outcome, path: Path) -> None:
     """Write down what came of a run: from now on it is over."""
-    write_whole(path / MEASURED, outcome.model_dump_json())
+    write_atomic(path / MEASURED, outcome.model_dump_json())
 
 
 def measured(run: Planned, path: Path, result: Result, by_task: dict[str, float], at_once: int) -> Outcome:
@@ -145,7 +145,7 @@ def lost(run: Planned, path: Path, error: Exception, at_once: int) -> Outcome:
     known = str(error).partition(GO_ON)[0]
     why = known if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
-        written = _written(path) if (path / FILE).is_file() else _Written()
+        written = _written(path) if (path / DATABASE_FILE).is_file() else _Written()
     except PracticumError:
         # What broke it off may be that very file.
         written = _Written()

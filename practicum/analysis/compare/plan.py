@@ -14,7 +14,7 @@ from practicum import methods
 from practicum.analysis.compare.variants import Study, Variant
 from practicum.core.differences import FEWEST
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.playbook import write_whole
+from practicum.core.files import write_atomic
 from practicum.core.types import Task
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
@@ -225,7 +225,7 @@ def remember(plan: Plan, folder: Path) -> None:
             if now["runs"].get(run, made) != made:
                 raise _other(folder, f"{run} ({json.dumps(made)})")
     now["runs"] = {**begun, **now["runs"]}
-    write_whole(path, json.dumps(now, ensure_ascii=False, indent=1))
+    write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from practicum.session.records import RUN
 from practicum.session.result import usage_json
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTED
+from practicum.store.journal import NOTE_ROLE
 
 EVALUATION = "evaluate "
 """How places begin at which nothing is learned."""
@@ -61,14 +61,14 @@ def read_calls(store: Store) -> list[Call]:
     """All effects of a run that cost something, in the order of their places."""
     t = schema.journal
     paid = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
-    query = select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *paid).where(t.c.run_id == RUN, t.c.role != NOTED)
+    query = select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *paid).where(t.c.run_id == RUN, t.c.role != NOTE_ROLE)
     return [Call(r[0], r[1], bool(r[2]), Usage(*r[4:]), r[3]) for r in store.rows(query.order_by(t.c.place))]
 
 
 def read_ends(store: Store) -> dict[int, float]:
     """When each step was first done, in seconds since 1970."""
     t = schema.journal
-    noted = (t.c.run_id == RUN) & (t.c.role == NOTED) & t.c.place.like(f"step %/{ENDED}")
+    noted = (t.c.run_id == RUN) & (t.c.role == NOTE_ROLE) & t.c.place.like(f"step %/{ENDED}")
     rows = store.rows(select(t.c.place, t.c.answer).where(noted))
     return {int(row.place.split("/")[0].removeprefix("step ")): float(row.answer) for row in rows}
 

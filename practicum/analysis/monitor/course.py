@@ -17,7 +17,8 @@ from sqlalchemy import select
 
 from practicum.analysis.monitor.series import Cloud, Column, Part, distance
 from practicum.blocks.update.memory_bank import MEMORIES
-from practicum.core.context import Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 from practicum.retrieval.vectors import Embedder, WordLlama
 from practicum.store import schema
 from practicum.store.database import Store

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from practicum.core.context import Add, Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Add, Entry
 from practicum.session.ask import Answered
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any
 
 from practicum.agents.network import Kind
 from practicum.blocks.act.network import POOL
-from practicum.core.context import Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 
 KINDS: tuple[Kind, ...] = ("judge", "decompose", "solve", "critique", "aggregate")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Accept, Update
 from practicum.engine.run import Run

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from practicum.core.context import Add, Context, Delta, Edit, Fate, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit, Resolution, Vote
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Accept, Method
 from practicum.engine.run import Act, Run
@@ -156,9 +157,13 @@ def unshown_part(context: Context, delta: Delta) -> Delta:
             now = outcome.context
     refs = {edit.ref for edit in kept if isinstance(edit, Add)}
     told = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons}
-    stand = [fate for fate in delta.fates if not fate.entry or fate.entry in refs or fate.entry in context]
-    told |= {fate.lesson for fate in stand}
+    stand = [
+        resolution
+        for resolution in delta.resolutions
+        if not resolution.entry or resolution.entry in refs or resolution.entry in context
+    ]
+    told |= {resolution.lesson for resolution in stand}
     changes = [edit for edit in delta.edits if not isinstance(edit, Vote)]
-    named = [*(id for edit in changes for id in edit.lessons), *(fate.lesson for fate in delta.fates)]
-    lost = [Fate(id, reason=WORSE) for id in dict.fromkeys(named) if id not in told]
+    named = [*(id for edit in changes for id in edit.lessons), *(resolution.lesson for resolution in delta.resolutions)]
+    lost = [Resolution(id, reason=WORSE) for id in dict.fromkeys(named) if id not in told]
     return Delta(tuple(kept), (*stand, *lost))

@@ -17,14 +17,15 @@ from practicum.agents.network import MAX_PARTS, Decision, Kind, Move, Network, P
 from practicum.agents.team import Team
 from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
 from practicum.blocks.act.show import told
-from practicum.core.bounded import AtMost, Output, Upto
-from practicum.core.context import Context, Entry
+from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 from practicum.core.errors import AgentError, ProviderError, WindowError
 from practicum.core.types import Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.engine.run import Act, Run
-from practicum.retrieval.search import Found
-from practicum.store.journal import unless_refused
+from practicum.retrieval.search import Match
+from practicum.store.journal import noting_refusal
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -38,21 +39,21 @@ POOL = "pool "
 class Ability(Output):
     """Whether an agent can solve a task alone."""
 
-    reason: Annotated[str, Upto(200)] = Field(description="what decides it")
+    reason: Annotated[str, MaxChars(200)] = Field(description="what decides it")
     alone: bool = Field(description="whether you can solve it well by yourself")
 
 
 class Subtask(Output):
     """A part of a task."""
 
-    text: Annotated[str, Upto(400)] = Field(description="the part, so that it can be solved without the whole")
-    needs: Annotated[list[int], AtMost(8)] = Field(default=[], description="numbers of parts whose results it needs")
+    text: Annotated[str, MaxChars(400)] = Field(description="the part, so that it can be solved without the whole")
+    needs: Annotated[list[int], MaxItems(8)] = Field(default=[], description="numbers of parts whose results it needs")
 
 
 class Plan(Output):
     """A task in parts."""
 
-    parts: Annotated[list[Subtask], AtMost(MAX_PARTS)] = Field(
+    parts: Annotated[list[Subtask], MaxItems(MAX_PARTS)] = Field(
         description="two parts or more; fewer where it has no parts"
     )
 
@@ -60,14 +61,14 @@ class Plan(Output):
 class Critique(Output):
     """What an agent says of a part's solution."""
 
-    feedback: Annotated[str, Upto(300)] = Field(description="what is wrong or missing and how to mend it")
+    feedback: Annotated[str, MaxChars(300)] = Field(description="what is wrong or missing and how to mend it")
     adequate: bool = Field(description="whether the solution is good as it is")
 
 
 class Answered(Output):
     """The solution of a part."""
 
-    solution: Annotated[str, Upto(2000)] = Field(description="the solution, complete")
+    solution: Annotated[str, MaxChars(2000)] = Field(description="the solution, complete")
 
 
 FORMS: Mapping[Kind, type[Output]] = {
@@ -159,7 +160,7 @@ async def _one_trace(team: Team, task: Task, context: Context, how: Experience, 
     return ""
 
 
-async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Found | None:
+async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Match | None:
     """The entry of the highest retrieval score; the older on ties."""
     found = await run.nearest(context, state, len(context), where)
     scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
@@ -183,7 +184,7 @@ class Mind:
         if found is None:
             return await self._unaided(question, run)
         try:
-            made = await unless_refused(run, "experience", partial(self._decided, question, found.entry, run))
+            made = await noting_refusal(run, "experience", partial(self._decided, question, found.entry, run))
         except WindowError:
             run.house.counts["experiences too long to show"] += 1
             return await self._unaided(question, run.at("without experience"))
@@ -195,7 +196,7 @@ class Mind:
         if not question.task and question.kind != "aggregate":
             return await self._decided(question, None, run)
         try:
-            return await unless_refused(run, "step", partial(self._decided, question, None, run))
+            return await noting_refusal(run, "step", partial(self._decided, question, None, run))
         except WindowError as error:
             run.house.counts["steps too long to ask"] += 1
             raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
@@ -232,7 +233,7 @@ class Mind:
             raise (ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
 
-    async def _found(self, question: Question, run: Run) -> Found | None:
+    async def _found(self, question: Question, run: Run) -> Match | None:
         if self.experience.retrieval == "none" or (self.experience.retrieval == "task" and not self.trace):
             return None
         where = OfKind(question.agent, question.kind, self.trace)

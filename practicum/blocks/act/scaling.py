@@ -22,7 +22,7 @@ from practicum.blocks.act.show import Answer
 from practicum.blocks.reflect.self_contrast import Contrast, contrasted
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Rollout, Task, Trace
-from practicum.core.views import at_most
+from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Act, Run
 from practicum.tasks.scoring.rules import normalised
@@ -267,7 +267,7 @@ def _earlier(tries: Sequence[Rollout], verdicts: Sequence[Feedback | None], told
 
 def _work(trace: Trace) -> str:
     work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
-    return at_most(work, 2 * WORK)
+    return truncate(work, 2 * WORK)
 
 
 REFINE = """\

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from practicum.core.context import Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Rollout, Score, Task, Trace
-from practicum.core.views import View, annotated, as_turns, full, listed
+from practicum.core.views import View, render_annotated, render_full, render_selected, render_turns
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Run, feedback
-from practicum.retrieval.search import Filter, Found
+from practicum.retrieval.search import Filter, Match
 
 Show = Callable[[Context, Task, Run], Awaitable[View]]
 
@@ -49,12 +50,12 @@ async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedb
 
 async def full_view(context: Context, task: Task, run: Run) -> View:
     """Everything, for every task alike."""
-    return full(context)
+    return render_full(context)
 
 
 async def annotated_view(context: Context, task: Task, run: Run) -> View:
     """Everything, with the agent asked what it consulted, doubted and missed."""
-    return annotated(context)
+    return render_annotated(context)
 
 
 def noting(show: Show) -> Show:
@@ -72,8 +73,8 @@ def with_memories(k: int, section: str, rest: bool = False) -> Show:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, where)
-        memories = listed(f.entry for f in found)
-        before = full(context, without=section) if rest else View()
+        memories = render_selected(f.entry for f in found)
+        before = render_full(context, without=section) if rest else View()
         return View(
             pages=(*before.pages, *memories.pages),
             ids=AllBut(context, section, memories.ids) if rest else memories.ids,
@@ -85,7 +86,7 @@ def with_memories(k: int, section: str, rest: bool = False) -> Show:
     return show
 
 
-def similarities(found: Sequence[Found]) -> tuple[tuple[str, float], ...]:
+def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:
     """What was looked up, as a view and a rollout keep it."""
     return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
 
@@ -97,7 +98,7 @@ def similar_turns(k: int, section: str) -> Show:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, solved)
-        return replace(as_turns(near.entry for near in reversed(found)), retrieved=similarities(found))
+        return replace(render_turns(near.entry for near in reversed(found)), retrieved=similarities(found))
 
     return show
 
@@ -108,11 +109,11 @@ def fitting_turns(section: str, tokens: int) -> Show:
     async def show(context: Context, task: Task, run: Run) -> View:
         entries, room = [], tokens
         for entry in filter(Solved(section), context):
-            room -= as_turns([entry]).tokens + TURN_FRAME
+            room -= render_turns([entry]).tokens + TURN_FRAME
             if room < 0:
                 break
             entries.append(entry)
-        return as_turns(entries)
+        return render_turns(entries)
 
     return show
 

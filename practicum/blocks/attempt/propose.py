@@ -16,10 +16,11 @@ from pydantic import Field
 from practicum.blocks.reflect.evidence import brief
 from practicum.blocks.reflect.examples import ATLAS
 from practicum.blocks.reflect.per_trace import judged_by_outcome
-from practicum.core.bounded import AtMost, Output, rule
-from practicum.core.context import Add, Applied, Context, Delete, Delta, Entry, union
+from practicum.core.bounded import MaxItems, Output, rule_schema
+from practicum.core.context import Context
+from practicum.core.edits import Add, Applied, Delete, Delta, Entry, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Round, Task, Turn
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import Reflect
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Act, Run
@@ -40,7 +41,7 @@ Keep = Literal["all", "relied_on"]
 class Bullets(Output):
     """What is proposed for one query."""
 
-    bullets: Annotated[list[Annotated[str, rule(160, empty=False)]], AtMost(10)] = Field(
+    bullets: Annotated[list[Annotated[str, rule_schema(160, empty=False)]], MaxItems(10)] = Field(
         description="one rule each; none where nothing shows any"
     )
 
@@ -61,7 +62,7 @@ class Proposer:
         memories, outcomes = [f.entry for f in found], context.in_section(OUTCOMES)
         # What is proposed rests on all that it is made from, so that forgetting any of it takes the proposal along.
         sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
-        run = replace(run, about=union(sources))
+        run = replace(run, about=ordered_union(sources))
         bullets: list[str] = []
         for n in range(self.passes + 1):
             prompt = _prompt(task, context, memories, outcomes, bullets, n, self.bank, run)
@@ -166,7 +167,7 @@ def _prompt(
     if bullets:
         parts.append("# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets))
     parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
-    pages = full(context, without=bank).pages or ("(no rules yet)",)
+    pages = render_full(context, without=bank).pages or ("(no rules yet)",)
     system = "\n\n".join([PROPOSE, *run.house.told, "# Its playbook"])
     return Prompt(system, "\n\n".join(parts), pages, turns=PROPOSED)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from practicum.core.context import Context, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Entry
 from practicum.core.types import Rollout, Round, Trace
-from practicum.core.views import at_most, line
+from practicum.core.views import entry_line, truncate
 from practicum.engine.run import Run
 
 
@@ -32,7 +33,7 @@ def evidence(rollout: Rollout) -> str:
 
 def brief(rollout: Rollout) -> str:
     """The same where a prompt reads it beside much else: of a long one the beginning and the end."""
-    return at_most(evidence(rollout), BRIEF)
+    return truncate(evidence(rollout), BRIEF)
 
 
 BRIEF = 2_000
@@ -51,7 +52,7 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
     parts = [*run.house.told]
     used = relied_on(rollout, context) if rules_shown else []
     if used:
-        parts.append("# Rules the agent relied on\n" + "\n".join(map(line, used)))
+        parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))
     if earlier:
         said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
         parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
@@ -68,7 +69,7 @@ def side_by_side(failed: Rollout, passed: Rollout) -> list[str]:
     """Two attempts at one task, cut at the same length, so that neither looks better for being longer."""
     texts = evidence(failed), evidence(passed)
     most = max(min(map(len, texts)), SHORTEST)
-    wrong, right = (at_most(text, most) for text in texts)
+    wrong, right = (truncate(text, most) for text in texts)
     return [f"# The attempt\n{wrong}", f"# Another attempt at it under the same rules, which succeeded\n{right}"]
 
 

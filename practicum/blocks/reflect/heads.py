@@ -18,8 +18,9 @@ from pydantic import Field
 from practicum.blocks.reflect.evidence import case, contrast, evidence, relied_on
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
 from practicum.blocks.specifics import answers_named
-from practicum.core.bounded import AtMost, Output, Upto, rule
-from practicum.core.context import Context, union
+from practicum.core.bounded import MaxChars, MaxItems, Output, rule_schema
+from practicum.core.context import Context
+from practicum.core.edits import ordered_union
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Lesson, Prompt, Rollout, Round, Turn
 from practicum.engine.loop import Reflect, about
@@ -33,23 +34,23 @@ Kind = Literal["actionable_gap", "execution_variance", "intractable"]
 class Attribution(Output):
     """Whether guidance could have changed the outcome."""
 
-    evidence: Annotated[str, Upto(160)] = Field(description="what in the attempt decides it")
+    evidence: Annotated[str, MaxChars(160)] = Field(description="what in the attempt decides it")
     attribution: Kind
 
 
 class RootCause(Output):
     """Why it failed."""
 
-    cause: Annotated[str, Upto(160)] = Field(description="the first wrong step, and why it was taken")
-    tags: Annotated[list[Tag], AtMost(3)] = Field(description="a verdict on each rule that was relied on")
+    cause: Annotated[str, MaxChars(160)] = Field(description="the first wrong step, and why it was taken")
+    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
 
 
 class CoverageGap(Output):
     """What the playbook does not say."""
 
-    kind: Annotated[str, Upto(80)] = Field(description="what kind of task this is, by its subject")
-    gap: Annotated[str, Upto(120)] = Field(description="what no rule says yet, or a rule says wrongly")
-    insight: Annotated[str, rule(160, empty=False)] = Field(description="the rule that closes the gap")
+    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
+    gap: Annotated[str, MaxChars(120)] = Field(description="what no rule says yet, or a rule says wrongly")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="the rule that closes the gap")
 
 
 class Diagnosis(CoverageGap, RootCause, Attribution):
@@ -200,7 +201,7 @@ def _lesson(rollout: Rollout, said: OfMany, sources: tuple[str, ...], context: C
         text=said.insight.strip(),
         detail=evidence(contrast(rollout)[0]),
         votes=verdicts(said.tags, rollout, context, run),
-        sources=union((rollout.sources, sources)),
+        sources=ordered_union((rollout.sources, sources)),
         data={
             "kind": said.kind,
             "diagnosis": said.diagnosis,

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from practicum.blocks.reflect.evidence import brief, case, contrast, evidence, relied_on
-from practicum.core.bounded import AtMost, EntryId, Output, Upto, rule
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output, rule_schema
 from practicum.core.context import Context
-from practicum.core.types import Lesson, Prompt, Rollout, Round, Turn, Verdict
+from practicum.core.types import Lesson, Prompt, Rating, Rollout, Round, Turn
 from practicum.engine.loop import Reflect
 from practicum.engine.run import Run
 
@@ -24,7 +24,7 @@ class Tag(Output):
     """A verdict on one entry the agent relied on."""
 
     id: EntryId
-    verdict: Verdict
+    verdict: Rating
 
 
 class Reflection(Output):
@@ -34,17 +34,21 @@ class Reflection(Output):
     repeats the rule that was relied on.
     """
 
-    kind: Annotated[str, Upto(80)] = Field(description="what kind of task this is, by its subject")
-    correction: Annotated[str, Upto(60)] = Field(description="what would have been right")
-    insight: Annotated[str, rule(160, empty=False)] = Field(description="the rule to keep for tasks of this kind")
-    diagnosis: Annotated[str, Upto(100)] = Field(description="what went right or wrong, and why")
-    tags: Annotated[list[Tag], AtMost(3)] = Field(description="a verdict on each rule that was relied on")
+    kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
+    correction: Annotated[str, MaxChars(60)] = Field(description="what would have been right")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(
+        description="the rule to keep for tasks of this kind"
+    )
+    diagnosis: Annotated[str, MaxChars(100)] = Field(description="what went right or wrong, and why")
+    tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
 
 
 class Review(Reflection):
     """What a reflector writes of a success, which need not teach anything."""
 
-    insight: Annotated[str, rule(160, empty=True)] = Field(description="the rule to keep; empty if it is known already")
+    insight: Annotated[str, rule_schema(160, empty=True)] = Field(
+        description="the rule to keep; empty if it is known already"
+    )
 
 
 def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = True) -> Reflector:
@@ -73,7 +77,7 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
     return reflect
 
 
-def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Verdict]:
+def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
     """The reflector's tags, for entries that it was shown; what was used and not tagged is neutral. Others count. An
     attempt that stands for another has voted already."""
     if rollout.of:
@@ -84,7 +88,7 @@ def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) 
     return {**dict.fromkeys(contrast(rollout)[0].trace.used, "neutral"), **tagged}
 
 
-def judged_by_outcome(rollout: Rollout) -> dict[str, Verdict]:
+def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
     """What was used on a success helped, on a failure harmed, else is neutral; once for an attempt that was made."""
     return {} if rollout.of else dict.fromkeys(rollout.trace.used, _verdict(rollout))
 
@@ -153,7 +157,7 @@ def tagged(rollout: Rollout, place: str, text: str = "") -> Lesson:
     return Lesson(place, text, evidence(rollout), judged_by_outcome(rollout), rollout.sources)
 
 
-def _verdict(rollout: Rollout) -> Verdict:
+def _verdict(rollout: Rollout) -> Rating:
     match rollout.feedback.success:
         case True:
             return "helpful"

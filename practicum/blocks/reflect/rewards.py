@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from practicum.core.bounded import Output, Upto
+from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Trace
 from practicum.engine.loop import Reflect
@@ -34,7 +34,7 @@ SOLUTIONS = ("solve", "aggregate")
 class Quality(Output):
     """What a judge says of a part's solution."""
 
-    reason: Annotated[str, Upto(200)] = Field(description="what decides it")
+    reason: Annotated[str, MaxChars(200)] = Field(description="what decides it")
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 

@@ -14,20 +14,20 @@ from pydantic import Field
 
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, COAT, LIBRARY, SHOP
-from practicum.core.bounded import AtMost, Output, Upto
+from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.types import Prompt, Rollout, Turn
 from practicum.engine.run import Run
 
-Finding = Annotated[str, Upto(160)]
+Finding = Annotated[str, MaxChars(160)]
 
 
 class Contrast(Output):
     """What is found by contrasting attempts."""
 
-    holds: Annotated[list[Finding], AtMost(3)] = Field(description="what the attempts that went well have in common")
-    separates: Annotated[list[Finding], AtMost(3)] = Field(description="what separates those from the others")
-    spurious: Annotated[list[Finding], AtMost(3)] = Field(description="what made no difference to the outcome")
-    why: Annotated[str, Upto(120)] = Field(description="which attempt is best and why, in a few words")
+    holds: Annotated[list[Finding], MaxItems(3)] = Field(description="what the attempts that went well have in common")
+    separates: Annotated[list[Finding], MaxItems(3)] = Field(description="what separates those from the others")
+    spurious: Annotated[list[Finding], MaxItems(3)] = Field(description="what made no difference to the outcome")
+    why: Annotated[str, MaxChars(120)] = Field(description="which attempt is best and why, in a few words")
     best: int = Field(ge=1, le=64, description="number of the best attempt")
 
     @property

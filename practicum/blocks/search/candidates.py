@@ -15,8 +15,9 @@ from pydantic import Field
 
 from practicum.blocks.act.show import Answer, answer
 from practicum.blocks.attempt.attempt import once
-from practicum.core.bounded import AtMost, Output, Upto
-from practicum.core.context import Add, Context, Delete, Delta, Entry, Update, union
+from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Task
 from practicum.core.views import View, count_tokens
 from practicum.engine.loop import Accept, Batch, about
@@ -30,7 +31,9 @@ SECTION = "instructions"
 class Proposals(Output):
     """New candidates."""
 
-    candidates: Annotated[list[Annotated[str, Upto(1200)]], AtMost(8)] = Field(description="whole instructions each")
+    candidates: Annotated[list[Annotated[str, MaxChars(1200)]], MaxItems(8)] = Field(
+        description="whole instructions each"
+    )
 
 
 class ProposalPrompt(Protocol):
@@ -71,7 +74,7 @@ def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, sh
             return Delta()
         texts = dict.fromkeys(" ".join(text.split()) for text in said.candidates[:most])
         new = [text for text in texts if text and text not in {e.text for e in known}]
-        sources = union([about(lessons), *(e.sources for e in read)])
+        sources = ordered_union([about(lessons), *(e.sources for e in read)])
         ids = tuple(lesson.id for lesson in lessons)
         return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
 

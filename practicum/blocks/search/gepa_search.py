@@ -14,7 +14,8 @@ from typing import Any, Literal
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.search.candidates import SECTION, compare, ranked, visible_score
 from practicum.blocks.search.thread_bridge import Bridge
-from practicum.core.context import Add, Context, Delta, Entry, Update, union
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about, mean_score
 from practicum.engine.run import Run
@@ -243,7 +244,7 @@ class _Search:
             made, parent = self.proposal or Add(SECTION, ended.texts[n]), self._parent(n, ended)
             section = SECTION if n == best else HIDDEN
             # It was written from its parent, so that what the parent was learned from is in it too.
-            sources = union([made.sources, parent.sources]) if parent is not None else made.sources
+            sources = ordered_union([made.sources, parent.sources]) if parent is not None else made.sources
             edits.append(replace(made, section=section, data=self._data(n, ended), sources=sources))
             self.ids.append(f"e{self.context.next_number}")
         return Delta(tuple(edits))

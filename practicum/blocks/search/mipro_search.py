@@ -20,11 +20,12 @@ from practicum.blocks.act.show import Answer, answer
 from practicum.blocks.search.candidates import SECTION, compare, instruction_view, ranked, visible_score
 from practicum.blocks.search.dspy_adapter import START, Attempt, Candidate, Compare, MiproSettings, Say, Tried, work
 from practicum.blocks.search.thread_bridge import Bridge
-from practicum.core.bounded import Output, Upto
-from practicum.core.context import Add, Context, Delta, Entry, Update
+from practicum.core.bounded import MaxChars, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Entry, Update
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.types import Rollout, Task
-from practicum.core.views import View, as_turns
+from practicum.core.views import View, render_turns
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation
 from practicum.engine.run import Run
 
@@ -43,7 +44,7 @@ def answer_with_combination() -> Answer:
 
     async def show(context: Context, task: Task, run: Run) -> View:
         view = instruction_view(best[0].text) if (best := ranked(context)) else View()
-        turns = as_turns(demonstrations(context))
+        turns = render_turns(demonstrations(context))
         return replace(view, turns=turns.turns, tokens=view.tokens + turns.tokens)
 
     return answer(show)
@@ -254,5 +255,5 @@ class _Searching:
 @cache
 def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
     """What the model is asked for: these texts, each with what it is."""
-    fields: dict[str, Any] = {text: (Annotated[str, Upto(4000)], Field(description=what)) for text, what in texts}
+    fields: dict[str, Any] = {text: (Annotated[str, MaxChars(4000)], Field(description=what)) for text, what in texts}
     return create_model(name, __base__=Output, **fields)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Outcome, Update, Vote
+from practicum.core.context import ApplyResult, Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, Vote
 from practicum.core.types import Lesson
-from practicum.core.views import count_tokens, full, line
+from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
 
@@ -71,7 +72,7 @@ class Draft:
     """A delta and what it would give; `names` maps the id an addition would get to the ref that means it."""
 
     delta: Delta
-    outcome: Outcome
+    outcome: ApplyResult
     names: dict[str, str]
 
     def name(self, entry: Entry) -> str:
@@ -100,7 +101,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
         tried = draft(context, delta)
-        over = full(tried.outcome.context, without=besides).tokens - tokens
+        over = render_full(tried.outcome.context, without=besides).tokens - tokens
         if over <= 0:
             return delta
         gone: list[Edit] = []
@@ -109,7 +110,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             if over <= 0:
                 break
             # Rounded down, so that what is left is never more than it seems.
-            over -= count_tokens(line(entry)) - 1
+            over -= count_tokens(entry_line(entry)) - 1
             gone.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.house.counts["pruned"] += len(gone)
         return tried.delta + Delta(tuple(gone))

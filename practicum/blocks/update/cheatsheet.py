@@ -14,10 +14,11 @@ from pydantic import Field
 from practicum.blocks.act.show import Show, similarities
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, LAMP, LIBRARY
-from practicum.core.bounded import Output, Upto
-from practicum.core.context import Add, Context, Delta, Entry, Update
+from practicum.core.bounded import MaxChars, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Entry, Update
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Turn
-from practicum.core.views import View, count_tokens, listed
+from practicum.core.views import View, count_tokens, render_selected
 from practicum.engine.loop import Reflect, about
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
@@ -33,7 +34,7 @@ CASES = "cases"
 class Sheet(Output):
     """A whole sheet."""
 
-    sheet: Annotated[str, Upto(4000)] = Field(description="the whole cheatsheet, written anew")
+    sheet: Annotated[str, MaxChars(4000)] = Field(description="the whole cheatsheet, written anew")
 
 
 def attempts_as_lessons() -> Reflect:
@@ -73,12 +74,12 @@ def synthesized_cheatsheet(system: str, k: int) -> Show:
         found = await run.nearest(context, task.input, k, Filter(section=CASES))
         old = sheet(context)
         if not found:
-            return View() if old is None else listed([old])
+            return View() if old is None else render_selected([old])
         tried = [f"# Attempt at a task like it\n{f.entry.text}" for f in found]
         tried.append(f"# The task to prepare for\n{task.input}")
         written = await _written(system, old, tried, run.at("sheet"))
         if not written:
-            return View() if old is None else listed([old])
+            return View() if old is None else render_selected([old])
         retrieved = similarities(found)
         return View(pages=(written,), tokens=count_tokens(written), retrieved=retrieved)
 

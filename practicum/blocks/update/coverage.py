@@ -13,7 +13,8 @@ from functools import partial
 from typing import Literal
 
 from practicum.blocks.update.join import combine
-from practicum.core.context import Add, Context, Delta, Fate
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Resolution
 from practicum.core.types import Lesson
 from practicum.engine.asynchronous import LastWord
 from practicum.engine.loop import Update as UpdateSeam
@@ -40,15 +41,15 @@ def accounted(
         delta = await _completed(delta, lessons, by or update, again, context, run)
         left = left_out(lessons, delta)
         gone = delta.gone
-        standing = tuple(fate for fate in delta.fates if fate.entry not in gone)
-        return replace(delta, fates=standing) + settle(left, run)
+        standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
+        return replace(delta, resolutions=standing) + settle(left, run)
 
     return wrapped
 
 
 def retried(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
     """An update for lessons that another one left out: they go through `by`, in groups of each size of `again` in turn,
-    as long as there are any. What is still left out then is in no edit and no fate."""
+    as long as there are any. What is still left out then is in no edit and no resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return await _completed(Delta(), lessons, by, again, context, run)
@@ -88,7 +89,7 @@ async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context:
 
 def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
     """Lessons with something to say that the delta neither covers nor tells as dropped."""
-    named = delta.covered | {fate.lesson for fate in delta.fates if not fate.entry}
+    named = delta.covered | {resolution.lesson for resolution in delta.resolutions if not resolution.entry}
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
 
 
@@ -99,4 +100,4 @@ def kept(lessons: Sequence[Lesson], section: str, why: str = LEFT_OUT) -> Delta:
 
 def dropped(lessons: Sequence[Lesson], why: str = LEFT_OUT) -> Delta:
     """No edits, but a record that these lessons are gone."""
-    return Delta(fates=tuple(Fate(x.id, reason=why) for x in lessons))
+    return Delta(resolutions=tuple(Resolution(x.id, reason=why) for x in lessons))

@@ -15,11 +15,12 @@ from practicum.blocks.specifics import answers_named, lost
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import kept, left_out
 from practicum.blocks.update.optimizer_state import state_entry
-from practicum.core.bounded import AtMost, EntryId, Output, Upto
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Entry, Fate, Merge, Update, union
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Lesson, Prompt, Turn
-from practicum.core.views import full, line
+from practicum.core.views import entry_line, render_full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.loop import about
 from practicum.engine.run import Run
@@ -32,11 +33,11 @@ class Decision(Output):
 
     lesson: int = Field(description="number of the lesson")
     op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
-    ids: Annotated[list[EntryId], AtMost(3)] = Field(default=[], description="the rules meant; none for ADD")
-    text: Annotated[str, Upto(300)] = Field(
+    ids: Annotated[list[EntryId], MaxItems(3)] = Field(default=[], description="the rules meant; none for ADD")
+    text: Annotated[str, MaxChars(300)] = Field(
         default="", description="new text of the rule, for UPDATE and MERGE; for ADD only if it should differ"
     )
-    reason: Annotated[str, Upto(80)] = Field(default="", description="why, in a few words")
+    reason: Annotated[str, MaxChars(80)] = Field(default="", description="why, in a few words")
 
 
 class Decisions(Output):
@@ -80,8 +81,8 @@ MOST_NAMED = 400
 class EntryOut(Output):
     """One entry of a playbook that is written anew."""
 
-    section: Annotated[str, Upto(40)]
-    text: Annotated[str, Upto(400)]
+    section: Annotated[str, MaxChars(40)]
+    text: Annotated[str, MaxChars(400)]
 
 
 class Playbook(Output):
@@ -96,8 +97,8 @@ class Curator:
 
     A lesson is added in its own words unless the curator gives others, so that nothing is worn down by being written
     again; so is one that it would put into a rule, or calls covered by one, which code can see to say something else.
-    Lessons that it says nothing of are in no edit and no fate: see `accounted`. A curator that fails leaves the votes,
-    and is counted.
+    Lessons that it does not mention are in no edit and no resolution: see `accounted`. A curator that fails leaves
+    the votes, and is counted.
     """
 
     system: str
@@ -148,14 +149,14 @@ class Curator:
             case "UPDATE":
                 old = context.get(said.ids[0])
                 if old is not None and old.text == text:
-                    return Delta(fates=tuple(Fate(id, old.id, said.reason) for id in ids))
+                    return Delta(resolutions=tuple(Resolution(id, old.id, said.reason) for id in ids))
                 return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
             case "MERGE":
                 return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
             case "DELETE":
                 return Delta(tuple(Delete(id, sources, ids, said.reason) for id in said.ids))
             case "COVERED":
-                return Delta(fates=tuple(Fate(id, said.ids[0], said.reason) for id in ids))
+                return Delta(resolutions=tuple(Resolution(id, said.ids[0], said.reason) for id in ids))
 
 
 def _unaddressed(said: Decision, shown: Context, now: Context) -> str | None:
@@ -205,7 +206,7 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
 async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
     """The curator's prompt: fixed words, worked examples (the caller's), the playbook, then each lesson with the entry
     closest to it."""
-    rules = "\n".join(full(context).pages) or "(no rules yet)"
+    rules = "\n".join(render_full(context).pages) or "(no rules yet)"
     closest = await _closest(lessons, context, run)
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
     state = state_entry(context)
@@ -225,7 +226,7 @@ async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> lis
 def _told(number: int, lesson: Lesson, closest: Entry | None) -> str:
     sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
     why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
-    near = f"\n  closest rule: {line(closest)}" if closest is not None else ""
+    near = f"\n  closest rule: {entry_line(closest)}" if closest is not None else ""
     return f"Lesson {number}{sure}: {lesson.text}{why}{near}"
 
 
@@ -249,7 +250,7 @@ def rewrite(system: str) -> UpdateSeam:
 
 def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
     """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
-    sources = union([*(entry.sources for entry in context), about(lessons)])
+    sources = ordered_union([*(entry.sources for entry in context), about(lessons)])
     gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
     return Delta(
         (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))

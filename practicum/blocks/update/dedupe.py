@@ -10,9 +10,10 @@ import numpy as np
 
 from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.append import Draft, draft
-from practicum.core.context import Context, Delta, Edit, Entry, Merge
+from practicum.core.context import Context
+from practicum.core.edits import Delta, Edit, Entry, Merge
 from practicum.core.types import Lesson
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
 
@@ -55,7 +56,7 @@ def deduplicated(
         tried = draft(context, await update(lessons, context, run))
         now = tried.outcome.context
         if when == "lazy":
-            fresh = list(now) if full(now).tokens > budget else []
+            fresh = list(now) if render_full(now).tokens > budget else []
         else:
             fresh = [e for e in now if e.changed == now.version and now.version > context.version]
         if not fresh:

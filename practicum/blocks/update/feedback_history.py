@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from practicum.core.context import Add, Context, Delete, Delta, Entry
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update
 from practicum.engine.run import Run

@@ -11,10 +11,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from practicum.blocks.reflect.examples import LAMP
-from practicum.core.bounded import AtMost, Output, Upto
-from practicum.core.context import Add, Context, Delta, Edit, Update, Vote
+from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Edit, Update, Vote
 from practicum.core.types import Lesson, Prompt, Turn
-from practicum.core.views import full
+from practicum.core.views import render_full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.loop import about
 from practicum.engine.run import Run
@@ -27,14 +28,14 @@ class Operation(Output):
     """What is done about one insight."""
 
     op: Literal["AGREE", "REMOVE", "EDIT", "ADD"]
-    id: Annotated[str, Upto(8)] = Field(default="", description="the insight meant; empty for ADD")
-    text: Annotated[str, Upto(200)] = Field(default="", description="the new text, for ADD and EDIT")
+    id: Annotated[str, MaxChars(8)] = Field(default="", description="the insight meant; empty for ADD")
+    text: Annotated[str, MaxChars(200)] = Field(default="", description="the new text, for ADD and EDIT")
 
 
 class Operations(Output):
     """What is done about insights after some attempts."""
 
-    operations: Annotated[list[Operation], AtMost(4)]
+    operations: Annotated[list[Operation], MaxItems(4)]
 
 
 def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
@@ -46,7 +47,7 @@ def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
         if not telling:
             return Delta()
         tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
-        pages = full(context, without=besides).pages or ("(no insights yet)",)
+        pages = render_full(context, without=besides).pages or ("(no insights yet)",)
         said = await run.try_ask(
             "curator", Prompt.of(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
         )

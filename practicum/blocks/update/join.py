@@ -18,7 +18,8 @@ import numpy as np
 
 from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import duplicates
-from practicum.core.context import Add, Context, Delete, Delta, Edit, Fate, Merge, Update, Vote, targets, union
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, ordered_union, targets
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.run import Run
@@ -41,7 +42,7 @@ def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None =
         clear, conflicts = _sorted_out(e for e in others if not isinstance(e, Vote))
         solved = await _solved(conflicts, update, fan_in, context, run)
         joined = combine([Delta((*adds, *_of(others, Vote), *clear)), solved])
-        return replace(joined, fates=_settled(joined, deltas))
+        return replace(joined, resolutions=_settled(joined, deltas))
 
     return join
 
@@ -72,7 +73,7 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
 async def join_side_by_side(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
     """No joining: the edits of all groups, one after the other (a scan of one level)."""
     joined = combine(deltas)
-    return replace(joined, fates=_settled(joined, deltas))
+    return replace(joined, resolutions=_settled(joined, deltas))
 
 
 def combine(deltas: Iterable[Delta]) -> Delta:
@@ -96,7 +97,7 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if ids := targets(edit):
                 changed.update(ids)
                 done[_what(edit)] = n
-    return Delta(tuple(edits), tuple(fate for delta in deltas for fate in delta.fates))
+    return Delta(tuple(edits), tuple(resolution for delta in deltas for resolution in delta.resolutions))
 
 
 async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -108,7 +109,7 @@ async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Contex
         (asked if _words(edit, context) else through).append(edit)
     # What the model decides comes first, so that a deletion it was not asked about gives way to a change.
     joined = combine([await _again(asked, update, context, run), Delta(tuple(_alike(through)))])
-    return replace(joined, fates=_settled(joined, deltas))
+    return replace(joined, resolutions=_settled(joined, deltas))
 
 
 async def _again(edits: Sequence[Edit], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -119,9 +120,9 @@ async def _again(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
         for id, e in zip(rests_on, edits, strict=True)
     ]
     delta = await update(lessons, context, run)
-    made = tuple(replace(e, lessons=union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
-    fates = tuple(replace(f, lesson=id) for f in delta.fates for id in rests_on.get(f.lesson, (f.lesson,)))
-    return Delta(made, fates)
+    made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
+    resolutions = tuple(replace(f, lesson=id) for f in delta.resolutions for id in rests_on.get(f.lesson, (f.lesson,)))
+    return Delta(made, resolutions)
 
 
 async def _solved(
@@ -142,7 +143,9 @@ async def _solved(
     clear, left = _sorted_out(e for e in edits if not isinstance(e, Add | Vote))
     if len(calls) == 1 or sum(map(len, left)) >= asked:
         return combine(made)
-    solved = Delta((*(e for e in edits if isinstance(e, Add | Vote)), *clear), tuple(f for d in made for f in d.fates))
+    solved = Delta(
+        (*(e for e in edits if isinstance(e, Add | Vote)), *clear), tuple(f for d in made for f in d.resolutions)
+    )
     return combine([solved, await _solved(left, update, fan_in, context, run.at("again"))])
 
 
@@ -277,7 +280,7 @@ def _what(edit: Edit) -> str:
 
 def _joined(one: E_, other: E_) -> E_:
     """The first edit, resting on what both rest on."""
-    sources, lessons = union((one.sources, other.sources)), union((one.lessons, other.lessons))
+    sources, lessons = ordered_union((one.sources, other.sources)), ordered_union((one.lessons, other.lessons))
     return replace(one, sources=sources, lessons=lessons)
 
 
@@ -289,11 +292,11 @@ def _words(edit: Edit, context: Context) -> str:
     return getattr(edit, "text", None) or ""
 
 
-def _settled(joined: Delta, deltas: Iterable[Delta]) -> tuple[Fate, ...]:
-    """One fate a lesson, for those that no edit names; another copy's being covered counts before its being dropped."""
+def _settled(joined: Delta, deltas: Iterable[Delta]) -> tuple[Resolution, ...]:
+    """One resolution per lesson that no edit names; a copy that is covered counts before one that was dropped."""
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
-    found: dict[str, Fate] = {}
-    for fate in (*joined.fates, *(fate for delta in deltas for fate in delta.fates)):
-        if fate.lesson not in named and (fate.lesson not in found or not found[fate.lesson].entry):
-            found[fate.lesson] = fate
+    found: dict[str, Resolution] = {}
+    for resolution in (*joined.resolutions, *(resolution for delta in deltas for resolution in delta.resolutions)):
+        if resolution.lesson not in named and (resolution.lesson not in found or not found[resolution.lesson].entry):
+            found[resolution.lesson] = resolution
     return tuple(found.values())

@@ -17,8 +17,9 @@ from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.blocks.reflect.self_contrast import in_words
 from practicum.blocks.update.append import votes
-from practicum.core.bounded import AtMost, Output, Upto
-from practicum.core.context import Add, Context, Delta
+from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta
 from practicum.core.types import Lesson, Prompt, Rollout, Turn
 from practicum.engine.loop import Reflect
 from practicum.engine.loop import Update as UpdateSeam
@@ -37,9 +38,9 @@ Index = Literal["memory", "task"]
 class Memory(Output):
     """One strategy worth remembering."""
 
-    title: Annotated[str, Upto(80)] = Field(description="what it is about, in a few words")
-    description: Annotated[str, Upto(120)] = Field(description="when it applies, in a sentence")
-    content: Annotated[str, Upto(280)] = Field(description="the strategy: what to do, or what to avoid, and why")
+    title: Annotated[str, MaxChars(80)] = Field(description="what it is about, in a few words")
+    description: Annotated[str, MaxChars(120)] = Field(description="when it applies, in a sentence")
+    content: Annotated[str, MaxChars(280)] = Field(description="the strategy: what to do, or what to avoid, and why")
 
 
 class Memories(Output):
@@ -51,7 +52,7 @@ class Memories(Output):
 @cache
 def _at_most(most: int) -> type[Memories]:
     """The form for so many memories."""
-    items: Any = Annotated[list[Memory], AtMost(most)]
+    items: Any = Annotated[list[Memory], MaxItems(most)]
     told = Field(description="the most useful first; none if there is nothing new")
     return create_model("Memories", __base__=Memories, items=(items, told))
 

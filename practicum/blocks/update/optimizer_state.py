@@ -12,14 +12,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.core.bounded import AtMost, EntryId, Output, Upto
-from practicum.core.context import Add, Context, Delta, Entry, Merge, Update
+from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Entry, Merge, Update
 from practicum.core.types import Lesson, Prompt, Turn
-from practicum.core.views import count_tokens, full, line
+from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import Update as UpdateSeam
 from practicum.engine.loop import about
 from practicum.engine.run import Run
-from practicum.store.versions import changes
+from practicum.store.versions import context_changes
 
 STATE = ".state"
 """The hidden section it stands in."""
@@ -29,17 +30,17 @@ class Assessment(Output):
     """How one entry is doing."""
 
     id: EntryId
-    says: Annotated[str, Upto(100)]
+    says: Annotated[str, MaxChars(100)]
 
 
 class State(Output):
     """What the optimizer remembers."""
 
-    ledger: Annotated[list[Annotated[str, Upto(140)]], AtMost(12)] = Field(
+    ledger: Annotated[list[Annotated[str, MaxChars(140)]], MaxItems(12)] = Field(
         description="what was changed and why, newest last"
     )
-    assessment: Annotated[list[Assessment], AtMost(8)] = Field(description="entries that work well or poorly")
-    hypotheses: Annotated[list[Annotated[str, Upto(140)]], AtMost(6)] = Field(
+    assessment: Annotated[list[Assessment], MaxItems(8)] = Field(description="entries that work well or poorly")
+    hypotheses: Annotated[list[Annotated[str, MaxChars(140)]], MaxItems(6)] = Field(
         description="causes of failure that are not yet confirmed"
     )
     phase: Literal["exploratory", "convergent"]
@@ -106,10 +107,10 @@ def _bounded(said: State, tokens: int) -> dict[str, Any]:
 
 
 def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
-    added, removed, changed = changes(before, after)
-    edits = [f"+ {line(e)}" for e in added if not e.hidden]
-    edits += [f"- {line(e)}" for e in removed if not e.hidden]
-    edits += [f"~ {line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
+    added, removed, changed = context_changes(before, after)
+    edits = [f"+ {entry_line(e)}" for e in added if not e.hidden]
+    edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
+    edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
     said = [f"- {lesson.text or '(no rule)'} ({_why(lesson)})" for lesson in lessons]
     user = "\n\n".join(
         [
@@ -119,7 +120,9 @@ def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: C
             "# What entries were seen to do\n" + (_seen(after) or "(nothing yet)"),
         ]
     )
-    return Prompt(f"{system}\n\n# The playbook before this step", user, full(before).pages or ("(no rules yet)",))
+    return Prompt(
+        f"{system}\n\n# The playbook before this step", user, render_full(before).pages or ("(no rules yet)",)
+    )
 
 
 def _seen(context: Context) -> str:

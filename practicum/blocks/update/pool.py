@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from practicum.blocks.act.network import POOL
-from practicum.core.context import Add, Context, Delta, Vote
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Vote
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update
 from practicum.engine.run import Run

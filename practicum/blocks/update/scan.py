@@ -17,7 +17,8 @@ from typing import Literal
 
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.join import Join
-from practicum.core.context import Context, Delta
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Update
 from practicum.engine.run import Run

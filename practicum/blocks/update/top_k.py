@@ -15,8 +15,9 @@ from pydantic import Field
 from scipy.cluster.vq import kmeans2
 
 from practicum.blocks.update.append import votes
-from practicum.core.bounded import AtMost, Output, Upto
-from practicum.core.context import Context, Delta
+from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.context import Context
+from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.loop import Update, about
 from practicum.engine.run import Run
@@ -53,7 +54,9 @@ def middles(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 class Summary(Output):
     """What is left of many lessons."""
 
-    points: Annotated[list[Annotated[str, Upto(300)]], AtMost(12)] = Field(description="what the lessons say, in brief")
+    points: Annotated[list[Annotated[str, MaxChars(300)]], MaxItems(12)] = Field(
+        description="what the lessons say, in brief"
+    )
 
 
 def summarized(update: Update, system: str) -> Update:

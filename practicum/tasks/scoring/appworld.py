@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from practicum.core.errors import AgentError
 from practicum.core.types import Score, Task, Trace
-from practicum.core.views import at_most
+from practicum.core.views import truncate
 
 NOTE = 3000
 """Most characters of what is told of failed tests."""
@@ -44,7 +44,7 @@ class Evaluation:
         except (ValidationError, KeyError) as error:
             raise AgentError(f"the attempt at {task.id!r} left no evaluation of AppWorld to score") from error
         told = "\n".join(f"- {_failed(test)}" for test in found.failures)
-        told = at_most(told, NOTE)
+        told = truncate(told, NOTE)
         passed = f"{len(found.passes)} of {found.num_tests} tests pass."
         note = passed if found.success else f"{passed} These fail:\n{told}"
         return Score(float(found.success), found.success, note)

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, Protocol, SupportsFloat
 
 from practicum.core.errors import AgentError, TaskFileError, UsageError
-from practicum.core.importing import named_function
+from practicum.core.importing import import_function
 from practicum.core.types import Score, Task, Trace
 
 RULES = ("exact", "numeric", "choice", "contains", "regex", "list")
@@ -340,7 +340,7 @@ def _takes_trace(function: Callable[..., object]) -> bool:
 
 
 def _imported(name: str) -> Callable[..., Any]:
-    function = named_function(name)
+    function = import_function(name)
     if not _takes_two(function):
         raise UsageError(f"scorer {name!r}: the function must take two arguments, (task, answer), or a third, trace")
     return function

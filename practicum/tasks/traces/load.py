@@ -15,7 +15,7 @@ from typing import Any
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Recorded, Task
-from practicum.store.database import FILE
+from practicum.store.database import DATABASE_FILE
 from practicum.tasks.traces import atif, chat, mini_swe_agent, runs, swe_agent
 from practicum.tasks.traces.claude_code import ClaudeCode
 from practicum.tasks.traces.detect import (
@@ -166,12 +166,12 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
     for folder, inner, names in os.walk(root, onerror=unreadable):
         inner.sort()
         for file in (Path(folder, name) for name in sorted(names)):
-            if (file.suffix.lower() in SUFFIXES or file.name == FILE) and file.is_file():
+            if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
                 yield file
 
 
 def _is_run(file: Path) -> bool:
-    if file.name != FILE:
+    if file.name != DATABASE_FILE:
         return False
     try:
         with file.open("rb") as opened:
