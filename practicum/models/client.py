@@ -1,7 +1,7 @@
-"""One way to ask any model: a prompt and perhaps a schema go in, the raw text and what it cost come out.
+"""The one way to call a model: a prompt and an optional JSON schema go in, unparsed text and its usage come out.
 
-pydantic-ai speaks to the providers; around it lie retries with backoff, which heed Retry-After. Output is returned
-raw: it is journaled before anyone parses it.
+pydantic-ai talks to the providers; `ProviderClient` adds retries with backoff that respect Retry-After. The text is
+returned unparsed so that the caller can write it to the journal first.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from practicum.core.errors import ModelError, ProviderError, WindowError
@@ -21,18 +20,33 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 Structure = Literal["native", "tool", "prompted", "grammar"]
+"""How a model is made to answer in JSON: a schema in the request, a tool call, instructions in the prompt, or a grammar
+for llama.cpp."""
+
 JSON = dict[str, Any]
 
 FIRST_TRIES = 3
-"""Tries of a server that never answered yet: a wrong address or a server that is down should be told within seconds."""
+"""Tries for a server that has never answered: users should learn of a wrong address within seconds."""
+
+FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
-LONGEST_ASKED_PAUSE = 120.0
-"""Seconds between two tries: by our own backoff, and where the provider asks for it."""
+LONGEST_REQUESTED_PAUSE = 120.0
+"""Seconds between two tries: the backoff starts at the first and ends at the second; the third is the limit for a
+provider's Retry-After."""
+
+CACHED_SCHEMAS = 256
+"""Schemas that a client keeps in the form of its provider."""
+
+WINDOW_ADVICE = (
+    "shorten the task, lower the context budget if the method has one (--set budget=N), or use a larger window: "
+    "--window N if the model supports it, otherwise another model"
+)
+"""What to do when a prompt is larger than its model's window."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallOptions:
-    """How a model is asked. `timeout` in seconds; None leaves a value to the provider."""
+    """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider."""
 
     temperature: float | None = None
     max_output_tokens: int = 1024
@@ -42,7 +56,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back, unparsed. `cut` is set where the model ran into its output limit."""
+    """The model's unparsed answer. `cut` is set if the model reached its output limit."""
 
     text: str
     usage: Usage
@@ -50,8 +64,11 @@ class Reply:
 
 
 class Client(Protocol):
-    """A model that can be asked. `window` is its context in tokens, None where unknown. Clients of one `endpoint`
-    share its slots: as many calls in flight as the run allows, and at most `slots`."""
+    """A model that can be called.
+
+    `window` is its context window in tokens, None if unknown. Clients of one `endpoint` share its slots: the number of
+    calls in flight is limited by the run's concurrency and by `slots`. `priced` says whether `cost` knows a price.
+    """
 
     @property
     def name(self) -> str: ...
@@ -75,196 +92,129 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
-WINDOW_ADVICE = (
-    "shorten the task, lower the context's budget where the method has one (--set budget=N), or take a larger window: "
-    "--window N where the model reads as much, else another model"
-)
-"""What to do where a prompt is larger than the window of its model."""
-
-SHAPES = 256
-"""Most schemas that a client keeps as its model is told them."""
-
-
+@dataclass(kw_only=True)
 class ProviderClient:
-    """A model behind pydantic-ai. `cost_of` gives US dollars for a usage, or None where no price is known."""
+    """A model behind pydantic-ai."""
 
-    def __init__(
-        self,
-        name: str,
-        model: Model,
-        *,
-        structure: Structure,
-        endpoint: str,
-        slots: int | None = None,
-        cost_of: Callable[[Usage], float | None],
-        attempts: int = 6,
-        wait: float = 0.5,
-        window: int | None = None,
-        seeds: bool = False,
-        on_close: Callable[[], Any] | None = None,
-    ) -> None:
-        self._name = name
-        self._customized: dict[int, ModelRequestParameters] = {}
-        self._model = _lightened(model, self._customized)
-        self._structure = structure
-        self._endpoint = endpoint
-        self._slots = slots
-        self._cost_of = cost_of
-        self._attempts = attempts
-        self._wait = wait
-        self._window = window if window is not None else model.profile.get("context_window")
-        self._seeds = seeds
-        self._on_close = on_close
-        self._reached = False
-        self._shapes: dict[int, tuple[JSON, ModelRequestParameters, dict[str, Any]]] = {}
+    name: str
+    model: Model
+    endpoint: str
+    structure: Structure
+    price: Callable[[Usage], float | None]
+    """US dollars for a usage; None if no price is known."""
+    attempts: int = 6
+    slots: int | None = None
+    window: int | None = None
+    supports_seed: bool = False
+    openai_protocol: bool = False
+    """Whether the server speaks OpenAI's chat completions."""
+    on_close: Callable[[], Awaitable[None]] | None = None
+    _reached: bool = field(default=False, init=False)
+    _formats: dict[int, tuple[JSON, ModelRequestParameters, JSON]] = field(default_factory=dict, init=False)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def endpoint(self) -> str:
-        return self._endpoint
-
-    @property
-    def slots(self) -> int | None:
-        return self._slots
-
-    @property
-    def window(self) -> int | None:
-        return self._window
+    def __post_init__(self) -> None:
+        if self.window is None:
+            self.window = self.model.profile.get("context_window")
 
     @property
     def priced(self) -> bool:
-        return self.cost(Usage(1, 1000, 0, 100)) is not None
+        return self.price(Usage(1, 1000, 0, 100)) is not None
 
     def cost(self, usage: Usage) -> float | None:
-        return self._cost_of(usage)
+        return self.price(usage)
 
     async def close(self) -> None:
-        if self._on_close is not None:
-            await self._on_close()
+        if self.on_close is not None:
+            await self.on_close()
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
-        """Ask once, retrying what may pass. Raises ProviderError when it does not, ModelError when it cannot."""
-        parameters, extra = self._shape(schema)
-        settings = {**extra, "max_tokens": options.max_output_tokens, "timeout": options.timeout}
-        if options.temperature is not None:
-            settings["temperature"] = options.temperature
-        if options.seed is not None and self._seeds:
-            settings["seed"] = options.seed
-        messages = _messages(prompt)
-        return self._reply(await self._persist(lambda: self._model.request(messages, settings, parameters)))  # type: ignore[arg-type]
+        """Call the model and retry transient failures.
 
-    async def _persist(self, ask: Callable[[], Awaitable[ModelResponse]]) -> ModelResponse:
-        """Try again what may pass; translate what does not."""
+        Raises ProviderError if it still fails after all attempts, and ModelError if no retry can help.
+        """
         from pydantic_ai.exceptions import AgentRunError, UserError
 
-        for tried in count(1):
+        parameters, body = self._output_format(schema)
+        if self.openai_protocol and self.structure in ("native", "grammar"):
+            # The SDK sends `extra_body` as it is. It compares arguments with all variants of their types, every message
+            # and every value of the schema, which takes a third of a call's CPU time (bench/calls_bench.py).
+            messages, body = [], {**body, "messages": _openai_messages(prompt)}
+        else:
+            messages = _messages(prompt)
+        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
+        if body:
+            settings["extra_body"] = body
+        if options.temperature is not None:
+            settings["temperature"] = options.temperature
+        if options.seed is not None and self.supports_seed:
+            settings["seed"] = options.seed
+        tries = 0
+        while True:
+            tries += 1
             try:
-                response = await ask()
+                response = await self.model.request(messages, settings, parameters)  # type: ignore[arg-type]
             except (AgentRunError, UserError) as error:
-                if not _passes(error):
-                    raise _plain(self._name, error) from error
-                if not self._reached and tried >= FIRST_TRIES and _unreachable(error):
-                    raise _nobody_there(self._name, error) from error
-                if tried >= self._attempts:
+                if not _is_transient(error):
+                    raise _permanent_error(self.name, error) from error
+                if not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
+                    raise _unreachable_error(self.name, error) from error
+                if tries >= self.attempts:
                     raise ProviderError(
-                        f"{self._name} failed {tried} times: {_short(error)}; is the server up and not overloaded?"
+                        f"{self.name} failed {tries} times: {_summary(error)}; is the server up and not overloaded?"
                     ) from error
-                pause = self._pause(error, tried)
+                pause = _pause(error, tries)
             else:
                 self._reached = True
-                return response
+                return self._reply(response)
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
 
-    def _pause(self, error: BaseException, tried: int) -> float:
-        """Seconds until the next try: what the provider asked for, else a random part of a growing span."""
-        asked = getattr(error, "retry_after", None)
-        if asked is not None:
-            return min(float(asked), LONGEST_ASKED_PAUSE)
-        return random.uniform(0, min(self._wait * 2 ** (tried - 1), LONGEST_PAUSE))
+    def _output_format(self, schema: JSON | None) -> tuple[ModelRequestParameters, JSON]:
+        """The request parameters, and fields of the request's body, that ask for JSON of this schema.
 
-    def _shape(self, schema: JSON | None) -> tuple[ModelRequestParameters, dict[str, Any]]:
-        """How this model is told its schema; made once for each of the last schema objects, which are kept
-        alive with it: a curator has one for each set of rules."""
+        They are computed once for each schema object, which is kept with them so that its id stays its own.
+        """
         from pydantic_ai.models import ModelRequestParameters
 
         if schema is None:
             return ModelRequestParameters(), {}
-        known = self._shapes.get(id(schema))
+        known = self._formats.get(id(schema))
         if known is None:
-            if len(self._shapes) >= SHAPES:
-                self._shapes.clear()
-                self._customized.clear()
-            known = self._shapes[id(schema)] = (schema, *_shape_of(schema, self._structure))
-            self._customized[id(known[1])] = self._model.customize_request_parameters(known[1])
+            if len(self._formats) >= CACHED_SCHEMAS:
+                self._formats.clear()
+            known = self._formats[id(schema)] = (schema, *self._format(schema))
         return known[1], known[2]
+
+    def _format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+        from pydantic_ai.tools import ToolDefinition
+
+        name = str(schema.get("title", "answer"))
+        if self.structure == "grammar":
+            from practicum.models.local import compact_grammar
+
+            return ModelRequestParameters(), {"grammar": compact_grammar(schema)}
+        if self.structure == "tool":
+            tool = ToolDefinition(
+                name=name, parameters_json_schema=schema, description="Give your answer.", kind="output"
+            )
+            return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False), {}
+        output = OutputObjectDefinition(json_schema=schema, name=name)
+        parameters = ModelRequestParameters(output_mode=self.structure, output_object=output)
+        if self.structure == "native" and self.openai_protocol:
+            output = self.model.customize_request_parameters(parameters).output_object or output
+            json_schema = {"name": name, "schema": output.json_schema, "strict": output.strict}
+            return ModelRequestParameters(), {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+        return parameters, {}
 
     def _reply(self, response: ModelResponse) -> Reply:
         from pydantic_ai.messages import ToolCallPart
 
         calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
         text = calls[0] if calls else (response.text or "")
-        counted = response.usage
-        usage = Usage(1, counted.input_tokens, counted.cache_read_tokens, counted.output_tokens)
-        usage = Usage(1, usage.input_tokens, usage.cached_tokens, usage.output_tokens, self._cost_of(usage))
-        return Reply(text, usage, cut=response.finish_reason == "length")
-
-
-def _lightened(model: Any, customized: dict[int, ModelRequestParameters]) -> Model:
-    """The same model, with a third less CPU a call (bench/calls_bench.py); what is sent stays the same.
-
-    A schema is rewritten for the provider once (`customized`, by the id of its parameters), not in each call. What is
-    asked is posted as it is: the OpenAI SDK's own method walks each value through every variant of its type to find
-    fields to rename, of which plain JSON has none. It does so with a reply too, of which pydantic makes the same.
-    """
-    customize = model.customize_request_parameters
-    model.customize_request_parameters = lambda parameters: customized.get(id(parameters)) or customize(parameters)
-    client: Any = getattr(model, "client", None)
-    if type(client).__module__.partition(".")[0] != "openai":
-        return model  # type: ignore[no-any-return]
-    from openai import NotGiven, Omit
-
-    async def posted(*, extra_headers: Any, extra_body: Any, **asked: Any) -> Any:
-        options = {"headers": extra_headers, "timeout": asked.pop("timeout")}
-        body = {name: value for name, value in asked.items() if not isinstance(value, Omit | NotGiven)}
-        body |= extra_body or {}
-        return _read(await client.post("/chat/completions", cast_to=object, body=body, options=options))
-
-    client.chat.completions.create = posted
-    return model  # type: ignore[no-any-return]
-
-
-def _read(reply: Any) -> Any:
-    """The SDK's object of a reply, whatever its fields are like; what is no object is left as it is."""
-    from openai.types.chat import ChatCompletion
-
-    if not isinstance(reply, dict):
-        return reply
-    try:
-        return ChatCompletion.model_validate(reply)
-    except ValueError:
-        return ChatCompletion.construct(**reply)
-
-
-def _shape_of(schema: JSON, structure: Structure) -> tuple[ModelRequestParameters, dict[str, Any]]:
-    from pydantic_ai.models import ModelRequestParameters
-    from pydantic_ai.output import OutputObjectDefinition
-    from pydantic_ai.tools import ToolDefinition
-
-    name = str(schema.get("title", "answer"))
-    if structure == "grammar":
-        from practicum.models.local import compact_grammar
-
-        return ModelRequestParameters(), {"extra_body": {"grammar": compact_grammar(schema)}}
-    if structure == "tool":
-        tool = ToolDefinition(name=name, parameters_json_schema=schema, description="Give your answer.", kind="output")
-        return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False), {}
-    mode: Literal["native", "prompted"] = "native" if structure == "native" else "prompted"
-    output = OutputObjectDefinition(json_schema=schema, name=name)
-    return ModelRequestParameters(output_mode=mode, output_object=output), {}
+        counts = response.usage
+        usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
+        return Reply(text, replace(usage, usd=self.price(usage)), cut=response.finish_reason == "length")
 
 
 def _messages(prompt: Prompt) -> list[ModelMessage]:
@@ -282,8 +232,23 @@ def _messages(prompt: Prompt) -> list[ModelMessage]:
     return messages
 
 
-def _passes(error: BaseException) -> bool:
-    """Whether asking again may help: limits, overload, server faults, broken connections, unreadable replies."""
+def _openai_messages(prompt: Prompt) -> list[JSON]:
+    messages = [{"role": "system", "content": prompt.head}] if prompt.head else []
+    for turn in prompt.turns:
+        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.assistant}]
+    return [*messages, {"role": "user", "content": prompt.user}]
+
+
+def _pause(error: BaseException, tries: int) -> float:
+    """Seconds until the next try: what the provider asks for, otherwise a random part of an exponential backoff."""
+    requested = getattr(error, "retry_after", None)
+    if requested is not None:
+        return min(float(requested), LONGEST_REQUESTED_PAUSE)
+    return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
     from pydantic_ai import exceptions as e
 
     if isinstance(error, e.ModelQuotaExceededError | e.ModelRequestRejectedError):
@@ -291,65 +256,64 @@ def _passes(error: BaseException) -> bool:
     return isinstance(error, e.ModelAPIError | e.UnexpectedModelBehavior)
 
 
-def _unreachable(error: BaseException) -> bool:
-    """Whether it looks as if no model server were there: no connection, or words that are no reply of one."""
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
     from pydantic_ai import exceptions as e
 
     if isinstance(error, e.ModelTimeoutError):
-        # A refused connection comes through aiohttp as one that timed out.
+        # aiohttp's transport reports a refused connection as a timeout.
         return any(type(cause).__name__.startswith("Connect") for cause in _causes(error))
     unreadable = isinstance(error, e.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
     return unreadable or isinstance(error, e.ModelConnectionError)
 
 
-def _nobody_there(name: str, error: BaseException) -> ModelError:
+def _unreachable_error(name: str, error: BaseException) -> ModelError:
     from pydantic_ai import exceptions as e
 
     if isinstance(error, e.ModelConnectionError):
-        why = " ".join(str(_causes(error)[-1] or error).split())
-        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({why})")
+        reason = " ".join(str(_causes(error)[-1] or error).split())
+        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
     return ModelError(
-        f"{name} does not answer as a model server does: check the address (it ends in /v1) and what stands before it, "
-        f"a proxy or a login page ({_short(error)})"
+        f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
+        f"or a login page stands in between ({_summary(error)})"
     )
 
 
+def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
+    """The error, in one line, for a failure that no retry can fix."""
+    from pydantic_ai import exceptions as e
+
+    summary = _summary(error)
+    match error:
+        case e.ModelAuthenticationError():
+            return ModelError(f"{name} refused the key: check its API key in the environment ({summary})")
+        case e.ModelNotFoundError():
+            return ModelError(f"{name} was not found: check the model's name and the address ({summary})")
+        case e.ModelContextWindowExceededError():
+            return WindowError(f"the prompt is larger than the window of {name}: {WINDOW_ADVICE} ({summary})")
+        case e.ModelQuotaExceededError():
+            return ModelError(f"the account of {name} has no credit left ({summary})")
+        case e.ModelRequestRejectedError():
+            advice = "if it does not support JSON schemas, try --structure tool or prompted"
+            return ModelError(f"{name} rejected the request: {advice} ({summary})")
+        case e.UserError():
+            return ModelError(f"{name} cannot be used: {summary}")
+        case _:
+            return ProviderError(f"{name} failed: {summary}")
+
+
 def _causes(error: BaseException) -> list[BaseException]:
-    """An error and what it came from, the root last."""
+    """The error and its chain of causes, the root last."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:
         chain.append(cause)
     return chain
 
 
-def _short(error: BaseException | None) -> str:
-    """The first line of an error, cut: providers answer with pages of HTML."""
+def _summary(error: BaseException) -> str:
+    """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
     text = " ".join(str(error).split())
-    cause = error.__cause__ if error is not None else None
-    if cause is not None and str(cause) and str(cause) not in text:
-        text = f"{text} ({' '.join(str(cause).split())})"
+    cause = " ".join(str(error.__cause__ or "").split())
+    if cause and cause not in text:
+        text = f"{text} ({cause})"
     return text if len(text) <= 300 else text[:300] + "…"
-
-
-def _plain(name: str, error: BaseException) -> ModelError | ProviderError:
-    """One clear line for what no retry can mend."""
-    from pydantic_ai import exceptions as e
-
-    match error:
-        case e.ModelAuthenticationError():
-            return ModelError(f"{name} refused the key: check its API key in the environment ({_short(error)})")
-        case e.ModelNotFoundError():
-            return ModelError(f"{name} was not found: check the model's name and the address ({_short(error)})")
-        case e.ModelContextWindowExceededError():
-            return WindowError(f"the prompt is larger than the window of {name}: {WINDOW_ADVICE} ({_short(error)})")
-        case e.ModelQuotaExceededError():
-            return ModelError(f"the account of {name} has no credit left ({_short(error)})")
-        case e.ModelRequestRejectedError():
-            return ModelError(
-                f"{name} rejected the request: if it does not know JSON schemas try --structure tool or prompted "
-                f"({_short(error)})"
-            )
-        case e.UserError():
-            return ModelError(f"{name} cannot be used: {_short(error)}")
-        case _:
-            return ProviderError(f"{name} failed: {_short(error)}")

@@ -1,4 +1,4 @@
-"""From a model's name to a client: by provider, by the address of an OpenAI-compatible server, local, scripted."""
+"""Clients by model name: a provider's model, an OpenAI-compatible server's, a local one, or a script."""
 
 from __future__ import annotations
 
@@ -6,19 +6,46 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
 from practicum.core.types import Usage
 from practicum.models.client import Client, ProviderClient, Structure
 
+ROLES: Mapping[str, str] = {
+    "agent": "agent",
+    "generator": "agent",
+    "reflector": "reflector",
+    "curator": "curator",
+    "mutator": "curator",
+    "judge": "judge",
+    "state": "state",
+}
+"""Role names that users may write, and the role that each means."""
+
+LOCAL_WINDOW = 8192
+"""Default window of a local model, in tokens."""
+
+LOCAL_SLOTS = 4
+"""Calls that a local model works on at once, at most."""
+
+SPARE_SLOTS = 3
+"""Further slots of a local model. A slot keeps one prefix, so with spare slots roles do not evict each other's."""
+
+_NAME_FORMS = (
+    "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
+    "local:/path/model.gguf or scripted:FILE"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How models are opened: calls in flight at one endpoint, the way to structure, and the window in tokens.
+    """Settings that all clients of a run share.
 
-    With `window` None local ones have LOCAL_WINDOW, and others what is known of them. `log` is the folder that takes
-    the native log of models in this process.
+    `concurrency` is the number of calls in flight, `attempts` the number of tries per call, and `window` the context
+    window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). llama.cpp writes
+    its log into the folder `log`; `progress` is called with the bytes downloaded so far and their total.
     """
 
     concurrency: int = 16
@@ -31,30 +58,32 @@ class ClientSettings:
 
 @dataclass
 class Models:
-    """Opens each model once, however many roles share it."""
+    """Opens each model once, however many roles use it."""
 
     settings: ClientSettings = field(default_factory=ClientSettings)
     _clients: dict[str, Client] = field(default_factory=dict)
 
     def open(self, name: str) -> Client:
-        """The client for a model's name. Raises UsageError where the name or key is wrong, ModelError where a model
-        in this process does not come up."""
+        """Return the client for a model's name.
+
+        Raises UsageError if the name or the API key is wrong, and ModelError if a local model does not start.
+        """
         if name not in self._clients:
-            self._clients[name] = self._opened(name)
+            self._clients[name] = self._create(name)
         return self._clients[name]
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """Those that are open."""
+        """The clients that are open."""
         return tuple(self._clients.values())
 
     async def close(self) -> None:
-        """Close every connection and local model."""
+        """Close all connections and local models."""
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.close()
 
-    def _opened(self, name: str) -> Client:
+    def _create(self, name: str) -> Client:
         if is_local(name):
             return self._local(name)
         if name.startswith("scripted:"):
@@ -62,7 +91,11 @@ class Models:
 
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
         if name.startswith(("http://", "https://")):
-            return self._compatible(name)
+            address, _, model = name.partition("#")
+            if not model or not urlsplit(address).netloc:
+                raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
+            window, structure = self.settings.window, self.settings.structure
+            return self._openai_compatible(name, address, model, structure=structure, window=window, price=_no_price)
         return self._hosted(name)
 
     def _local(self, name: str) -> Client:
@@ -70,161 +103,102 @@ class Models:
 
         path = resolve(name, self.settings.progress)
         slots = min(self.settings.concurrency, LOCAL_SLOTS)
-        # A slot keeps one prefix; with some to spare, one role does not evict another's.
         window = self.settings.window or LOCAL_WINDOW
         server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
-        return _openai_client(
-            name, server.url, path.stem, "grammar", self.settings,
-            slots=slots, window=server.window, cost_of=_free, on_close=server.close,
+        return self._openai_compatible(
+            name, server.url, path.stem, server.close,
+            structure="grammar", slots=slots, window=server.window, price=lambda usage: 0.0,
         )  # fmt: skip
 
-    def _compatible(self, name: str) -> Client:
-        address, _, model = name.partition("#")
-        if not model or not urlsplit(address).netloc:
-            raise UsageError(f"model {name!r} must read http://host:port/v1#name-of-the-model")
-        return _openai_client(
-            name, address, model, self.settings.structure, self.settings, cost_of=_unknown, window=self.settings.window
+    def _openai_compatible(
+        self, name: str, address: str, model: str, stop: Callable[[], None] = lambda: None, **client: Any
+    ) -> Client:
+        from ssl import PROTOCOL_TLS_CLIENT, SSLContext
+
+        from openai import AsyncOpenAI, DefaultAioHttpClient
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.profiles.openai import OpenAIModelProfile
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        # Reading the certificates takes 40 ms. Plain HTTP does not need them: an empty context trusts no server, also
+        # after a redirect to HTTPS.
+        verify = SSLContext(PROTOCOL_TLS_CLIENT) if address.startswith("http://") else True
+        connection = AsyncOpenAI(
+            base_url=address.rstrip("/"),
+            api_key=os.environ.get("OPENAI_API_KEY", "none"),
+            http_client=DefaultAioHttpClient(verify=verify),
+            max_retries=0,  # ProviderClient retries
+        )
+
+        async def close() -> None:
+            await connection.close()
+            stop()
+
+        return ProviderClient(
+            name=name,
+            model=OpenAIChatModel(
+                model,
+                provider=OpenAIProvider(openai_client=connection),
+                # Compatible servers know the older `max_tokens`; some refuse `max_completion_tokens`.
+                profile=OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False),
+            ),
+            endpoint=address,
+            attempts=self.settings.attempts,
+            supports_seed=True,
+            openai_protocol=True,
+            on_close=close,
+            **client,
         )
 
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
 
+        provider, _, model = name.partition(":")
         try:
-            model = infer_model(name)
+            inferred = infer_model(name)
         except UserError as error:
-            raise _unusable(name, str(error)) from error
+            if str(error).startswith("Unknown"):
+                raise UsageError(f"unknown model {name!r}. {_NAME_FORMS}") from error
+            # The first sentence says what is missing (usually a key); the rest addresses users of pydantic-ai.
+            raise UsageError(f"model {name!r} cannot be used: {str(error).partition('. ')[0]}") from error
         except ImportError as error:
-            provider = name.partition(":")[0]
             raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
-        provider, _, short = name.partition(":")
         return ProviderClient(
-            name,
-            model,
-            structure=self.settings.structure,
+            name=name,
+            model=inferred,
             endpoint=provider,
-            cost_of=_priced(short, provider),
+            structure=self.settings.structure,
+            price=_list_price(model, provider),
             attempts=self.settings.attempts,
             window=self.settings.window,
-            seeds=provider.startswith("openai"),
+            supports_seed=provider.startswith("openai"),
         )
 
 
 def is_local(name: str) -> bool:
-    """Whether a name means a model in this process."""
+    """Whether the name means a model on this machine."""
     return name == "local" or name.startswith("local:")
 
 
-LOCAL_WINDOW = 8192
-"""Tokens a local model reads, where nothing else is said."""
-
-SPARE_SLOTS = 3
-"""Slots of a local model beside those in flight: one for each further role."""
-
-LOCAL_SLOTS = 4
-"""Most calls a local model works on at once."""
-
-_FORMS = (
-    "Names look like openai:gpt-4.1-mini, anthropic:claude-haiku-4-5, http://host:port/v1#name, local, "
-    "local:/path/model.gguf or scripted:FILE"
-)
-
-
-def _unusable(name: str, why: str) -> UsageError:
-    if why.startswith("Unknown"):
-        return UsageError(f"unknown model {name!r}. {_FORMS}")
-    # The first sentence says what is missing (a key, mostly); the rest speaks to users of the library below.
-    return UsageError(f"model {name!r} cannot be used: {why.partition('. ')[0]}")
-
-
-def _openai_client(
-    name: str,
-    address: str,
-    model: str,
-    structure: Structure,
-    settings: ClientSettings,
-    *,
-    cost_of: Callable[[Usage], float | None],
-    slots: int | None = None,
-    window: int | None = None,
-    on_close: Callable[[], None] | None = None,
-) -> ProviderClient:
-    from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-
-    from openai import AsyncOpenAI, DefaultAioHttpClient
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.profiles.openai import OpenAIModelProfile
-    from pydantic_ai.providers.openai import OpenAIProvider
-
-    connection = AsyncOpenAI(
-        base_url=address.rstrip("/"),
-        api_key=os.environ.get("OPENAI_API_KEY", "none"),
-        # Reading the certificates takes 40 ms. Where they are not needed nobody is trusted, redirects to TLS included.
-        http_client=DefaultAioHttpClient(
-            verify=SSLContext(PROTOCOL_TLS_CLIENT) if address.startswith("http://") else True
-        ),
-        max_retries=0,
-    )
-
-    async def close() -> None:
-        await connection.close()
-        if on_close is not None:
-            on_close()
-
-    return ProviderClient(
-        name,
-        OpenAIChatModel(
-            model,
-            provider=OpenAIProvider(openai_client=connection),
-            # Compatible servers know the older field; some refuse the newer one.
-            profile=OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False),
-        ),
-        structure=structure,
-        endpoint=address,
-        slots=slots,
-        cost_of=cost_of,
-        attempts=settings.attempts,
-        window=window,
-        seeds=True,
-        on_close=close,
-    )
-
-
-def _free(_: Usage) -> float | None:
-    return 0.0
-
-
-def _unknown(_: Usage) -> float | None:
+def _no_price(usage: Usage) -> float | None:
     return None
 
 
-def _priced(model: str, provider: str) -> Callable[[Usage], float | None]:
-    """Prices by genai-prices; None where it knows none."""
+def _list_price(model: str, provider: str) -> Callable[[Usage], float | None]:
+    """The price of a usage in US dollars by genai-prices, None for a model that it does not know."""
 
-    def cost(usage: Usage) -> float | None:
-        from genai_prices import Usage as Counted
-        from genai_prices import calc_price
+    def price(usage: Usage) -> float | None:
+        import genai_prices
 
-        counted = Counted(
+        counts = genai_prices.Usage(
             input_tokens=usage.input_tokens,
             cache_read_tokens=usage.cached_tokens,
             output_tokens=usage.output_tokens,
         )
         try:
-            return float(calc_price(counted, model, provider_id=provider).total_price)
+            return float(genai_prices.calc_price(counts, model, provider_id=provider).total_price)
         except LookupError:
             return None
 
-    return cost
-
-
-ROLES: Mapping[str, str] = {
-    "agent": "agent",
-    "generator": "agent",
-    "reflector": "reflector",
-    "curator": "curator",
-    "mutator": "curator",
-    "judge": "judge",
-    "state": "state",
-}
-"""Role names a user may give, and the role each means."""
+    return price

@@ -261,7 +261,7 @@ def test_a_model_by_name_is_opened_once_and_closed(tmp_path: Path, monkeypatch: 
         opened.append(name)
         return Closing(world, name=name)
 
-    monkeypatch.setattr("practicum.models.registry.Models._opened", open_)
+    monkeypatch.setattr("practicum.models.registry.Models._create", open_)
     work = practicum.compare(
         make_tasks(4), test=make_tasks(10, 50), methods=["none", "ace", "episodes"], seeds=2, out=tmp_path / "c",
         model="scripted:a", roles={"reflector": "scripted:b"},
