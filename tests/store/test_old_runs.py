@@ -1,0 +1,100 @@
+"""Runs that an earlier practicum made still open, answer and resume (`data/README.md` says how they were made)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import practicum
+from practicum.cli.app import main
+from practicum.core.playbook import export
+from practicum.models.scripted import ScriptedClient
+from practicum.session.records import RUN
+from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.snapshot import read_context
+from practicum.store.versions import read_versions, rebuild
+
+DATA = Path(__file__).parent / "data"
+STOPPED = ("ace", "combee", "reasoning_bank")
+ALL = (*STOPPED, "mael")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with the script that the runs' configurations name."""
+    shutil.copy(DATA / "script.jsonl", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    run = folder / name
+    run.mkdir()
+    (run / DATABASE_FILE).write_bytes(gzip.decompress((DATA / f"{name}.sqlite.gz").read_bytes()))
+    return run
+
+
+def command(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    assert end.value.code == 0
+
+
+def paid_rows(run: Path) -> dict[str, tuple[str, str]]:
+    """Digest and answer of each effect that cost a call, by place."""
+    with sqlite3.connect(run / DATABASE_FILE) as db:
+        rows = db.execute("SELECT place, digest, answer FROM journal WHERE calls > 0").fetchall()
+    db.close()
+    return {place: (digest, answer) for place, digest, answer in rows}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_old_run_is_shown_and_exported(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = unpacked(name, here)
+    command("show", str(run), "--json")
+    shown = json.loads(capsys.readouterr().out)
+    command("export", str(run), "--format", "json")
+    exported = json.loads(capsys.readouterr().out)
+    with Store.read(run) as store:
+        versions = read_versions(store, RUN)
+        context = read_context(store, RUN)
+    assert export(rebuild(versions), "json") == export(context, "json")
+    assert exported == json.loads(export(context, "json"))
+    assert len(exported["entries"]) == len(context) > 0
+    assert (shown["method"], shown["state"]) == (name, "done" if name == "mael" else "stopped")
+    assert versions[-1].version == exported["version"] > 0
+    if name == "mael":
+        assert exported == json.loads((DATA / "mael.json").read_text())
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_old_run_answers(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = unpacked(name, here)
+    before = len(paid_rows(run))
+    command("run", "The battery of my phone is flat.", "--context", str(run), "--json")
+    first = json.loads(capsys.readouterr().out)
+    assert first["answer"] == ("K2" if name == "mael" else "K5")
+    assert bool(first["memories"]) == (name in ("reasoning_bank", "mael"))
+    second = practicum.run_sync(practicum.ask("The screen of my tablet is black.", run)).as_json()
+    assert second["answer"] == ("K2" if name == "mael" else "K7")
+    assert len(paid_rows(run)) == before
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_an_old_run_is_resumed_to_its_end_and_no_call_is_paid_again(name: str, here: Path) -> None:
+    run = unpacked(name, here)
+    before = paid_rows(run)
+    model = ScriptedClient.from_file(Path("script.jsonl"))  # the name is part of what was asked
+    work = practicum.resume(run, limits={"max_calls": 1_000}, parts=practicum.Parts(clients={"agent": model}))
+    result = practicum.run_sync(work)
+    after = paid_rows(run)
+    assert not result.stopped
+    assert model.calls
+    assert len(model.calls) == len(after) - len(before)
+    assert {place: after[place] for place in before} == before
+    assert export(result.context, "json") == (DATA / f"{name}.json").read_text()
