@@ -1,1 +1,6 @@
-"""Agents that can be trained: a chat model, any program, any callable, a network."""
+"""Agents under training: chat, tools, programs, functions, AppWorld, and networks of agents.
+
+A package adds agents under the entry point group `practicum.agents`, as `NAME = "module:callable"`. `--agent NAME` then
+calls it as any other function is called: `callable(input, context)`, with the task's input and the context as text.
+See `function.FunctionAgent` for further parameters it may have, and for what it may return.
+"""

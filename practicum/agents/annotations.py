@@ -1,10 +1,9 @@
-"""What an agent tells beside its answer where its view asks for that: entries it doubted and guidance it missed
-(an annotated view), and a note to go on from (a noting one). Fields to ask a model for it, and reading it back."""
+"""What an agent reports besides its answer, if its view asks for it: entries it doubted and guidance it missed (an
+annotated view), or a note for a later attempt (a noting view). Defines the fields and reads them back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -31,28 +30,13 @@ NOTING: dict[str, Any] = {
 """Fields of an answer to a noting view."""
 
 
-class _Doubted(Protocol):
-    id: str
-    why: str
-
-
-class Remarking(Protocol):
-    """An answer; each field is read only where the view asks for it."""
-
-    @property
-    def doubts(self) -> Iterable[_Doubted]: ...
-
-    @property
-    def missing(self) -> str: ...
-
-    @property
-    def note(self) -> str: ...
-
-
-def remarks(answer: Remarking, view: View) -> dict[str, Any]:
-    """What goes into the trace's data: doubts by the id of a shown entry, what was missing, the note."""
-    told: dict[str, Any] = {}
+def read_annotations(answer: Any, view: View) -> dict[str, Any]:
+    """The values for the trace's data: doubts by the id of a shown entry, what was missing, the note. Each field of
+    the answer is read only if the view asks for it."""
+    data: dict[str, Any] = {}
     if view.annotated:
-        told["doubts"] = {doubt.id: doubt.why for doubt in answer.doubts if doubt.id in view.ids}
-        told["missing"] = answer.missing.strip()
-    return {**told, "note": answer.note} if view.noting else told
+        data["doubts"] = {doubt.id: doubt.why for doubt in answer.doubts if doubt.id in view.ids}
+        data["missing"] = answer.missing.strip()
+    if view.noting:
+        data["note"] = answer.note
+    return data

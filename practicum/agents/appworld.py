@@ -1,8 +1,8 @@
 """AppWorld (Trivedi et al., 2024) through its own environment server: the agent writes code, the server runs it.
 
-The package of AppWorld needs pydantic 1, so it lives in an environment of its own and is spoken to over HTTP. A server
-holds one world at a time, so each attempt is lent a server for itself. What AppWorld's tests say of the world in the
-end is the state that the scorer `appworld` reads. Written against appworld 0.1.3.
+AppWorld needs pydantic 1, so it is installed in an environment of its own and asked over HTTP. A server holds one
+world at a time, so each attempt has a server to itself. The final state holds the result of AppWorld's tests, which
+the scorer `appworld` reads. Written against appworld 0.1.3.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from practicum.core.views import View
 from practicum.tasks.appworld.client import reached
 
 OPENING = 120.0
-"""Seconds that the server has beside those the code may run: the first world it opens makes it load all apps, which
-took 27 s on a busy core."""
+"""Seconds that the server has in addition to those of the code: opening its first world loads all apps, which took
+27 s on a busy core."""
 
-SHOWN = 10_000
-"""Most characters of an output that the model is shown: descriptions of APIs are long."""
+MAX_OUTPUT = 10_000
+"""Most characters of an output that the model is shown: the descriptions of APIs are long."""
 
-CODE = 8000
+MAX_CODE = 8000
 """Most characters of code in one turn."""
 
 
 @dataclass(frozen=True)
 class AppWorldAgent:
-    """A model that acts in AppWorld, in turns. `tool_timeout` is how many seconds the code of a turn may run; the
-    server itself ends what takes longer, and says so."""
+    """A model that acts in AppWorld, in turns. The server ends code that runs longer than `tool_timeout` seconds, and
+    says so in its output."""
 
     addresses: tuple[str, ...]
     instructions: str = ""
@@ -46,40 +46,40 @@ class AppWorldAgent:
 
     @property
     def turns(self) -> int:
-        """Most model calls of an attempt."""
+        """The most model calls of an attempt."""
         return self.max_turns
 
     @property
     def identity(self) -> str:
-        """What the journal knows this agent by: which of the servers it acts on makes no difference."""
+        """The agent's name in the journal, which does not depend on the server it acts on."""
         return f"appworld {self.max_turns} {self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        async with _lent(self.addresses, run) as address:
+        async with _borrowed_server(self.addresses, run) as address:
             agent = ToolsAgent(
-                partial(_World, address, self.tool_timeout),
+                partial(_AppWorld, address, self.tool_timeout),
                 f"the AppWorld server at {address}",
                 self.instructions,
                 max_turns=self.max_turns,
                 tool_timeout=self.tool_timeout + OPENING,
-                shown=SHOWN,
+                max_observation=MAX_OUTPUT,
             )
             return await agent(task, view, run)
 
 
 @asynccontextmanager
-async def _lent(addresses: Sequence[str], run: AgentRun) -> AsyncIterator[str]:
-    """One of the servers, for one attempt alone; runs side by side in this process share them."""
+async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIterator[str]:
+    """The address of a server for this attempt alone; all runs of this process share the servers."""
     slot = run.slot
-    # Whoever has one of as many places as there are servers finds a server that is free.
+    # At most as many attempts as there are servers pass here, so each finds one that is free.
     async with slot(f"appworld {' '.join(addresses)}", len(addresses)):
-        address = next((one for one in addresses if not slot(one, 1).locked()), addresses[0])
+        address = next((each for each in addresses if not slot(each, 1).locked()), addresses[0])
         async with slot(address, 1):
             yield address
 
 
-class _World:
-    """The world of one attempt, as `agents.world` opens it."""
+class _AppWorld:
+    """The world of one attempt, for `agents.environment`."""
 
     def __init__(self, address: str, seconds: float, task: Task) -> None:
         self._id, self._seconds = task.id, max(1, round(seconds))
@@ -106,7 +106,7 @@ class _World:
     def tools(self) -> list[Callable[..., Any]]:
         return [self.execute]
 
-    async def execute(self, code: Annotated[str, Field(max_length=CODE)]) -> str:
+    async def execute(self, code: Annotated[str, Field(max_length=MAX_CODE)]) -> str:
         """Run Python code in the world and see what it prints. Variables stay for the next call.
 
         Args:
@@ -115,5 +115,5 @@ class _World:
         return str(await self._server.told("execute", self._id, code=code))
 
     async def state(self) -> dict[str, Any]:
-        # Once an attempt: what a server answered is kept, and a second time it would not see later changes.
+        # Ask once an attempt: the server caches its evaluation, so a second one would miss later changes.
         return {"evaluation": await self._server.told("evaluate", self._id, suppress_errors=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from practicum.core.types import Prompt, Task, Trace
 from practicum.core.views import View
 
+T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -23,6 +24,9 @@ class AgentRun(Protocol):
 
     def at(self, name: str) -> Self:
         """The place `name` below this one."""
+
+    async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
+        """Run named jobs at once, each at its own place; results in the order given."""
 
     async def ask(self, role: str, prompt: Prompt, schema: type[M]) -> M:
         """A model's answer as an object of this schema."""

@@ -1,6 +1,6 @@
-"""The plain agent: one model call, with what was learned in its prompt.
+"""The plain agent: one model call, with the context in its prompt.
 
-Prompt order: what the user told it, how to use the playbook, the playbook's pages, earlier turns, the task.
+Prompt order: the run's instructions, how to use the playbook, the playbook's pages, earlier turns, the task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.agents.annotations import ANNOTATING, NOTING, remarks
+from practicum.agents.annotations import ANNOTATING, NOTING, read_annotations
 from practicum.agents.base import AgentRun
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.types import Prompt, Task, Trace, Turn
@@ -21,7 +21,8 @@ from practicum.core.views import View
 
 @dataclass(frozen=True)
 class ChatAgent:
-    """`choices` bound the answer by its schema; `reasoning` asks for a short line of thought before the answer."""
+    """Answers with one model call. `choices`, if any, are the only answers its schema allows; `reasoning` asks for a
+    short line of thought before the answer."""
 
     instructions: str = ""
     choices: tuple[str, ...] = ()
@@ -31,23 +32,24 @@ class ChatAgent:
 
     @property
     def identity(self) -> str:
-        """What the journal knows this agent by."""
+        """The agent's name in the journal."""
         return "chat"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        shape = _shape(self.choices, self.reasoning, view.citable, view.annotated, view.noting)
+        form = _form(self.choices, self.reasoning, view.citable, view.annotated, view.noting)
         turns = view.turns
-        if shape is not None:
+        if form is not None:
             turns = tuple(Turn(t.user, json.dumps({"answer": t.assistant}, ensure_ascii=False)) for t in turns)
+        usage = ANNOTATED if view.annotated else USING if view.citable else ""
         prompt = Prompt(
-            system="\n\n".join(part for part in (self.instructions, _using(view)) if part),
+            system="\n\n".join(part for part in (self.instructions, usage) if part),
             pages=view.pages,
             turns=turns,
             user=f"{task.input}\n\n{view.note}" if view.note else task.input,
         )
-        if shape is None:
+        if form is None:
             return Trace(answer=(await run.ask_text("agent", prompt)).strip())
-        reply: Any = await run.ask("agent", prompt, shape)
+        reply: Any = await run.ask("agent", prompt, form)
         cited: list[str] = list(dict.fromkeys(getattr(reply, "used", ())))
         known = tuple(id for id in cited if id in view.ids)
         return Trace(
@@ -55,19 +57,15 @@ class ChatAgent:
             reasoning=getattr(reply, "reasoning", ""),
             used=known,
             unknown=len(cited) - len(known),
-            data=remarks(reply, view),
+            data=read_annotations(reply, view),
         )
 
 
-def _using(view: View) -> str:
-    return ANNOTATED if view.annotated else USING if view.citable else ""
-
-
 @cache
-def _shape(
+def _form(
     choices: tuple[str, ...], reasoning: bool, citing: bool, annotated: bool, noting: bool
 ) -> type[BaseModel] | None:
-    """What an answer looks like; None where plain text will do. Entries are cited before the answer rests on them."""
+    """The form of an answer; None if it may be plain text. Entries are cited before the answer that rests on them."""
     if not (choices or reasoning or citing or noting):
         return None
     fields: dict[str, Any] = {}

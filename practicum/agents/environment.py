@@ -1,8 +1,9 @@
-"""What an agent acts on: the tools of one attempt, and the state they leave behind.
+"""What an agent with tools acts on: the tools of one attempt, and the state that it leaves.
 
-A source is a list of tools (Python functions, or toolsets of pydantic-ai, MCP servers included), or a function that is
-called once an attempt with its task and makes the environment: such a list, or an object with `tools` and, where a
-scorer should see what became of it, `state()`. Names, descriptions and arguments of tools are pydantic-ai's work.
+A source is a list of tools (Python functions, or pydantic-ai toolsets, MCP servers included), or a function that is
+called with the task once an attempt and returns the environment: such a list, or an object with `tools` and, if a
+scorer should see the result, `state()`. An environment that is a context manager is entered and left. pydantic-ai
+derives the names, descriptions and argument schemas of tools.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from practicum.agents.worker import OneThread
+from practicum.agents.worker import WorkerThread
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Task
 from practicum.core.views import truncate
@@ -26,39 +27,40 @@ if TYPE_CHECKING:
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 FINISH = "finish"
-"""What the action is called that ends an attempt."""
+"""The name of the action that ends an attempt."""
 
-SHOWN = 2000
+MAX_OBSERVATION = 2000
 """Most characters of an observation that the model is shown."""
 
-STATE = 200_000
-"""Most characters of a state, as JSON: it is kept with each attempt."""
+MAX_STATE = 200_000
+"""Most characters of a state as JSON, since it is stored with each attempt."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What an action showed; `failed` where the tool raised, hung, or could not be called so."""
+class Observation:
+    """The text an action returned. `failed`: the tool raised, hung, or could not be called with these arguments."""
 
     text: str
     failed: bool = False
 
 
 @dataclass(frozen=True)
-class Theirs:
-    """Calls of the user's code, each for at most so many `seconds`. `name` is what it is called in messages."""
+class UserCode:
+    """Calls the user's code, in one thread if it is not async. `name` stands for it in messages, `seconds` bounds each
+    call."""
 
     name: str
     seconds: float
-    thread: OneThread
+    thread: WorkerThread
 
-    async def made(self, call: Callable[[], Any]) -> Any:
-        """What it gives: called in the thread, or awaited here where it is async. Raises AgentError."""
+    async def call(self, function: Callable[[], Any]) -> Any:
+        """What the function returns. Raises AgentError if it raises or takes too long."""
         from pydantic_ai.exceptions import UserError
 
         clock = asyncio.timeout(self.seconds)
         try:
             async with clock:
-                value = call() if inspect.iscoroutinefunction(call) else await self.thread.do(call)
+                value = function() if inspect.iscoroutinefunction(function) else await self.thread.run(function)
                 return await value if inspect.isawaitable(value) else value
         except PracticumError:
             raise
@@ -69,153 +71,159 @@ class Theirs:
                 raise AgentError(f"{self.name} was not ready within {self.seconds:g} s") from error
             raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
 
-    async def entered(self, made: Any, stack: AsyncExitStack) -> Any:
-        """What a context manager gives on entering; it is left when the stack is. All else is what it is."""
+    async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
+        """Enter a context manager, to be left with the stack; any other value is returned as it is."""
         for enter, leave in (("__aenter__", "__aexit__"), ("__enter__", "__exit__")):
-            if hasattr(made, enter):
-                given = await self.made(getattr(made, enter))
-                stack.push_async_callback(self.made, partial(getattr(made, leave), None, None, None))
-                return given
-        return made
+            if hasattr(value, enter):
+                entered = await self.call(getattr(value, enter))
+                stack.push_async_callback(self.call, partial(getattr(value, leave), None, None, None))
+                return entered
+        return value
 
 
 @dataclass(frozen=True)
-class World:
-    """An open environment: what the user `made`, and its tools."""
+class Environment:
+    """The open environment of an attempt: the user's object, and its tools."""
 
-    made: Any
+    user_object: Any
     toolset: AbstractToolset[None]
     tools: Mapping[str, ToolsetTool[None]]
     context: RunContext[None]
-    theirs: Theirs
-    shown: int = SHOWN
+    user_code: UserCode
+    max_observation: int = MAX_OBSERVATION
 
     @property
     def manual(self) -> str:
-        """The tools as signatures with their descriptions, and the types they use."""
+        """The tools as Python signatures with their descriptions, after the types they use."""
         from pydantic_ai.function_signature import FunctionSignature
 
-        known = [tool.tool_def for tool in self.tools.values()]
-        signatures = [tool.function_signature for tool in known]
+        definitions = [tool.tool_def for tool in self.tools.values()]
+        signatures = [tool.function_signature for tool in definitions]
         clashes = FunctionSignature.get_conflicting_type_names(signatures)
         types = FunctionSignature.render_type_definitions(signatures, clashes)
-        shown = [tool.render_signature("...", conflicting_type_names=clashes) for tool in known]
-        return "\n\n".join([*types, *shown])
+        return "\n\n".join([
+            *types, *(tool.render_signature("...", conflicting_type_names=clashes) for tool in definitions),
+        ])  # fmt: skip
 
-    async def act(self, name: str, arguments: object) -> Seen:
-        """Call a tool. Whatever goes wrong with it is something to see, but for an error of ours, which is raised."""
+    async def act(self, name: str, arguments: object) -> Observation:
+        """Call a tool. Whatever goes wrong in it is an observation, except an error of practicum, which is raised."""
         from pydantic import ValidationError
+
+        def failed(text: str) -> Observation:
+            return Observation(self._shortened(f"error: {text}"), failed=True)
 
         tool = self.tools.get(name)
         if tool is None:
-            return Seen(f"error: there is no tool {name!r}: there are {', '.join([*self.tools, FINISH])}", True)
-        clock = asyncio.timeout(self.theirs.seconds)
+            return failed(f"there is no tool {name!r}: there are {', '.join([*self.tools, FINISH])}")
+        clock = asyncio.timeout(self.user_code.seconds)
         try:
             checked = tool.args_validator.validate_python(arguments)
             async with clock:
                 value = await self.toolset.call_tool(name, checked, replace(self.context, tool_name=name), tool)
-            return Seen(_cut(_told(name, value), self.shown))
+            return Observation(self._shortened(_as_text(name, value)))
         except PracticumError:
             raise
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "arguments"
-            return Seen(_cut(f"error: {name} cannot be called so: {where}: {first['msg']}", self.shown), True)
+            return failed(f"{name} cannot be called so: {where}: {first['msg']}")
         except Exception as error:
             # The user's tool may raise anything; the agent should see what, and go on.
             if clock.expired():
-                return Seen(f"error: {name} did not return within {self.theirs.seconds:g} s", True)
-            return Seen(_cut(f"error: {type(error).__name__}: {error}", self.shown), True)
+                return failed(f"{name} did not return within {self.user_code.seconds:g} s")
+            return failed(f"{type(error).__name__}: {error}")
+
+    def _shortened(self, text: str) -> str:
+        return truncate(_encodable(text), self.max_observation)
 
     async def state(self) -> Any:
-        """The state as a JSON value; None where the environment tells none. Raises AgentError."""
-        tell = getattr(self.made, "state", None)
-        if not callable(tell):
+        """The state as a JSON value; None if the environment has no `state()`. Raises AgentError if it is not JSON."""
+        read_state = getattr(self.user_object, "state", None)
+        if not callable(read_state):
             return None
-        value, name = await self.theirs.made(tell), self.theirs.name
+        value, name = await self.user_code.call(read_state), self.user_code.name
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise AgentError(f"state() of {name} gave what is not JSON: {error}") from error
-        if len(text) > STATE:
-            raise AgentError(f"state() of {name} gave {len(text):,} characters of JSON; the most is {STATE:,}")
-        return json.loads(_storable(text))
+            raise AgentError(f"state() of {name} returned a value that is not JSON: {error}") from error
+        if len(text) > MAX_STATE:
+            raise AgentError(f"state() of {name} returned {len(text):,} characters of JSON; the most is {MAX_STATE:,}")
+        return json.loads(_encodable(text))
 
 
 @asynccontextmanager
-async def opened(source: object, name: str, task: Task, seconds: float, shown: int = SHOWN) -> AsyncIterator[World]:
-    """The environment of one attempt, closed in the end. Raises AgentError where the user's code fails or hangs.
+async def open_environment(
+    source: object, name: str, task: Task, seconds: float, max_observation: int = MAX_OBSERVATION
+) -> AsyncIterator[Environment]:
+    """The environment of one attempt, closed at the end. Raises AgentError if the user's code fails or hangs.
 
-    The source never sees the right answer: of the task it gets `id`, `input` and `meta`. `seconds` is how long each
-    call into it may take, `shown` the most characters of an observation.
+    `seconds` bounds each call into the source. The source never sees the right answer: of the task it gets `id`,
+    `input` and `meta`.
     """
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset
     from pydantic_ai.usage import RunUsage
 
-    theirs = Theirs(name, seconds, OneThread())
+    code = UserCode(name, seconds, WorkerThread())
     async with AsyncExitStack() as stack:
-        stack.callback(theirs.thread.close)
-        made = source
+        stack.callback(code.thread.close)
+        value = source
         if callable(source):
-            made = await theirs.made(partial(source, replace(task, target=None, recorded=None)))
-        made = await theirs.entered(made, stack)
-        combined: CombinedToolset[None] = CombinedToolset(_toolsets(name, getattr(made, "tools", made), theirs.thread))
-        toolset: AbstractToolset[None] = await theirs.entered(combined, stack)
-        # No tool has a model to ask: this one is never asked.
+            value = await code.call(partial(source, replace(task, target=None, recorded=None)))
+        value = await code.enter(value, stack)
+        combined: CombinedToolset[None] = CombinedToolset(_toolsets(name, getattr(value, "tools", value), code.thread))
+        toolset: AbstractToolset[None] = await code.enter(combined, stack)
+        # pydantic-ai requires a model here; no tool ever asks it.
         context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
-        tools = await theirs.made(partial(toolset.get_tools, context))
+        tools = await code.call(partial(toolset.get_tools, context))
         if FINISH in tools:
-            raise UsageError(f"{name} has a tool {FINISH!r}, which is how an attempt ends: give it another name")
-        yield World(made, toolset, tools, context, theirs, shown)
+            raise UsageError(f"{name} has a tool {FINISH!r}, the action that ends an attempt: give it another name")
+        yield Environment(value, toolset, tools, context, code, max_observation)
 
 
-def _toolsets(name: str, tools: object, thread: OneThread) -> Sequence[AbstractToolset[None]]:
+def _toolsets(name: str, tools: object, thread: WorkerThread) -> Sequence[AbstractToolset[None]]:
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
     listed = [tools] if isinstance(tools, AbstractToolset) else tools
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise UsageError(f"{name} gives no tools: it must be, give, or have as `tools` a list of functions or toolsets")
+        raise UsageError(
+            f"{name} has no tools: it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
+        )
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
-    plain = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
-    if odd := [tool for tool in plain if not callable(tool)]:
-        raise UsageError(f"one of the tools of {name} is a {type(odd[0]).__name__}, no function and no toolset")
+    functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
+    if wrong := [tool for tool in functions if not callable(tool)]:
+        raise UsageError(f"a tool of {name} is of type {type(wrong[0]).__name__}: it must be a function or a toolset")
     try:
-        return [FunctionToolset([_awaitable(tool, thread) for tool in plain]), *sets]
+        return [FunctionToolset([_in_thread(tool, thread) for tool in functions]), *sets]
     except (UserError, TypeError, ValueError) as error:
         raise UsageError(f"the tools of {name} cannot be used: {error}") from error
 
 
-def _awaitable(tool: Callable[..., Any], thread: OneThread) -> Callable[..., Awaitable[Any]]:
-    """The same function as pydantic-ai reads it, but called in the attempt's thread, so that it may block."""
+def _in_thread(tool: Callable[..., Any], thread: WorkerThread) -> Callable[..., Awaitable[Any]]:
+    """The same function to pydantic-ai, but called in the attempt's thread, so that it may block."""
 
     @wraps(tool)
-    async def called(*args: Any, **kwargs: Any) -> Any:
-        here = inspect.iscoroutinefunction(tool)
-        value = tool(*args, **kwargs) if here else await thread.do(lambda: tool(*args, **kwargs))
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        is_async = inspect.iscoroutinefunction(tool)
+        value = tool(*args, **kwargs) if is_async else await thread.run(lambda: tool(*args, **kwargs))
         try:
             return await value if inspect.isawaitable(value) else value
         except SystemExit as error:
             raise RuntimeError(f"SystemExit: {error}") from error
 
-    return called
+    return call
 
 
-def _told(name: str, value: Any) -> str:
-    """What a tool gave, as text: JSON where it is none."""
+def _as_text(name: str, value: Any) -> str:
+    """A tool's result as text; as JSON if it is not a text."""
     from pydantic_ai.messages import ToolReturn, ToolReturnPart
 
     value = value.return_value if isinstance(value, ToolReturn) else value
     return ToolReturnPart(tool_name=name, content=value, tool_call_id=name).model_response_str()
 
 
-def _cut(text: str, most: int) -> str:
-    text = _storable(text)
-    return truncate(text, most)
-
-
-def _storable(text: str) -> str:
-    """Text that UTF-8 can hold: what a tool reads from a disk may have halves of surrogate pairs."""
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 cannot encode: file names that a tool reads may have some."""
     return text.encode("utf-8", "replace").decode()

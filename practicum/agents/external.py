@@ -1,35 +1,31 @@
-"""What an agent that is not ours is given, and how its answer is read: shared by programs and callables."""
+"""What an external agent (a program or a function) is given, and how its answer becomes a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from practicum.agents.annotations import remarks
+from practicum.agents.annotations import read_annotations
 from practicum.core.errors import AgentError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
 
 
 class _Step(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     kind: str = "message"
     text: str
 
 
 class _Doubt(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     id: str
     why: str = ""
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
+    model_config = ConfigDict(coerce_numbers_to_str=True)
 
     answer: str = ""
     reasoning: str = ""
@@ -48,12 +44,14 @@ def context_text(view: View) -> str:
 
 
 def request(task: Task, view: View, instructions: str, place: str) -> dict[str, Any]:
-    """What goes out, as JSON: the target and `meta` never do. `place` is an idempotency key: the same attempt, if a
-    crash repeats it, comes with the same place. An annotated context asks for "doubts" and "missing", a noting one for
-    a "note" to go on from."""
-    asked = {name: True for name in ("annotated", "noting") if getattr(view, name)}
+    """The JSON object that a program reads; it never holds the task's target or `meta`.
+
+    `place` is an idempotency key: an attempt that is repeated after a crash has the same place. "annotated" asks for
+    "doubts" and "missing" in the answer, "noting" for a "note".
+    """
+    flags = {name: True for name in ("annotated", "noting") if getattr(view, name)}
     return {
-        **asked,
+        **flags,
         "task": {"id": task.id, "input": task.input},
         "context": context_text(view),
         "instructions": instructions,
@@ -61,35 +59,40 @@ def request(task: Task, view: View, instructions: str, place: str) -> dict[str, 
     }
 
 
-def read_answer(value: object, who: str, view: View) -> Trace:
-    """A trace from a text, a number, a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, or a Trace.
+def read_answer(value: object, agent: str, view: View) -> Trace:
+    """Turn an answer into a trace; `agent` names it in messages.
 
-    Shown an annotated context, it may also tell "doubts" (a list of {"id", "why"}) and what was "missing"; asked for
-    one, a "note".
+    The answer is a text, a number, a `Trace`, or a mapping {"answer", "reasoning"?, "used"?, "steps"?, "error"?}, with
+    "doubts" (a list of {"id", "why"}) and "missing" for an annotated view and "note" for a noting one. Ids in "used"
+    that the view does not have are dropped and counted. Raises AgentError for anything else.
     """
     if isinstance(value, Trace):
-        known = tuple(id for id in dict.fromkeys(value.used) if id in view.ids)
-        return replace(value, used=known, unknown=len(set(value.used)) - len(known))
+        return replace(value, **_citations(value.used, view))
     if isinstance(value, str | int | float):
         return Trace(answer=str(value))
     if not isinstance(value, Mapping):
-        raise AgentError(f"{who} gave {type(value).__name__}; it must give a text or a mapping with 'answer'")
+        raise AgentError(f"{agent} returned {type(value).__name__}; it must return a text or a mapping with 'answer'")
     try:
         answer = _Answer.model_validate(dict(value))
     except ValidationError as error:
         first = error.errors()[0]
-        raise AgentError(
-            f"{who} gave a wrong {'.'.join(map(str, first['loc'])) or 'answer'}: {first['msg']}"
-        ) from error
+        field = ".".join(map(str, first["loc"])) or "answer"
+        raise AgentError(f"{agent} returned an invalid {field!r}: {first['msg']}") from error
     if "answer" not in value and not answer.error:
-        raise AgentError(f"{who} gave no 'answer' (it has: {', '.join(map(str, value)) or 'nothing'})")
-    known = tuple(id for id in dict.fromkeys(answer.used) if id in view.ids)
+        keys = ", ".join(map(str, value)) or "nothing"
+        raise AgentError(f"{agent} returned no 'answer' (the keys are: {keys})")
     return Trace(
         answer=answer.answer,
         reasoning=answer.reasoning,
-        used=known,
         steps=tuple(Step(s.kind, s.text) for s in answer.steps),
         error=answer.error,
-        unknown=len(set(answer.used)) - len(known),
-        data=remarks(answer, view),
+        data=read_annotations(answer, view),
+        **_citations(answer.used, view),
     )
+
+
+def _citations(ids: Sequence[str], view: View) -> dict[str, Any]:
+    """The fields of a trace about cited entries: those the view has, and the number of the others."""
+    distinct = dict.fromkeys(ids)
+    used = tuple(id for id in distinct if id in view.ids)
+    return {"used": used, "unknown": len(distinct) - len(used)}

@@ -1,4 +1,4 @@
-"""Any callable as an agent: `fn(input, context)` gives a text, a mapping with "answer", or a Trace; async or not."""
+"""Any callable as an agent: `fn(input, context)` returns a text, a mapping with "answer", or a Trace; async or not."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from practicum.core.types import Task, Trace
 from practicum.core.views import View
 
 
-def _wanted(fn: Callable[..., Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Those of the things told that it has a parameter for."""
-    try:
-        parameters = inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return {}  # written in C, without a signature
-    return {name: value for name, value in told.items() if name in parameters}
-
-
 @dataclass(frozen=True)
 class FunctionAgent:
-    """A function that blocks runs in a thread. One that has a parameter `place` gets it as an idempotency key; one with
-    `annotated` or `noting` learns whether it is asked for "doubts" and "missing", or for a "note"; one with
-    `instructions` gets those of the run, where it has any."""
+    """Calls a function once for each attempt; one that is not async runs in a thread, so it may block.
+
+    `fn` gets the task's input and the context as text, and these further arguments if it has a parameter of the name:
+
+    - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
+    - `annotated`: True if the answer should hold "doubts" and "missing"; `noting`: True if it should hold a "note".
+    - `instructions`: the run's instructions, if it has any; else the parameter's own default holds.
+
+    See `external.read_answer` for what it may return.
+    """
 
     fn: Callable[..., Any]
     instructions: str = ""
@@ -37,29 +35,36 @@ class FunctionAgent:
 
     @property
     def name(self) -> str:
-        """How messages name it."""
+        """The agent's name in messages."""
         return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
 
     @property
     def identity(self) -> str:
-        """What the journal knows this agent by."""
-        return " ".join([self.name, *_wanted(self.fn, self._instructed).values()])
+        """The agent's name in the journal. It includes the instructions if the function is given them."""
+        return " ".join([self.name, *self._accepted(self._instructions).values()])
 
     @property
-    def _instructed(self) -> dict[str, str]:
-        """Where the run has no instructions, the function's own default stands."""
+    def _instructions(self) -> dict[str, str]:
         return {"instructions": self.instructions} if self.instructions else {}
 
+    def _accepted(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values that the function has a parameter for."""
+        try:
+            parameters = inspect.signature(self.fn).parameters
+        except (TypeError, ValueError):
+            return {}  # written in C, without a signature
+        return {name: value for name, value in values.items() if name in parameters}
+
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        told = {"place": run.place, "annotated": view.annotated, "noting": view.noting}
-        extra = _wanted(self.fn, told | self._instructed)
+        offered = {"place": run.place, "annotated": view.annotated, "noting": view.noting, **self._instructions}
+        extra = self._accepted(offered)
         context = context_text(view)
         try:
             if inspect.iscoroutinefunction(self.fn):
                 value = await self.fn(task.input, context, **extra)
             else:
                 value = await asyncio.to_thread(self.fn, task.input, context, **extra)
-                # An object whose call is async looks plain from outside, and gives something to wait for.
+                # An object with an async __call__ is not a coroutine function, but its result must be awaited.
                 value = await value if inspect.isawaitable(value) else value
         except PracticumError:
             raise

@@ -1,9 +1,10 @@
-"""Who works together: an undirected graph of named agents, each with a role and, if it has one, a model of its own
-(MAEL, section 2.1). Made by its shape, or read from a file."""
+"""A team: an undirected graph of named agents, each with a role and optionally a model of its own (MAEL, section 2.1).
+It is made from a shape, or read from a file."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ SHAPES = ("complete", "ring", "star", "chain", "random")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An agent of the team. `role` is what it is told of itself; `model` is empty where it shares the team's."""
+    """An agent of the team. `role` describes it to itself; `model` is empty if it uses the team's model."""
 
     name: str
     role: str = ""
@@ -29,7 +30,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Team:
-    """Members and the pairs of names that may hand each other work. Raises UsageError for what is no team."""
+    """Members, and the pairs of names that may hand each other work. Raises UsageError if there are no members, if two
+    have the same name, if a link names none of them, or if the graph is not connected."""
 
     members: tuple[Member, ...]
     edges: frozenset[tuple[str, str]]
@@ -38,11 +40,11 @@ class Team:
         names = [member.name for member in self.members]
         if not names:
             raise UsageError("the team has no agents")
-        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-            raise UsageError(f"two agents of the team are called {twice[0]!r}")
+        if duplicate := _duplicate(names):
+            raise UsageError(f"two agents of the team are called {duplicate!r}")
         for one, other in self.edges:
             if missing := {one, other} - {*names}:
-                raise UsageError(f"the team has a link to {min(missing)!r}, which is none of its agents")
+                raise UsageError(f"the team has a link to {min(missing)!r}, which is not one of its agents")
         import networkx as nx
 
         parts = sorted(map(sorted, nx.connected_components(self.graph)))
@@ -51,41 +53,38 @@ class Team:
 
     @cached_property
     def graph(self) -> nx.Graph[str]:
-        """The team as networkx knows it."""
+        """The team as a networkx graph."""
         import networkx as nx
 
-        made: nx.Graph[str] = nx.Graph()
-        made.add_nodes_from(member.name for member in self.members)
-        made.add_edges_from(sorted(self.edges))
-        return made
+        graph: nx.Graph[str] = nx.Graph()
+        graph.add_nodes_from(member.name for member in self.members)
+        graph.add_edges_from(sorted(self.edges))
+        return graph
 
     @cached_property
     def entry(self) -> str:
-        """Where tasks come in: the agent of highest closeness centrality, the first name on ties."""
+        """The agent that tasks enter at: the one of highest closeness centrality, the first by name on ties."""
         import networkx as nx
 
         central: dict[str, float] = nx.closeness_centrality(self.graph)
         return min(central, key=lambda name: (-round(central[name], 9), name))
 
-    @cached_property
-    def _neighbours(self) -> dict[str, list[str]]:
-        return {name: sorted(self.graph[name]) for name in self.graph}
-
     def neighbours(self, name: str) -> list[str]:
-        """Whom an agent may hand work to, by name."""
-        return self._neighbours[name]
+        """The names of the agents that an agent may hand work to, sorted."""
+        return sorted(self.graph[name])
 
     def member(self, name: str) -> Member:
         """The agent of this name."""
         return next(member for member in self.members if member.name == name)
 
     def as_json(self) -> dict[str, Any]:
-        """What a JSON file of this team holds, always the same: see `load_team`."""
+        """The JSON object that `load_team` reads; the same for equal teams."""
         return {"agents": [asdict(member) for member in self.members], "links": [list(e) for e in sorted(self.edges)]}
 
 
 def make_team(size: int, shape: str, seed: int = 0) -> Team:
-    """`size` agents alike, linked in a shape of `SHAPES`; random is connected, and half as dense as complete."""
+    """A team of `size` equal agents, linked in a shape of `SHAPES`. A random team is connected and about half as dense
+    as a complete one."""
     import networkx as nx
 
     names = [f"agent{n}" for n in range(1, size + 1)]
@@ -101,14 +100,12 @@ def make_team(size: int, shape: str, seed: int = 0) -> Team:
         case "random":
             graph = _random(size, seed)
         case _:
-            raise UsageError(f"unknown topology {shape!r}: take one of {', '.join(SHAPES)}, or a file")
+            raise UsageError(f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
     return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in graph.edges))
 
 
 def _random(size: int, seed: int) -> nx.Graph[int]:
-    """A random tree, which is connected, and each further link with even chance."""
-    import random
-
+    """A random tree, which is connected, plus each further link with a chance of one half."""
     import networkx as nx
 
     rng = random.Random(seed)
@@ -120,27 +117,28 @@ def _random(size: int, seed: int) -> nx.Graph[int]:
 
 
 def load_team(source: Path | str | Mapping[str, Any]) -> Team:
-    """A team from a file: GraphML, or JSON, {"agents": [{"name", "role"?, "model"?}], "links": [[name, name]]} or
-    node-link data as networkx writes it; or from what such JSON holds. Raises UsageError naming the file and what is
-    wrong in it."""
+    """Read a team from a file, or from a JSON object as such a file holds.
+
+    A file is GraphML or JSON: {"agents": [{"name", "role"?, "model"?}], "links": [[name, name]]}, or networkx's
+    node-link data. Raises UsageError with the file's name and what is wrong in it.
+    """
     name = "the topology" if isinstance(source, Mapping) else source
     try:
-        return _of_json(source) if isinstance(source, Mapping) else _of_file(Path(source))
+        if isinstance(source, Mapping):
+            return _from_json(source)
+        path = Path(source)
+        if path.suffix.lower() in (".graphml", ".xml"):
+            return _from_graphml(path)
+        return _from_json(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"cannot read the team {name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
-        raise UsageError(f"{name} is no team: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{name} is not a valid team: {type(error).__name__}: {error}") from error
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
 
 
-def _of_file(path: Path) -> Team:
-    if path.suffix.lower() in (".graphml", ".xml"):
-        return _of_graphml(path)
-    return _of_json(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _of_graphml(path: Path) -> Team:
+def _from_graphml(path: Path) -> Team:
     from xml.etree import ElementTree
 
     import networkx as nx
@@ -149,38 +147,37 @@ def _of_graphml(path: Path) -> Team:
         graph = nx.Graph(nx.read_graphml(path))
     except nx.NetworkXException as error:
         raise ValueError(str(error)) from error
-    # The graph has one node of two with the same id, and one of each id that only a link has.
+    # networkx merges nodes of one id and adds ids that only a link has, so the ids are read from the file.
     ids = [str(node.get("id")) for node in ElementTree.parse(path).findall(".//{*}node")]
-    return _linked([(id, graph.nodes[id]) for id in ids], graph.edges)
+    return _from_nodes([(id, graph.nodes[id]) for id in ids], graph.edges)
 
 
-def _of_json(value: Any) -> Team:
+def _from_json(value: Any) -> Team:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object with 'agents' and 'links'")
     if "nodes" in value:
         nodes = [(str(node["id"]), {k: v for k, v in node.items() if k != "id"}) for node in value["nodes"]]
         links = value.get("links", value.get("edges", []))
-        return _linked(nodes, [(str(link["source"]), str(link["target"])) for link in links])
+        return _from_nodes(nodes, [(str(link["source"]), str(link["target"])) for link in links])
     if "agents" not in value:
-        raise ValueError(f"it has no 'agents' (it has: {', '.join(value) or 'nothing'})")
-    return _made(value["agents"], [(str(a), str(b)) for a, b in value.get("links", [])])
+        raise ValueError(f"it has no 'agents' (its keys are: {', '.join(value) or 'none'})")
+    return _from_agents(value["agents"], [(str(a), str(b)) for a, b in value.get("links", [])])
 
 
-def _linked(nodes: Sequence[tuple[str, Mapping[str, Any]]], links: Iterable[Sequence[str]]) -> Team:
-    """A team of nodes with ids, by which links name them; an agent is called by its node's name, or else by its id."""
-    ids = [id for id, _ in nodes]
-    if twice := [id for id in dict.fromkeys(ids) if ids.count(id) > 1]:
-        raise ValueError(f"two nodes have the id {twice[0]!r}")
+def _from_nodes(nodes: Sequence[tuple[str, Mapping[str, Any]]], links: Iterable[Sequence[str]]) -> Team:
+    """A team from nodes with ids, which links refer to. An agent has its node's name, or else the node's id."""
+    if duplicate := _duplicate([id for id, _ in nodes]):
+        raise ValueError(f"two nodes have the id {duplicate!r}")
     agents = {id: {"name": id, **data} for id, data in nodes}
     names = {id: str(agent["name"]) for id, agent in agents.items()}
-    return _made(agents.values(), [(names.get(a, a), names.get(b, b)) for a, b in links])
+    return _from_agents(agents.values(), [(names.get(a, a), names.get(b, b)) for a, b in links])
 
 
-def _made(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -> Team:
+def _from_agents(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -> Team:
     members = []
     for agent in agents:
         if not isinstance(agent, Mapping):
-            raise ValueError(f"{agent!r} is no agent: write an object with 'name'")
+            raise ValueError(f"{agent!r} is not an agent: write an object with 'name'")
         if unknown := {*agent} - {"name", "role", "model"}:
             raise ValueError(f"agent {agent.get('name')!r} has an unknown field {min(unknown)!r}")
         if not all(isinstance(value, str) for value in agent.values()) or not str(agent["name"]).strip():
@@ -188,3 +185,7 @@ def _made(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -
         members.append(Member(str(agent["name"]), str(agent.get("role", "")), str(agent.get("model", ""))))
     edges = frozenset((min(a, b), max(a, b)) for a, b in links if a != b)
     return Team(tuple(members), edges)
+
+
+def _duplicate(names: Sequence[str]) -> str | None:
+    return next((name for name in names if names.count(name) > 1), None)

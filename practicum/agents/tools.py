@@ -1,8 +1,8 @@
-"""An agent with tools: it thinks, acts, observes, again and again, until it finishes or has no turn left.
+"""An agent with tools: it thinks, acts and observes in turns, until it finishes or has no turn left.
 
-The loop is that of ReAct (Yao et al., 2023, section 2), one model call a turn. Prompt order: what the user told it, how
-to work, the tools, the playbook's pages, earlier turns, the task, then each action with what it showed. So every
-prompt is the one before with one exchange more, and a prefix cache reads only that.
+The loop is that of ReAct (Yao et al., 2023, section 2), one model call a turn. Prompt order: the run's instructions,
+how to work, the tools, the playbook's pages, earlier turns, the task, then each action with its observation. So each
+prompt is the one before plus one exchange, and a prefix cache computes only that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
-from practicum.agents.annotations import ANNOTATING, NOTING, remarks
+from practicum.agents.annotations import ANNOTATING, NOTING, read_annotations
 from practicum.agents.base import AgentRun
-from practicum.agents.environment import FINISH, SHOWN, Seen, World, opened
+from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Step, Task, Trace, Turn
@@ -25,17 +25,19 @@ from practicum.core.views import View
 MAX_TURNS = 12
 TOOL_TIMEOUT = 20.0
 
-LONGEST = 1000
-MOST = 20
-"""Characters of a text and items of a list among a tool's arguments, where its own schema sets no bound: a small model
-held to a schema fills what has none."""
+MAX_TEXT = 1000
+MAX_ITEMS = 20
+"""Bounds on a tool's arguments, if its own schema has none: the characters of a text, the items of a list. A small
+model that is held to a schema fills an unbounded field until it is cut off."""
 
 
 @dataclass(frozen=True)
 class ToolsAgent:
-    """`source` gives the tools, see `agents.world`, and `name` names it. `tool_timeout` in seconds is for each call of
-    a tool, and for opening and closing the environment. A function that hangs is left to itself. Of an observation the
-    model is `shown` so many characters."""
+    """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages.
+
+    `tool_timeout` is in seconds, for each call of a tool and for opening and closing the environment; a function that
+    hangs is left running. `max_observation` is in characters.
+    """
 
     source: object
     name: str
@@ -43,67 +45,70 @@ class ToolsAgent:
     choices: tuple[str, ...] = ()
     max_turns: int = MAX_TURNS
     tool_timeout: float = TOOL_TIMEOUT
-    shown: int = SHOWN
+    max_observation: int = MAX_OBSERVATION
     journaled: bool = field(default=True, init=False)
 
     @property
     def turns(self) -> int:
-        """Most model calls of an attempt."""
+        """The most model calls of an attempt."""
         return self.max_turns
 
     @property
     def identity(self) -> str:
-        """What the journal knows this agent by."""
+        """The agent's name in the journal."""
         return f"tools:{self.name} {self.max_turns} {self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        async with opened(self.source, self.name, task, self.tool_timeout, self.shown) as world:
-            return await _Attempt(self, task, view, world).go(run)
+        how = (self.source, self.name, task, self.tool_timeout, self.max_observation)
+        async with open_environment(*how) as environment:
+            return await _Attempt(self, task, view, environment).run(run)
 
 
 @dataclass
 class _Attempt:
-    """One attempt under way."""
+    """An attempt in progress."""
 
     agent: ToolsAgent
     task: Task
     view: View
-    world: World
-    turns: list[Turn] = field(default_factory=list)
+    environment: Environment
     steps: list[Step] = field(default_factory=list)
     used: tuple[str, ...] = ()
     errors: int = 0
 
-    async def go(self, run: AgentRun) -> Trace:
-        schemas = {name: tool.tool_def.parameters_json_schema for name, tool in self.world.tools.items()}
-        form = _form(json.dumps(schemas), self.agent.choices, self.view.annotated, self.view.noting)
-        prompt = self._first()
+    async def run(self, run: AgentRun) -> Trace:
+        schemas = {name: tool.tool_def.parameters_json_schema for name, tool in self.environment.tools.items()}
+        forms = _turn_forms(json.dumps(schemas), self.agent.choices, self.view.annotated, self.view.noting)
+        prompt = self._first_prompt()
         for turn in range(1, self.agent.max_turns + 1):
             at = run.at(f"turn {turn}")
             try:
-                shape = form.cited if self.view.citable and turn == 1 else form.plain
-                reply: Any = await at.ask("agent", prompt, shape)
+                form = forms.citing if self.view.citable and turn == 1 else forms.plain
+                reply: Any = await at.ask("agent", prompt, form)
             except WindowError as error:
                 if turn == 1:
                     raise
-                return await self._trace(None, turn - 1, f"it grew over the model's window in turn {turn}: {error}")
+                return await self._trace(
+                    None, turn - 1, f"the prompt outgrew the model's window in turn {turn}: {error}"
+                )
             self.used = self.used or tuple(dict.fromkeys(getattr(reply, "used", ())))
             self.steps.append(Step("thought", reply.thought))
             [(name, arguments)] = reply.action.items()
             if name == FINISH:
-                return await self._trace(form.finish.model_validate(arguments), turn)
-            seen = await self._act(at, name, arguments)
-            prompt = _further(prompt, reply.model_dump_json(), f"Observation: {seen}\n\n{self._next()}")
+                return await self._trace(forms.finish.model_validate(arguments), turn)
+            observation = await self._act(at, name, arguments)
+            exchange = Turn(prompt.user, reply.model_dump_json())
+            user = f"Observation: {observation}\n\n{self._reminder()}"
+            prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
         return await self._trace(None, turn, f"no answer within {turn} turns")
 
-    def _first(self) -> Prompt:
+    def _first_prompt(self) -> Prompt:
         view, agent = self.view, self.agent
-        work = WORK.format(most=agent.max_turns, tools=self.world.manual, finish=FINISH)
-        answered = tuple(Turn(t.user, _finished(t.assistant)) for t in view.turns)
+        work = WORK.format(most=agent.max_turns, tools=self.environment.manual, finish=FINISH)
         return Prompt(
             system="\n\n".join(part for part in (agent.instructions, work, USING if view.citable else "") if part),
             pages=view.pages,
-            turns=answered,
+            turns=tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns),
             user=f"{self.task.input}\n\n{view.note}" if view.note else self.task.input,
         )
 
@@ -111,20 +116,20 @@ class _Attempt:
         self.steps.append(Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}"))
 
         async def do() -> tuple[str, bool]:
-            seen: Seen = await self.world.act(name, arguments)
-            return seen.text, seen.failed
+            observation = await self.environment.act(name, arguments)
+            return observation.text, observation.failed
 
         text, failed = await at.observe("observation", do)
         self.errors += failed
         self.steps.append(Step("observation", text))
         return str(text)
 
-    def _next(self) -> str:
+    def _reminder(self) -> str:
         actions = [step.text for step in self.steps if step.kind == "action"]
         return AGAIN if actions[-1] in actions[:-1] else NEXT
 
     async def _trace(self, end: Any, turns: int, error: str | None = None) -> Trace:
-        data = {"turns": turns, "tool_errors": self.errors, "state": await self.world.state()}
+        data = {"turns": turns, "tool_errors": self.errors, "state": await self.environment.state()}
         known = tuple(id for id in self.used if id in self.view.ids)
         return Trace(
             answer="" if end is None else end.answer,
@@ -132,39 +137,35 @@ class _Attempt:
             steps=tuple(self.steps),
             error=error,
             unknown=len(self.used) - len(known),
-            data=data | ({} if end is None else remarks(end, self.view)),
+            data=data | ({} if end is None else read_annotations(end, self.view)),
         )
 
 
-def _further(prompt: Prompt, said: str, seen: str) -> Prompt:
-    return Prompt(prompt.system, seen, prompt.pages, (*prompt.turns, Turn(prompt.user, said)))
-
-
-def _finished(answer: str) -> str:
-    """An answer that was given elsewhere, in the form of this agent's last turn."""
+def _as_last_turn(answer: str) -> str:
+    """The answer of an earlier exchange, in the form of this agent's last turn."""
     return json.dumps(
         {"thought": "", "action": {FINISH: {"answer": answer}}}, ensure_ascii=False, separators=(",", ":")
     )
 
 
 @dataclass(frozen=True)
-class _Form:
-    """What a turn looks like: on the first, entries are `cited` before anything rests on them."""
+class _TurnForms:
+    """The forms of a turn. The first turn is `citing`: the agent names the entries it uses before it uses them."""
 
-    cited: type[Output]
+    citing: type[Output]
     plain: type[Output]
     finish: type[Output]
 
 
 @lru_cache(maxsize=256)
-def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> _Form:
-    """The form for `tools`, the schemas of their arguments by name, as JSON."""
+def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> _TurnForms:
+    """The forms for `tools`, a JSON object of the schemas of their arguments by name."""
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
-    ending["answer"] = (Literal[choices] if choices else Annotated[str, MaxChars(LONGEST)], ...)
+    ending["answer"] = (Literal[choices] if choices else Annotated[str, MaxChars(MAX_TEXT)], ...)
     finish = create_model(FINISH, __base__=Output, **ending)
     schemas = {**json.loads(tools), FINISH: finish.model_json_schema()}
 
-    def one(action: dict[str, Any]) -> dict[str, Any]:
+    def check(action: dict[str, Any]) -> dict[str, Any]:
         if len(action) != 1:
             raise ValueError(f"one action a turn, as {{tool: arguments}}, with tool one of {', '.join(schemas)}")
         if FINISH in action:
@@ -174,10 +175,10 @@ def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -
     shape = WithJsonSchema({"anyOf": [_branch(name, schema) for name, schema in schemas.items()]})
     fields: dict[str, Any] = {
         "thought": (Annotated[str, MaxChars(240)], Field(description="what to do next, and why, in a sentence")),
-        "action": (Annotated[dict[str, Any], AfterValidator(one), shape], ...),
+        "action": (Annotated[dict[str, Any], AfterValidator(check), shape], ...),
     }
     used: Any = (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first"))
-    return _Form(
+    return _TurnForms(
         create_model("turn", __base__=Output, used=used, **fields),
         create_model("turn", __base__=Output, **fields),
         finish,
@@ -185,7 +186,7 @@ def _form(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of `{name: arguments}`. One that refers to itself cannot be put inside another: any object then."""
+    """The schema of `{name: arguments}`. A schema that refers to itself cannot be inlined: any object fits then."""
     from pydantic_ai.profiles import InlineDefsJsonSchemaTransformer
 
     arguments = InlineDefsJsonSchemaTransformer(schema).walk()
@@ -200,16 +201,16 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bounded(schema: Any) -> Any:
-    """The same schema with a bound on each text and list that has none."""
+    """The schema with a bound on each text and list that has none."""
     if isinstance(schema, list):
         return [_bounded(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     bounds: dict[str, Any] = {}
     if schema.get("type") == "string" and not schema.keys() & {"enum", "const", "pattern", "format", "maxLength"}:
-        bounds = {"maxLength": LONGEST}
+        bounds = {"maxLength": MAX_TEXT}
     if schema.get("type") == "array" and "maxItems" not in schema:
-        bounds = {"maxItems": MOST}
+        bounds = {"maxItems": MAX_ITEMS}
     return {key: _bounded(part) for key, part in schema.items()} | bounds
 
 
@@ -225,7 +226,7 @@ The tools:
 
 NEXT = "If that was all the task asks, finish now, without checking it again. Else take the next step."
 AGAIN = "You did exactly this before, so it brings nothing new. Finish now if the task is done, or do something else."
-"""After each observation: small models go on looking at what they have done, or do it again, until no turn is left."""
+"""Shown after each observation: small models else repeat or check what they did until no turn is left."""
 
 USING = """\
 Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". In your first turn find \

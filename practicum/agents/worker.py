@@ -1,4 +1,4 @@
-"""A thread for calls that block. A user's function may hang: then nobody should wait for it, not even at the exit."""
+"""A thread for calls that may block. A user's function may hang: nothing waits for it then, not even the exit."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Job:
-    call: Callable[[], Any]
+class _Call:
+    function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     outcome: asyncio.Future[tuple[Any, BaseException | None]]
 
+    def settle(self, outcome: tuple[Any, BaseException | None]) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
-class OneThread:
-    """Makes calls one after the other, all in the same thread, so that what is bound to its thread (a SQLite
-    connection, say) works. A call that was cancelled goes on where it is, and the next one gets a new thread."""
+
+class WorkerThread:
+    """Makes calls one after another in the same thread, so that objects bound to a thread (a SQLite connection, say)
+    work. A cancelled call is left running in its thread, and the next call gets a new one."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job | None] | None = None
+        self._calls: SimpleQueue[_Call | None] | None = None
 
-    async def do(self, call: Callable[[], T]) -> T:
-        """What the call gives or raises. What would end the process (SystemExit) becomes a RuntimeError."""
+    async def run(self, function: Callable[[], T]) -> T:
+        """What the function returns or raises. An exception that would end the process (SystemExit) becomes a
+        RuntimeError."""
         loop = asyncio.get_running_loop()
-        job = _Job(call, loop, loop.create_future())
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
+        call = _Call(function, loop, loop.create_future())
+        if self._calls is None:
+            self._calls = SimpleQueue()
             # A daemon, since Python waits for all other threads before it ends.
-            Thread(target=_work, args=(self._jobs,), name="practicum tool", daemon=True).start()
-        self._jobs.put(job)
+            Thread(target=_work, args=(self._calls,), name="practicum tool", daemon=True).start()
+        self._calls.put(call)
         try:
-            value, error = await job.outcome
+            value, error = await call.outcome
         except asyncio.CancelledError:
             self.close()
             raise
@@ -46,25 +51,20 @@ class OneThread:
         return value  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Let the thread end after what it is at."""
-        if self._jobs is not None:
-            self._jobs.put(None)
-            self._jobs = None
+        """Let the thread end after its current call."""
+        if self._calls is not None:
+            self._calls.put(None)
+            self._calls = None
 
 
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    while (job := jobs.get()) is not None:
+def _work(calls: SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
         outcome: tuple[Any, BaseException | None]
         try:
-            outcome = job.call(), None
+            outcome = call.function(), None
         except BaseException as error:
             outcome = None, error
-        # The loop may be gone when a call that hung comes back.
+        # The loop may be closed when a call that hung returns.
         with suppress(RuntimeError):
-            job.loop.call_soon_threadsafe(_settle, job, outcome)
-        del job, outcome
-
-
-def _settle(job: _Job, outcome: tuple[Any, BaseException | None]) -> None:
-    if not job.outcome.done():
-        job.outcome.set_result(outcome)
+            call.loop.call_soon_threadsafe(call.settle, outcome)
+        del call, outcome

@@ -124,11 +124,11 @@ def test_a_program_gets_one_line_and_answers_with_its_last(tmp_path: Path) -> No
 
 BROKEN: dict[str, tuple[str, str]] = {
     "exit code": ("sys.exit('it broke')", "ended with exit code 1: it broke"),
-    "silence": ("pass", "answered nothing"),
+    "silence": ("pass", "printed nothing"),
     "no json": ("print('hello')", "'hello', which is not JSON"),
-    "no answer": ("print('{\"text\": 1}')", "gave no 'answer' (it has: text)"),
-    "a list": ("print('[1]')", "gave list"),
-    "wrong field": ("print('{\"answer\": [1]}')", "gave a wrong answer"),
+    "no answer": ("print('{\"text\": 1}')", "returned no 'answer' (the keys are: text)"),
+    "a list": ("print('[1]')", "returned list"),
+    "wrong field": ("print('{\"answer\": [1]}')", "returned an invalid 'answer'"),
     "too slow": ("time.sleep(60)", "did not answer within 0.5 s"),
 }
 
@@ -145,7 +145,7 @@ def test_a_program_that_does_not_exist_is_wrong_use() -> None:
         CommandAgent("/no/such/program")
     with pytest.raises(UsageError, match="names no program"):
         CommandAgent(" ")
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be parsed"):
         CommandAgent("a 'b")
 
 
@@ -167,7 +167,7 @@ def test_what_a_program_left_behind_with_its_output_open_ends_too(tmp_path: Path
         f"child = subprocess.Popen(['sleep', '60'])\nopen({str(pid)!r}, 'w').write(str(child.pid))\n"
         'print(\'{"answer": "a"}\')'
     )
-    with pytest.raises(AgentError, match="ended, but what it had started still held its output after 1 s"):
+    with pytest.raises(AgentError, match="ended, but a process it started still held its output after 1 s"):
         act(CommandAgent(program(tmp_path, body), timeout=1.0))
     wait_until(lambda: not _alive(int(pid.read_text())), what="the end of the child")
 
@@ -224,7 +224,7 @@ def test_functions_of_every_kind_are_agents() -> None:
     assert act(FunctionAgent(instructed, "be brief")).answer == "be brief"
     assert act(FunctionAgent(instructed)).answer == "its own"
     assert (act(FunctionAgent(tracing)).used, act(FunctionAgent(tracing)).unknown) == (("e1",), 1)
-    with pytest.raises(AgentError, match="gave NoneType"):
+    with pytest.raises(AgentError, match="returned NoneType"):
         act(FunctionAgent(lambda text, context: None))
     with pytest.raises(AgentError, match="raised KeyError"):
         act(FunctionAgent(lambda text, context: {}["x"]))

@@ -52,7 +52,7 @@ def test_a_pydantic_ai_agent_is_told_what_was_learned_after_its_own_instructions
     assert "[id]" in shown
     assert act(agent, view=View()).answer == "Route it."
     assert "[id]" not in act(agent, view=View(note="Try again.")).answer
-    assert agent.identity == "practicum.agents.frameworks.pydantic_agent:pydantic_ai(router)"
+    assert agent.identity == "practicum.adapters.pydantic_agent:pydantic_ai(router)"
 
 
 def test_the_steps_of_a_pydantic_ai_agent_and_the_entries_it_names_are_told() -> None:
@@ -156,7 +156,7 @@ def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_wron
     with pytest.raises(ProviderError, match=r"the model of http.*#mine failed: .*simulated"):
         served(View(), faults=[("404", 1)])
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
-        with pytest.raises(UsageError, match="must read http://host:port/v1#name-of-the-agent"):
+        with pytest.raises(UsageError, match="must have the form http://host:port/v1#name-of-the-agent"):
             frameworks.endpoint(name)
 
 

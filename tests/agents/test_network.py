@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from practicum.agents.network import MAX_PARTS, Decision, Move, Network, Part, Question, Solution, sensible
+from practicum.agents.network import MAX_PARTS, Move, Network, Question, Solution, StepOutput, TaskPart, valid_parts
 from practicum.agents.team import make_team
 from practicum.core.errors import AgentError
 
@@ -44,7 +44,7 @@ class Office:
     busy: int = 0
     most: int = 0
 
-    async def decide(self, question: Question, run: Any) -> Decision:
+    async def decide(self, question: Question, run: Any) -> StepOutput:
         self.asked.append(question)
         self.busy += 1
         self.most = max(self.most, self.busy)
@@ -55,11 +55,11 @@ class Office:
         said = self.answers[question.kind](question)
         if isinstance(said, Exception):
             raise said
-        return Decision(str(said), said)
+        return StepOutput(str(said), said)
 
 
 def parts(*texts: str, **needs: tuple[int, ...]) -> Answer:
-    made = [Part(text, needs.get(f"of{n}", ())) for n, text in enumerate(texts, 1)]
+    made = [TaskPart(text, needs.get(f"of{n}", ())) for n, text in enumerate(texts, 1)]
     return lambda question: made
 
 
@@ -67,7 +67,7 @@ def divided(**how: Answer) -> dict[str, Answer]:
     """Only the first agent divides; everything is adequate at once."""
     return {
         "judge": lambda q: q.task != "",
-        "decompose": lambda q: [Part(f"first half {q.task}".strip()), Part(f"second half {q.task}".strip())],
+        "decompose": lambda q: [TaskPart(f"first half {q.task}".strip()), TaskPart(f"second half {q.task}".strip())],
         "solve": lambda q: f"solved {q.task} by {q.agent}",
         "critique": lambda q: None,
         "aggregate": lambda q: "all together",
@@ -135,7 +135,7 @@ def test_a_part_waits_for_what_it_needs_and_no_longer() -> None:
 
 @given(st.lists(st.sets(st.integers(0, 9), max_size=4), min_size=2, max_size=MAX_PARTS))
 def test_no_parts_wait_for_each_other(needs: list[set[int]]) -> None:
-    made = sensible([Part(f"part {n}", tuple(need)) for n, need in enumerate(needs)], "the whole")
+    made = valid_parts([TaskPart(f"part {n}", tuple(need)) for n, need in enumerate(needs)], "the whole")
     done: set[int] = set()
     while len(done) < len(made):
         ready = {n for n, part in enumerate(made, 1) if n not in done and done >= {*part.needs}}
@@ -158,7 +158,7 @@ def test_a_plan_that_is_none_leaves_the_task_whole(plan: Answer) -> None:
 
 
 def test_at_most_so_many_parts() -> None:
-    assert len(sensible([Part(f"part {n}") for n in range(50)], "the whole")) == MAX_PARTS
+    assert len(valid_parts([TaskPart(f"part {n}") for n in range(50)], "the whole")) == MAX_PARTS
 
 
 def test_what_is_not_adequate_goes_back_with_feedback_until_it_is() -> None:

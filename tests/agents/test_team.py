@@ -1,4 +1,4 @@
-"""Teams: by their shape, from files, and what is no team."""
+"""Teams: by their shape, from files, and what is not a valid team."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_nodes_may_have_names_beside_the_ids_that_links_use(tmp_path: Path) -> N
     ("inside", "problem"),
     [
         ('<node id="a"/><node id="b"/><node id="a"/><edge source="a" target="b"/>', "two nodes have the id 'a'"),
-        ('<node id="a"/><edge source="a" target="b"/>', "link to 'b', which is none of its agents"),
+        ('<node id="a"/><edge source="a" target="b"/>', "link to 'b', which is not one of its agents"),
         (
             '<node id="a"><data key="n">x</data></node><node id="b"><data key="n">x</data></node>'
             '<edge source="a" target="b"/>',
@@ -112,19 +112,19 @@ def test_graphml_that_is_no_team_is_refused(tmp_path: Path, inside: str, problem
     ("team", "problem"),
     [
         ({"agents": []}, "has no agents"),
-        ({"links": []}, "no 'agents' .it has: links"),
+        ({"links": []}, "no 'agents' .its keys are: links"),
         ([], "must be an object"),
         ({"agents": [{"name": "a"}, {"name": "a"}]}, "two agents of the team are called 'a'"),
         ({"agents": [{"name": "a"}, {"name": "b"}]}, "not connected: a cannot reach b"),
-        ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "link to 'b', which is none of its agents"),
+        ({"agents": [{"name": "a"}], "links": [["a", "b"]]}, "link to 'b', which is not one of its agents"),
         ({"agents": [{"name": "a", "job": "cook"}]}, "'a' has an unknown field 'job'"),
         ({"agents": [{"name": "a", "role": 3}]}, "must be texts"),
         ({"agents": [{"name": " "}]}, "name not empty"),
         ({"agents": [{"role": "cook"}]}, "KeyError: 'name'"),
         ({"nodes": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}, "two nodes have the id '1'"),
-        ({"agents": ["a"]}, "is no team"),
-        ({"agents": [{"name": "a"}], "links": [["a"]]}, "is no team"),
-        ({"agents": 3}, "is no team"),
+        ({"agents": ["a"]}, "is not a valid team"),
+        ({"agents": [{"name": "a"}], "links": [["a"]]}, "is not a valid team"),
+        ({"agents": 3}, "is not a valid team"),
     ],
     ids=str,
 )
@@ -139,16 +139,16 @@ def test_files_that_cannot_be_read_and_shapes_that_are_none(tmp_path: Path) -> N
     with pytest.raises(UsageError, match="cannot read the team"):
         load_team(tmp_path / "none.json")
     (tmp_path / "bad.graphml").write_text("<graphml")
-    with pytest.raises(UsageError, match="is no team"):
+    with pytest.raises(UsageError, match="is not a valid team"):
         load_team(tmp_path / "bad.graphml")
     (tmp_path / "empty.graphml").write_text("<graphml></graphml>")
-    with pytest.raises(UsageError, match=r"empty\.graphml is no team: ValueError: file not successfully read"):
+    with pytest.raises(UsageError, match=r"empty\.graphml is not a valid team: ValueError: file not successfully read"):
         load_team(tmp_path / "empty.graphml")
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(UsageError, match=r"deep\.json is no team: RecursionError"):
+    with pytest.raises(UsageError, match=r"deep\.json is not a valid team: RecursionError"):
         load_team(tmp_path / "deep.json")
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(UsageError, match="is no team"):
+    with pytest.raises(UsageError, match="is not a valid team"):
         load_team(tmp_path / "bad.json")
     with pytest.raises(UsageError, match="unknown topology 'cube'"):
         make_team(4, "cube")

@@ -19,7 +19,7 @@ import pytest
 from helpers import client, context_bytes, make_tasks, write_tasks
 
 import practicum
-from practicum.agents.environment import SHOWN
+from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import UsageError
 from practicum.core.types import Rollout, Score, Step, Task, Trace
@@ -190,7 +190,7 @@ def test_a_tool_that_raises_exits_or_talks_too_much_is_seen_and_the_attempt_goes
     assert seen[3].startswith("error: broken cannot be called so: how: ")
     assert seen[4].startswith("error: broken cannot be called so: arguments: ")
     assert seen[5] == "error: there is no tool 'unheard': there are broken, leaving, megabyte, surrogate, finish"
-    assert len(seen[6]) < SHOWN + 100
+    assert len(seen[6]) < MAX_OBSERVATION + 100
     assert seen[6].startswith("<xxx")
     assert seen[6].endswith("xxx>")
     assert "about 249,500 tokens left out here" in seen[6]
@@ -249,7 +249,7 @@ def test_an_attempt_that_grows_over_the_window_fails_alone() -> None:
     model.window = 2200
     trace = attempts([megabyte], model)[0].trace
     assert trace.error is not None
-    assert trace.error.startswith("it grew over the model's window in turn")
+    assert trace.error.startswith("the prompt outgrew the model's window in turn 5")
     assert not trace.lost
 
 
@@ -370,9 +370,9 @@ class Faulty(Box):
 FAULTS = {
     "making": "Faulty raised OSError: no disk",
     "closing": "raised OSError: no way out",
-    "NaN": "gave what is not JSON",
-    "odd": "gave what is not JSON",
-    "long": "gave 300,002 characters of JSON; the most is 200,000",
+    "NaN": "returned a value that is not JSON",
+    "odd": "returned a value that is not JSON",
+    "long": "returned 300,002 characters of JSON; the most is 200,000",
 }
 
 
@@ -393,7 +393,7 @@ def test_tools_that_cannot_be_used_are_wrong_use() -> None:
         return "x"
 
     finish_.__name__ = "finish"
-    for tools, words in (([], "gives no tools"), ("sql", "gives no tools"), ([3], "is a int, no function"),
+    for tools, words in (([], "has no tools"), ("sql", "has no tools"), ([3], "is of type int"),
                          ([add, add], "cannot be used"), ([finish_], "has a tool 'finish'")):  # fmt: skip
         with pytest.raises(UsageError, match=words):
             attempt(tools, finish())

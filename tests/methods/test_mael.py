@@ -571,7 +571,7 @@ def test_without_labels_the_whole_is_judged_and_no_prompt_tells_a_target(tmp_pat
         ({"topology": "nowhere.json"}, "cannot read the team nowhere.json"),
         ({"topology": "tree"}, "tree"),
         ({"topology": {"agents": [{"name": "a"}]}, "agents": 3}, "leave out agents"),
-        ({"topology": {"links": []}}, "the topology is no team: ValueError: it has no 'agents'"),
+        ({"topology": {"links": []}}, "the topology is not a valid team: ValueError: it has no 'agents'"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )

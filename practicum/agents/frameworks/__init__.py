@@ -1,8 +1,8 @@
-"""Agents of other frameworks as callables `(input, context) -> answer`, which practicum can train as they are.
+"""Agents of other frameworks as functions `(input, context) -> answer`, which practicum can train as they are.
 
-Each adapter puts what was learned where its framework has instructions, and tells the answer and the steps. It is
-given to `Parts(agent=...)`, or named as `--agent module:name`. A plain function needs none, and a program is
-`--agent command:PROGRAM`. Frameworks are imported when their agent is first run.
+Each adapter puts the context where its framework has instructions, and returns the answer and the steps. Give it to
+`Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no adapter, and a program is
+`--agent command:PROGRAM`. A framework is imported when its agent first runs.
 """
 
 from practicum.agents.frameworks.dspy_module import dspy

@@ -1,4 +1,4 @@
-"""What all adapters share: how the context is told, how an output is read, and whose fault a failure was."""
+"""What the adapters share: the context as instructions, reading an output, steps, and a provider's failures."""
 
 from __future__ import annotations
 
@@ -10,50 +10,61 @@ from typing import Any
 
 from practicum.core.errors import ProviderError
 
-Act = Callable[[str, str], Awaitable[Any]]
-"""An agent as practicum calls it: input and context in, what `agents.outside.read_answer` reads out."""
+AgentFunction = Callable[[str, str], Awaitable[Any]]
+"""An agent as a function of the input and the context; `agents.external.read_answer` reads what it returns."""
 
 Steps = Sequence[tuple[str, str]]
 """Kind ("thought", "action", "observation") and text of each step."""
 
-_SHOWN = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
-_CITED = re.compile(r"\[(e\d+)\]")
-_READ = ("answer", "reasoning", "used", "doubts", "missing", "note")
+_SHOWN_ID = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
+_CITED_ID = re.compile(r"\[(e\d+)\]")
+_FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
+
+
+def identified(act: AgentFunction, name: str, module: str) -> AgentFunction:
+    """The same function, named `name` in messages and in the journal."""
+    # The package was `practicum.adapters` when old runs wrote these names into their journals: a resume needs the same.
+    act.__module__, act.__qualname__ = f"practicum.adapters.{module}", name
+    return act
 
 
 def instructions(context: str, own: str | None = None) -> str:
-    """The agent's own instructions, then what was learned; empty where there is neither."""
-    learned = f"{LEARNED}{CITE if _SHOWN.search(context) else ''}\n\n{context}" if context else ""
+    """The agent's own instructions, then the context; empty if there is neither."""
+    learned = f"{LEARNED}{CITE if _SHOWN_ID.search(context) else ''}\n\n{context}" if context else ""
     return "\n\n".join(part for part in (own, learned) if part)
 
 
 def answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
-    """An output of any kind as practicum reads it. Fields that practicum knows are taken from an output that has an
-    `answer`; any other output is the answer, as JSON where it is no text. The entries used are those that the agent
-    names itself, else those whose [id] stands in what it wrote."""
+    """Any output as the mapping that practicum reads; None if it has no answer.
+
+    If the output has an `answer`, the fields that practicum knows are taken from it. Any other output is the answer
+    itself, as JSON if it is not a text. The entries used are those that the agent lists, else those whose [id] is in
+    the text it wrote.
+    """
     from pydantic_core import to_jsonable_python
 
     value = to_jsonable_python(output, fallback=str)
     fields = value if isinstance(value, Mapping) and "answer" in value else {"answer": value}
     if fields["answer"] is None:
         return None
-    told = {name: fields[name] for name in _READ if name in fields}
-    told["answer"] = _text(told["answer"])
-    shown = {id for pair in _SHOWN.findall(context) for id in pair}
-    written = [*(text for kind, text in steps if kind != "observation"), str(told.get("reasoning", "")), told["answer"]]
-    cited = [id for id in _CITED.findall("\n".join(written)) if id in shown]
-    return {"used": cited, **told, "steps": [{"kind": kind, "text": text} for kind, text in steps]}
+    known = {name: fields[name] for name in _FIELDS if name in fields}
+    known["answer"] = _text(known["answer"])
+    shown = {id for pair in _SHOWN_ID.findall(context) for id in pair}
+    thoughts = [text for kind, text in steps if kind != "observation"]
+    written = "\n".join([*thoughts, str(known.get("reasoning", "")), known["answer"]])
+    cited = [id for id in _CITED_ID.findall(written) if id in shown]
+    return {"used": cited, **known, "steps": [{"kind": kind, "text": text} for kind, text in steps]}
 
 
-def called(name: str, arguments: object) -> tuple[str, str]:
-    """A tool's call as a step."""
+def tool_call(name: str, arguments: object) -> tuple[str, str]:
+    """A call of a tool as a step."""
     return "action", f"{name} {_text(arguments)}"
 
 
 @contextmanager
-def providers(who: str, *own: type[Exception]) -> Iterator[None]:
-    """A model's provider that fails in here loses the attempt: nothing was tried that could teach. `own` are what the
-    framework raises then."""
+def provider_errors(agent: str, *own: type[Exception]) -> Iterator[None]:
+    """Turn failures of a model's provider into ProviderError, so that nothing is learned from them. `own` are the
+    exceptions of the agent's framework for such failures."""
     from openai import APIError
     from pydantic_ai.exceptions import ModelAPIError
 
@@ -61,7 +72,7 @@ def providers(who: str, *own: type[Exception]) -> Iterator[None]:
     try:
         yield
     except failures as error:
-        raise ProviderError(f"the model of {who} failed: {type(error).__name__}: {error}") from error
+        raise ProviderError(f"the model of {agent} failed: {type(error).__name__}: {error}") from error
 
 
 def _text(value: object) -> str:

@@ -1,38 +1,44 @@
-"""A LangChain runnable or a LangGraph graph: what was learned is the first system message."""
+"""A LangChain runnable or a LangGraph graph: the context is the first system message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from practicum.agents.frameworks.common import Act, answer, called, instructions, providers
+from practicum.agents.frameworks.common import (
+    AgentFunction,
+    answer,
+    identified,
+    instructions,
+    provider_errors,
+    tool_call,
+)
 
 
 def messages(input: str, learned: str) -> dict[str, Any]:
-    """What an agent of LangChain or LangGraph is invoked with."""
+    """The input of an agent of LangChain or LangGraph."""
     return {"messages": [*([("system", learned)] if learned else []), ("user", input)]}
 
 
-def langchain(runnable: Any, ask: Callable[[str, str], Any] = messages, **invoke: Any) -> Act:
-    """`ask` makes of the task's input and of what was learned what the runnable takes; `invoke` goes to each `ainvoke`
-    (config, context, ...).
+def langchain(runnable: Any, ask: Callable[[str, str], Any] = messages, **invoke: Any) -> AgentFunction:
+    """An agent from a runnable. `ask` makes its input from the task's input and the context; `invoke` goes to each
+    `ainvoke` (config, context, ...).
 
-    A chain of a prompt's variables has `ask=lambda input, learned: {"question": input, "rules": learned}`.
+    A chain over the variables of a prompt has `ask=lambda input, learned: {"question": input, "rules": learned}`.
     """
     name = f"langchain({getattr(runnable, 'name', None) or ''})"
 
     async def act(input: str, context: str) -> Any:
-        with providers(name):
+        with provider_errors(name):
             output = await runnable.ainvoke(ask(input, instructions(context)), **invoke)
         if isinstance(output, Mapping) and output.get("messages"):
             *earlier, last = output["messages"]
-            shaped = output.get("structured_response")
-            return answer(last.text if shaped is None else shaped, _steps(earlier), context)
-        # A message, as a chat model gives it, or anything else, as a parser does.
+            structured = output.get("structured_response")
+            return answer(last.text if structured is None else structured, _steps(earlier), context)
+        # A chat model returns a message, a parser may return anything.
         return answer(output.text if hasattr(output, "tool_calls") else output, [], context)
 
-    act.__qualname__ = name
-    return act
+    return identified(act, name, "runnable")
 
 
 def _steps(messages: Sequence[Any]) -> list[tuple[str, str]]:
@@ -40,7 +46,7 @@ def _steps(messages: Sequence[Any]) -> list[tuple[str, str]]:
     for message in messages:
         if message.type == "ai":
             steps += [("thought", message.text)] if message.text else []
-            steps += [called(call["name"], call["args"]) for call in message.tool_calls]
+            steps += [tool_call(call["name"], call["args"]) for call in message.tool_calls]
         elif message.type == "tool":
             steps.append(("observation", message.text))
     return steps

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from practicum.agents.network import MAX_PARTS, Decision, Kind, Move, Network, Part, Question
+from practicum.agents.network import MAX_PARTS, Kind, Move, Network, Question, StepOutput, TaskPart
 from practicum.agents.team import Team
 from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
 from practicum.blocks.act.show import told
@@ -123,8 +123,8 @@ def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds:
         chosen = await _one_trace(team, task, context, experience, run.at("experience"))
         mind = Mind(team, task, context, experience, chosen)
         solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))
-        moves = [{**asdict(m.question), **_said(m.decision), "to": list(m.to)} for m in solved.moves]
-        steps = tuple(Step(f"{m.question.agent}, {m.question.kind}", m.decision.text) for m in solved.moves)
+        moves = [{**asdict(m.question), **_said(m.answer), "to": list(m.to)} for m in solved.moves]
+        steps = tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves)
         trace = Trace(
             solved.text, steps=steps, error=solved.error or None, lost=solved.lost,
             data={"moves": moves, "rounds": solved.rounds},
@@ -138,14 +138,14 @@ def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds:
 
 def _shown(moves: Sequence[Move]) -> tuple[tuple[str, float], ...]:
     """What steps were shown, by its similarity to the step it was most like, the most similar first."""
-    shown = sorted((m.decision.similarity, m.decision.experience) for m in moves if m.decision.experience)
+    shown = sorted((m.answer.similarity, m.answer.experience) for m in moves if m.answer.experience)
     # Of one that was shown more than once the most similar stays, since it comes last.
     best = {id: round(similarity, 4) for similarity, id in shown}
     return tuple(sorted(best.items(), key=lambda one: -one[1]))
 
 
-def _said(decision: Decision) -> dict[str, Any]:
-    return {"action": decision.text, "experience": decision.experience, "said": decision.said}
+def _said(answer: StepOutput) -> dict[str, Any]:
+    return {"action": answer.text, "experience": answer.experience, "said": answer.form}
 
 
 async def _one_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
@@ -177,7 +177,7 @@ class Mind:
     experience: Experience
     trace: str
 
-    async def decide(self, question: Question, run: Run) -> Decision:
+    async def decide(self, question: Question, run: Run) -> StepOutput:
         """Ask the agent, after the experience that is nearest to the step, if its model can read both."""
         found = await self._found(question, run.at("experience"))
         run = replace(run, actor=seat(question.agent))
@@ -190,7 +190,7 @@ class Mind:
             return await self._unaided(question, run.at("without experience"))
         return replace(made, experience=found.entry.id, similarity=found.similarity)
 
-    async def _unaided(self, question: Question, run: Run) -> Decision:
+    async def _unaided(self, question: Question, run: Run) -> StepOutput:
         """Ask without experience. What is too long because of what agents wrote is a step that failed; that the task
         itself is too long is for its user to know."""
         if not question.task and question.kind != "aggregate":
@@ -201,26 +201,26 @@ class Mind:
             run.house.counts["steps too long to ask"] += 1
             raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
 
-    async def _decided(self, question: Question, entry: Entry | None, run: Run) -> Decision:
+    async def _decided(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
         """What the whole task comes to is answered as in any other attempt."""
         if not question.task and question.kind in ("solve", "aggregate"):
-            return Decision(await self._answer(question, entry, run))
+            return StepOutput(await self._answer(question, entry, run))
         prompt = self._prompt(question, entry, run)
         match question.kind:
             case "judge":
                 able = await run.ask("agent", prompt, Ability)
                 text = f"{'alone' if able.alone else 'not alone'}: {able.reason}"
-                return Decision(text, able.alone, said=able.model_dump_json())
+                return StepOutput(text, able.alone, form=able.model_dump_json())
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
-                parts = [Part(part.text, tuple(part.needs)) for part in plan.parts]
-                return Decision(_listed(parts), parts, said=plan.model_dump_json())
+                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts]
+                return StepOutput(_listed(parts), parts, form=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
-                return Decision(feedback or "adequate", feedback, said=said.model_dump_json())
+                return StepOutput(feedback or "adequate", feedback, form=said.model_dump_json())
             case "solve" | "aggregate":
-                return Decision((await run.ask("agent", prompt, Answered)).solution)
+                return StepOutput((await run.ask("agent", prompt, Answered)).solution)
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
@@ -254,7 +254,7 @@ class Mind:
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
-def _listed(parts: Sequence[Part]) -> str:
+def _listed(parts: Sequence[TaskPart]) -> str:
     needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
     return "\n".join(f"{n}. {part.text}{need}" for n, (part, need) in enumerate(zip(parts, needs, strict=True), 1))
 
