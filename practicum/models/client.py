@@ -262,7 +262,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
     if isinstance(error, e.ModelTimeoutError):
         # aiohttp's transport reports a refused connection as a timeout.
-        return any(type(cause).__name__.startswith("Connect") for cause in _causes(error))
+        return any(type(cause).__name__.startswith("Connect") for cause in causes(error))
     unreadable = isinstance(error, e.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
     return unreadable or isinstance(error, e.ModelConnectionError)
 
@@ -271,7 +271,7 @@ def _unreachable_error(name: str, error: BaseException) -> ModelError:
     from pydantic_ai import exceptions as e
 
     if isinstance(error, e.ModelConnectionError):
-        reason = " ".join(str(_causes(error)[-1] or error).split())
+        reason = " ".join(str(causes(error)[-1] or error).split())
         return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
     return ModelError(
         f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
@@ -302,7 +302,7 @@ def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderEr
             return ProviderError(f"{name} failed: {summary}")
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def causes(error: BaseException) -> list[BaseException]:
     """The error and its chain of causes, the root last."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None and cause not in chain:

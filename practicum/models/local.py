@@ -30,9 +30,9 @@ _HTTP_THREADS = 64
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """The GGUF file that `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE` means. Raises ModelError."""
     if name == "local":
-        from practicum.models.download import default_model
+        from practicum.models.download import SMOLLM2, cache_folder, download
 
-        return default_model(progress)
+        return download(SMOLLM2, cache_folder(), progress)
     kind, _, rest = name.partition(":")
     if kind != "local" or not rest:
         raise ModelError(f"{name!r} is no local model: local, local:PATH.gguf or local:hf:OWNER/REPO/FILE")
