@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 import practicum
-from practicum.analysis.compare.harness import Unwatched
-from practicum.analysis.compare.outcome import Outcome
+from practicum.analysis.compare.harness import ComparisonWatch
+from practicum.analysis.compare.outcome import RunOutcome
 from practicum.bench import simulated_world
 from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
 from practicum.bench.target import Target
@@ -39,7 +39,7 @@ TRAIN, TEST = TASKS[:24], TASKS[24:]
 COMMON = {"instructions": INSTRUCTIONS, "choices": LABELS, "concurrency": CONCURRENCY}
 
 
-class Clock(Unwatched):
+class Clock(ComparisonWatch):
     """When the first run began, and when the last one ended."""
 
     first = last = 0.0
@@ -47,7 +47,7 @@ class Clock(Unwatched):
     def began(self, runs: int, low: int, high: int) -> None:
         self.first = time.perf_counter()
 
-    def ended(self, outcome: Outcome, done: int, of: int) -> None:
+    def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         self.last = time.perf_counter()
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from practicum.analysis.compare.harness import Comparison
-    from practicum.analysis.compare.outcome import Outcome
-    from practicum.analysis.compare.plan import Plan
+    from practicum.analysis.compare.outcome import RunOutcome
+    from practicum.analysis.compare.plan import ComparisonPlan
     from practicum.analysis.compare.variants import Study
 
 Opt = typer.Option
@@ -134,7 +134,7 @@ class _Lines:
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def planned(self, plan: Plan, folder: Path, done: int) -> None:
+    def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         for warning in plan.warnings:
             self.console.print(f"warning: {warning}")
         runs = f"{len(plan.study.variants)} variants x {plan.seeds} seeds = {len(plan.runs)} runs"
@@ -144,7 +144,7 @@ class _Lines:
         calls = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         self.console.print(f"{runs} runs to go, {calls} calls expected")
 
-    def ended(self, outcome: Outcome, done: int, of: int) -> None:
+    def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
         calls = outcome.learning.calls + outcome.testing.calls
         why = f"; {outcome.failed}" if outcome.failed else f"; {outcome.stopped}" if outcome.stopped else ""
@@ -153,19 +153,20 @@ class _Lines:
 
 def _report(console: Console, found: Comparison) -> None:
     """What a person wants to know at the end."""
-    from practicum.analysis.compare.numbers import between, percent, points, said
+    from practicum.analysis.compare.formats import interval, percent, points, verdict_label
     from practicum.cli.tables import print_table
     from practicum.cli.tables import table as drawn_table
 
     by_name = {row["name"]: row for row in found.report["variants"]}
     for table in found.report["tables"]:
         console.print(table["title"])
-        drawn = drawn_table("", "score", "95%", f"less {table['baseline']}", "95%", "")
+        drawn = drawn_table("", "score", "95%", f"minus {table['baseline']}", "95%", "")
         for row in table["rows"]:
             variant, known = by_name[row["name"]], "effect" in row
             drawn.add_row(
-                row["name"], percent(variant["score"]), between(variant["ci95"]),
-                points(row["effect"]) if known else "", between(row["ci95"], signed=True) if known else "", said(row),
+                row["name"], percent(variant["score"]), interval(variant["ci95"]),
+                points(row["effect"]) if known else "", interval(row["ci95"], signed=True) if known else "",
+                verdict_label(row["verdict"]),
             )  # fmt: skip
         print_table(console, drawn)
     for outcome in found.failed:

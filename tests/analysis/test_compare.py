@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,17 @@ from helpers import client, make_tasks, world
 
 import practicum
 from practicum import methods
-from practicum.analysis.compare.harness import Comparison, Halt, Unwatched
-from practicum.analysis.compare.outcome import MEASURED, Outcome
-from practicum.analysis.compare.variants import ABLATIONS, Study, Table, Variant, of_ablation, of_methods, of_sweep
+from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt
+from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome
+from practicum.analysis.compare.variants import (
+    ABLATIONS,
+    ComparisonTable,
+    Study,
+    Variant,
+    of_ablation,
+    of_methods,
+    of_sweep,
+)
 from practicum.core.differences import difference, holm
 from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
 from practicum.core.types import Task
@@ -23,6 +32,20 @@ from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.learn import INTERRUPTED
 
 SECONDS = {"alone_s", "work_s", "critical_s", "wall_s"}
+
+
+@pytest.fixture
+def pictures() -> None:
+    """Asked for by tests that need real pictures in the report."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than most comparisons here."""
+    if "pictures" not in request.fixturenames:
+        for name in ("differences_figure", "cost_figure", "curves_figure"):
+            monkeypatch.setattr(f"practicum.analysis.compare.figures.{name}", lambda *how: None)
+        monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: "data:,")
 
 
 def compare(out: Path, model: ScriptedClient, names: str = "none,icl,ace", **how: Any) -> Comparison:
@@ -74,12 +97,12 @@ def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
         assert row["calls"] == sum(usage["calls"] for usage in told)
         assert row["tokens"] == sum(usage["input_tokens"] + usage["output_tokens"] for usage in told)
     text = (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
-    heads, _, *rows = text.split("## What each role costs (means over the seeds)\n\n")[1].splitlines()[:4]
+    heads, _, *rows = text.split("## Costs by role (means over the seeds)\n\n")[1].splitlines()[:4]
     assert heads == "|  | agent | curator | judge | reflector |"
     assert rows[0].startswith("| none | 12 calls, ")
     assert rows[0].split(" | ")[2] == "–"
     page = (tmp_path / "c" / "report.html").read_text(encoding="utf-8")
-    table = page.split("<h2>What each role costs</h2>")[1].split("</table>")[0]
+    table = page.split("<h2>Costs by role</h2>")[1].split("</table>")[0]
     assert "<th>reflector</th>" in table
     assert "<td>12 calls, " in table
 
@@ -94,13 +117,14 @@ def test_a_run_that_broke_off_says_what_each_role_had_cost(tmp_path: Path) -> No
     assert {role: usage["calls"] for role, usage in row["by_role"].items()} == {"agent": row["calls"]}
 
 
-def test_the_report_is_made_of_the_runs_scores(tmp_path: Path) -> None:
+def test_the_report_is_made_of_the_runs_scores(tmp_path: Path, pictures: None) -> None:
     report = compare(tmp_path / "c", client(), "none,ace,episodes").report
-    runs = {
-        name: [Outcome.model_validate_json((tmp_path / "c" / "runs" / f"{name}-{seed}" / MEASURED).read_text()).by_task
-               for seed in range(2)]
-        for name in ("none", "ace", "episodes")
-    }  # fmt: skip
+    folder = tmp_path / "c" / "runs"
+
+    def kept(run: str) -> dict[str, float]:
+        return RunOutcome.model_validate_json((folder / run / OUTCOME_FILE).read_text()).by_task
+
+    runs = {name: [kept(f"{name}-{seed}") for seed in range(2)] for name in ("none", "ace", "episodes")}
     ids = list(runs["none"][0])
     assert sorted(ids) == sorted(task.id for task in make_tasks(12, 50))
 
@@ -120,11 +144,12 @@ def test_the_report_is_made_of_the_runs_scores(tmp_path: Path) -> None:
         assert f"| {name} |" in text
         assert f"</b> {name}</td>" in page
     assert json.loads((tmp_path / "c" / "report.json").read_text()) == report
-    for outside in ("http://", "https://", "<script", "src=", "@import"):
-        assert outside not in page.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    for outside in ("http://", "https://", "<script", "@import"):
+        assert outside not in page
+    assert set(re.findall(r"(?:src|href)=.{6}", page)) == {'src="data:'}
 
 
-def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path) -> None:
+def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path, pictures: None) -> None:
     first = compare(tmp_path / "c", client())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "c" / "runs").rglob("*") if path.is_file()}
     page = (tmp_path / "c" / "report.html").read_bytes()
@@ -202,7 +227,7 @@ def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
 
     unread = compare(tmp_path / "unread", client(mumbling), "none,icl", scorer="judge", seeds=1)
     assert {o.failed for o in unread.failed} == {"no task could be scored"}
-    assert not list((tmp_path / "unread").rglob(MEASURED))
+    assert not list((tmp_path / "unread").rglob(OUTCOME_FILE))
 
 
 def test_a_damaged_run_takes_no_other_along(tmp_path: Path) -> None:
@@ -375,9 +400,9 @@ def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
-    from practicum.analysis.compare.plan import held
+    from practicum.analysis.compare.plan import locked
 
-    with held(tmp_path / "c"), pytest.raises(StoreError, match="in use by another comparison"):
+    with locked(tmp_path / "c"), pytest.raises(StoreError, match="in use by another comparison"):
         compare(tmp_path / "c", client())
 
 
@@ -411,10 +436,10 @@ def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, mon
 def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
     study = of_sweep("episodes", "k", ["2", "4"])
     with pytest.raises(UsageError, match="every variant that has a setting 'k' has a value of its own"):
-        study.settled({"k": "7"})
-    assert [v.settings["batch"] for v in study.settled({"batch": "3"}).variants] == ["3", "3"]
+        study.with_settings({"k": "7"})
+    assert [v.settings["batch"] for v in study.with_settings({"batch": "3"}).variants] == ["3", "3"]
     # Where the baseline is another method, it acts there.
-    other = of_sweep("episodes", "k", ["2", "4"], "reasoning_bank").settled({"k": "7"})
+    other = of_sweep("episodes", "k", ["2", "4"], "reasoning_bank").with_settings({"k": "7"})
     assert other.variants[0].settings == {"k": "7"}
 
 
@@ -492,7 +517,7 @@ def test_a_warm_up_starts_a_stream_from_what_another_variant_learned(tmp_path: P
     ace = Variant("ace", "ace", {"batch": 3, "rounds": 0})
     cold = Variant("cold", "ace", {"online": True, "rounds": 0}, stream=True)
     warm = Variant("warm", "ace", {"online": True, "rounds": 0}, stream=True, after="ace")
-    study = Study((Table("warm-up", "cold", (warm, cold, ace)),))
+    study = Study((ComparisonTable("warm-up", "cold", (warm, cold, ace)),))
     found = compare(tmp_path / "c", client(), study, settings={"epochs": 1}, runs_at_once=1)
     assert found.failed == ()
     assert [row["n"] for row in found.report["variants"]] == [12, 12, 12]
@@ -512,7 +537,7 @@ def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
 
     ace = Variant("ace", "ace", {"batch": 1, "rounds": 0})
     warm = Variant("warm", "episodes", {"online": True}, stream=True, after="ace")
-    study = Study((Table("warm-up", "none", (Variant("none", "none"), ace, warm)),))
+    study = Study((ComparisonTable("warm-up", "none", (Variant("none", "none"), ace, warm)),))
     found = compare(tmp_path / "c", client(away), study, settings={}, seeds=1)
     failed = {o.variant: o.failed for o in found.failed}
     assert set(failed) == {"ace", "warm"}
@@ -521,7 +546,7 @@ def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
 
 
 def test_a_user_setting_never_undoes_what_makes_a_variant() -> None:
-    study = of_ablation("rcl").settled({"group": 5, "ace.batch": 2, "curator": "edits"})
+    study = of_ablation("rcl").with_settings({"group": 5, "ace.batch": 2, "curator": "edits"})
     made = {v.name: v.settings for v in study.variants}
     assert made["ace + groups"]["group"] == 3
     assert made["rcl - groups"]["group"] == 1
@@ -532,10 +557,10 @@ def test_a_user_setting_never_undoes_what_makes_a_variant() -> None:
 
 
 def test_what_is_under_way_is_told(tmp_path: Path) -> None:
-    class Told(Unwatched):
+    class Told(ComparisonWatch):
         seen: list[tuple[int, int]]
 
-        def ended(self, outcome: Outcome, done: int, of: int) -> None:
+        def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
             self.seen.append((done, of))
 
     told = Told()

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Sequence
+from io import BytesIO
+from itertools import combinations
 from random import Random
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from helpers import make_tasks
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
 
-from practicum.analysis.compare.numbers import count, money, seconds
-from practicum.analysis.compare.outcome import Outcome, Point, Spent
-from practicum.analysis.compare.page import page
-from practicum.analysis.compare.plan import Plan, planned
+from practicum.analysis.compare import figures
+from practicum.analysis.compare.formats import count, money, seconds
+from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
+from practicum.analysis.compare.plan import ComparisonPlan, make_plan
+from practicum.analysis.compare.report import html, markdown
 from practicum.analysis.compare.summary import claim, cost_axis, curve, front, summary
-from practicum.analysis.compare.svg import Dot, reach, scatter
-from practicum.analysis.compare.text import markdown
 from practicum.analysis.compare.variants import of_ablation, of_methods
 from practicum.session.components import Parts
 from practicum.session.config import Splits
@@ -49,15 +53,15 @@ def test_what_has_no_score_or_no_price_is_on_no_front() -> None:
 
 @given(st.floats(0, 1e5), st.floats(0, 1), st.integers(1, 64))
 def test_the_time_alone_lies_between_the_critical_path_and_all_work(work: float, share: float, at_once: int) -> None:
-    spent = Spent(work=work)
-    made = Outcome(variant="a", seed=0, learning=spent, critical=share * work, at_once=at_once)
+    spent = RunCost(work=work)
+    made = RunOutcome(variant="a", seed=0, learning=spent, critical=share * work, at_once=at_once)
     assert share * work <= made.alone <= work + 1e-6
     assert made.alone >= work / at_once - 1e-6
-    assert Outcome(variant="a", seed=0, learning=spent, at_once=at_once).alone == pytest.approx(work)
+    assert RunOutcome(variant="a", seed=0, learning=spent, at_once=at_once).alone == pytest.approx(work)
 
 
-def run_of(scores: Sequence[float], size: int = 10) -> list[Point]:
-    return [Point(tasks=size * (i + 1), tried=size, score=s, tokens=100 * i) for i, s in enumerate(scores)]
+def run_of(scores: Sequence[float], size: int = 10) -> list[CurvePoint]:
+    return [CurvePoint(tasks=size * (i + 1), tried=size, score=s, tokens=100 * i) for i, s in enumerate(scores)]
 
 
 def test_a_curve_is_the_mean_of_its_runs_over_the_last_tasks() -> None:
@@ -71,35 +75,37 @@ def test_a_curve_is_the_mean_of_its_runs_over_the_last_tasks() -> None:
 
 
 def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> None:
-    run = [Point(tasks=i + 1, tried=1, score=0.0, tokens=i, val=i / 10 if i % 2 else None) for i in range(7)]
+    run = [CurvePoint(tasks=i + 1, tried=1, score=0.0, tokens=i, val=i / 10 if i % 2 else None) for i in range(7)]
     assert [p["val"] for p in curve([run, run])] == pytest.approx([None, 0.1, 0.1, 0.3, 0.3, 0.5, 0.5])
 
-    def validated(plan: Plan) -> list[Outcome]:
+    def validated(plan: ComparisonPlan) -> list[RunOutcome]:
         by_task = {task.id: 1.0 for task in plan.splits.test}
-        return [Outcome(variant=r.variant.name, seed=r.seed, by_task=by_task, curve=run) for r in plan.runs]
+        return [RunOutcome(variant=r.variant.name, seed=r.seed, by_task=by_task, curve=run) for r in plan.runs]
 
-    assert "Score on the validation tasks, by training tasks tried" in page(reported(["none", "ace"], validated))
+    assert "Score on the validation tasks, against the number of training tasks tried" in html(
+        reported(["none", "ace"], validated)
+    )
 
 
 def reported(names: Sequence[str], outcomes: Any, **how: Any) -> dict[str, Any]:
     splits = Splits(tuple(make_tasks(20)), (), tuple(make_tasks(how.pop("tests", 30), 100)))
-    study = of_ablation(names[0]).settled({}) if names[0] == "rcl" and len(names) == 1 else of_methods(names)
-    plan = planned(study, splits, Parts(), seeds=2, model="scripted:x", **how)
+    study = of_ablation(names[0]).with_settings({}) if names[0] == "rcl" and len(names) == 1 else of_methods(names)
+    plan = make_plan(study, splits, Parts(), seeds=2, model="scripted:x", **how)
     return summary(plan, outcomes(plan))
 
 
-def invented(plan: Plan) -> list[Outcome]:
+def invented(plan: ComparisonPlan) -> list[RunOutcome]:
     """Outcomes of every kind: dear and cheap, with and without curves, one that failed."""
     chance = Random(4)
     made = []
     for i, run in enumerate(plan.runs):
         base = chance.random()
         by_task = {task.id: float(chance.random() < base) for task in plan.splits.test}
-        spent = Spent(calls=i + 1, input_tokens=10 ** (i % 6 + 1), usd=0.001 * i, work=3.0**i)
+        spent = RunCost(calls=i + 1, input_tokens=10 ** (i % 6 + 1), usd=0.001 * i, work=3.0**i)
         steps = run_of([chance.random() for _ in range(i % 5)])
         failed = "nobody < there" if i == 3 else None
         made.append(
-            Outcome(
+            RunOutcome(
                 variant=run.variant.name, seed=run.seed, by_task={} if failed else by_task, learning=spent,
                 critical=2.0**i, at_once=4, curve=steps, failed=failed,
             )
@@ -107,64 +113,96 @@ def invented(plan: Plan) -> list[Outcome]:
     return made
 
 
+def overlapping(texts: Sequence[Text]) -> list[tuple[str, str]]:
+    """The pairs of drawn texts that cover each other."""
+    boxes = [(text.get_text(), text.get_window_extent()) for text in texts if text.get_visible() and text.get_text()]
+    return [(a, b) for (a, box), (b, other) in combinations(boxes, 2) if box.overlaps(other)]
+
+
+def check_figure(figure: Figure) -> None:
+    """No text lies outside of the figure, and no two labels of an axis or of dots cover each other."""
+    figure.draw_without_rendering()
+    texts = [*figure.texts]
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            labels = [t.label1 for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+            assert len(labels) <= 25
+            assert overlapping(labels) == []
+            texts += [*labels, axis.label]
+        assert overlapping(list(axes.texts)) == []
+        texts += axes.texts
+    frame = figure.bbox.padded(1)
+    for text in texts:
+        box = text.get_window_extent()
+        if text.get_visible() and text.get_text():
+            assert frame.containsx(box.x0), text
+            assert frame.containsx(box.x1), text
+            assert frame.containsy(box.y0), text
+            assert frame.containsy(box.y1), text
+
+
 @pytest.mark.parametrize("names", [["none", "icl"], ["none", "icl", "episodes", "ace", "combee", "naive"], ["rcl"]])
-def test_pictures_are_whole_and_nothing_lies_outside_of_them(names: list[str]) -> None:
+def test_the_pictures_of_a_report_are_whole_and_their_labels_readable(names: list[str]) -> None:
     report = reported(names, invented)
-    drawn = page(report)
-    pictures = re.findall(r"<svg.*?</svg>", drawn)
-    assert len(pictures) >= 2
-    for picture in pictures:
-        root = ElementTree.fromstring(picture)
-        _, _, width, height = map(float, root.attrib["viewBox"].split())
-        for element in root.iter():
-            for name, most in (("x", width), ("x1", width), ("x2", width), ("cx", width)):
-                assert 0 <= float(element.attrib.get(name, 0)) <= most, ElementTree.tostring(element)
-            for name in ("y", "y1", "y2", "cy"):
-                assert 0 <= float(element.attrib.get(name, 0)) <= height, ElementTree.tostring(element)
-            for place in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", element.attrib.get("d", "")):
-                assert 0 <= float(place[0]) <= width
-                assert 0 <= float(place[1]) <= height
-    assert "nan" not in drawn.lower().replace("finance", "")
-    assert "nobody &lt; there" in drawn
+    page = html(report)
+    pictures = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="[^"]+">', page)
+    assert len(pictures) == page.count("<img") >= 2
+    for data in pictures:
+        with Image.open(BytesIO(b64decode(data))) as image:
+            assert image.format == "PNG"
+            assert len(image.convert("L").getcolors() or ()) > 10
+    rows = report["variants"]
+    for table in report["tables"]:
+        check_figure(figures.differences_figure(table["rows"], table["baseline"]))
+    for axis, names in report["front"].items():
+        if (drawn := figures.cost_figure(rows, axis, names)) is not None:
+            check_figure(drawn)
+    for field in ("score", "tokens"):
+        if (drawn := figures.curves_figure(rows, field, field)) is not None:
+            check_figure(drawn)
+    assert "nobody &lt; there" in page
     assert "nobody < there" in markdown(report)
 
 
-def test_numbers_of_dots_do_not_cover_each_other() -> None:
-    dots = [Dot(i + 1, f"m{i}", 100.0 + i % 3, 0.5 + 0.001 * i, (0.4, 0.6)) for i in range(10)]
-    drawn = scatter(dots, ["m0"], "cost", count)
-    found = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*class="number halo"', drawn)
-    places = [(float(x), float(y)) for x, y in found]
-    assert len(places) == 10
-    assert all(abs(a - c) + abs(b - d) > 8 for i, (a, b) in enumerate(places) for c, d in places[:i])
+def test_the_numbers_of_dots_that_lie_close_do_not_cover_each_other() -> None:
+    rows = [{"name": f"m{i}", "tokens": 100.0 + i % 3, "score": 0.5 + 0.001 * i, "ci95": (0.4, 0.6)} for i in range(10)]
+    figure = figures.cost_figure(rows, "tokens", ["m9"])
+    assert figure is not None
+    check_figure(figure)
+    assert [text.get_text() for text in figure.axes[0].texts] == [str(i + 1) for i in range(10)]
 
 
-@given(st.floats(1e-3, 1e7), st.floats(1.0, 1e5))
-def test_axes_have_a_few_round_numbers(low: float, ratio: float) -> None:
-    scale = reach([low, low * ratio], 40, 340)
-    ticks = scale.ticks()
-    assert 1 <= len(ticks) <= 8
-    assert all(39 <= scale(tick) <= 341 for tick in ticks)
+@pytest.mark.parametrize(("low", "ratio"), [(0.004, 9.0), (7.0, 1.0), (8178.0, 3656.0), (13.0, 60.0)])
+@pytest.mark.parametrize("axis", ["alone_s", "usd", "tokens"])
+def test_cost_axes_have_a_few_readable_labels(low: float, ratio: float, axis: str) -> None:
+    rows = [{"name": f"m{x}", axis: x, "score": 0.5, "ci95": (0.4, 0.6)} for x in (low, low * ratio)]
+    figure = figures.cost_figure(rows, axis, [rows[0]["name"]])
+    assert figure is not None
+    check_figure(figure)
+    left, right = figure.axes[0].get_xlim()
+    assert 1 <= sum(left <= tick <= right for tick in figure.axes[0].get_xticks()) <= 8
 
 
 def test_a_report_without_any_score_says_so() -> None:
-    def lost(plan: Plan) -> list[Outcome]:
-        return [Outcome(variant=run.variant.name, seed=run.seed, failed="away") for run in plan.runs]
+    def lost(plan: ComparisonPlan) -> list[RunOutcome]:
+        return [RunOutcome(variant=run.variant.name, seed=run.seed, failed="away") for run in plan.runs]
 
     report = reported(["none", "ace"], lost)
     assert "not complete: 0 of 4 runs have a score" in markdown(report)
-    assert "away" in page(report)
+    assert "away" in html(report)
     nothing = reported(["none", "ace"], lambda plan: [])
     assert "ace: not run yet" in markdown(nothing)
-    assert "ace: not run yet" in page(nothing)
+    assert "ace: not run yet" in html(nothing)
 
 
 def test_claims_in_words() -> None:
     row = {"effect": 0.2, "ci95": [0.1, 0.3], "p_holm": 0.0001, "n": 50, "verdict": "better"}
     assert claim(row, "none") == "better than none: +20.0 points (95%: +10.0 to +30.0), p < 0.001 after Holm"
     unsure = {**row, "ci95": [-0.1, 0.5], "p_holm": 0.2, "verdict": "unclear"}
-    assert claim(unsure, "none").startswith("no claim can be made, since the interval includes 0: ")
+    assert claim(unsure, "none").startswith("no claim can be made, because the interval includes 0: ")
     many = {**row, "p_holm": 0.07, "verdict": "unclear"}
-    assert claim(many, "none").startswith("no claim can be made, since chance explains it after Holm: ")
+    assert claim(many, "none").startswith("no claim can be made, because chance explains it after Holm: ")
     assert claim({**row, "n": 9, "verdict": "unclear"}, "none").startswith("no claim can be made with 9 tasks")
 
 

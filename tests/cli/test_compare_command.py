@@ -93,13 +93,13 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
     ("arguments", "match"),
     [
         (("--methods", "none,acme", "--test", "test.jsonl"), "unknown method 'acme': known are none, icl"),
-        (("--methods", "none,ace"), "scores need tasks that nothing was learned from"),
+        (("--methods", "none,ace"), "scores need tasks that were not used for learning"),
         (("--methods", "none,ace", "--test", "tasks.jsonl"), "6 of the 6 test tasks are also training tasks"),
         (("--test", "test.jsonl"), "which methods?"),
         (("--test", "test.jsonl", "--ablate", "ace", "--methods", "none"), "leave out --methods"),
         (("--test", "test.jsonl", "--ablate", "gepa"), "there is no ablation of 'gepa': there are ace, combee, rcl"),
         (("--test", "test.jsonl", "--methods", "ace,icl", "--sweep", "rounds=1,2"), "beside one method"),
-        (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "two or more values"),
+        (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "at least two values"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rond=1,2"), "method ace has no setting 'rond'"),
         (("--test", "test.jsonl", "--methods", "none,ace", "--set", "ace.rond=1"), "ace has no setting 'rond'"),
         (

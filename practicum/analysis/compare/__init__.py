@@ -1,1 +1,1 @@
-"""Methods side by side: variants as data, one ordinary run each, and what may be said of the difference."""
+"""Compare methods: variants as data, one ordinary run for each, and what may be claimed about the differences."""

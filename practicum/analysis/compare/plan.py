@@ -1,14 +1,15 @@
-"""What a comparison will run, checked as a whole before anything is paid for, and kept so that it can go on."""
+"""The runs of a comparison, checked as a whole before anything is paid for, and kept so that it can be continued."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from practicum import methods
 from practicum.analysis.compare.variants import Study, Variant
@@ -21,12 +22,15 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, acts, checked, configured, roles_used
 from practicum.store.journal import digest
 
-PLAN = "compare.json"
+PLAN_FILE = "compare.json"
+
+MOST_LISTED = 20
+"""How many ids an error message lists."""
 
 
 @dataclass(frozen=True)
-class Planned:
-    """One run: a variant with a seed, and all that it is made of."""
+class PlannedRun:
+    """One run: a variant with a seed and the whole configuration."""
 
     variant: Variant
     seed: int
@@ -34,31 +38,31 @@ class Planned:
 
     @property
     def folder(self) -> str:
-        """Where it is kept, below the comparison's folder."""
+        """The run's folder, relative to the comparison's."""
         return f"runs/{self.variant.folder}-{self.seed}"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A whole comparison. `online` says that the tasks are a stream, and that what counts are the predictions."""
+class ComparisonPlan:
+    """A whole comparison. With `online` the training tasks are a stream, and the predictions on it are scored."""
 
     study: Study
     splits: Splits
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
     seeds: int
     online: bool
     common: Mapping[str, Any]
     warnings: tuple[str, ...] = field(default=())
 
-    def splits_of(self, run: Planned) -> Splits:
+    def splits_of(self, run: PlannedRun) -> Splits:
         """The tasks of one run."""
         return _splits(run.variant, self.splits)
 
-    def predicted(self, run: Planned) -> bool:
-        """Whether what counts are the predictions made before learning from each task."""
+    def scores_predictions(self, run: PlannedRun) -> bool:
+        """Whether a run is scored by its predictions before it learned from each task, instead of on test tasks."""
         return self.online or run.variant.stream
 
-    def before(self, run: Planned) -> Planned | None:
+    def predecessor(self, run: PlannedRun) -> PlannedRun | None:
         """The run whose result this one starts from."""
         same = (r for r in self.runs if (r.variant.name, r.seed) == (run.variant.after, run.seed))
         return next(same) if run.variant.after else None
@@ -69,56 +73,60 @@ class Plan:
         return self.splits.train if self.online else self.splits.test
 
     def as_json(self) -> dict[str, Any]:
-        """What must be the same for a comparison to go on; variants and seeds may be added."""
+        """What must stay the same for a comparison to be continued; variants and seeds may be added."""
         splits = (self.splits.train, self.splits.val, self.splits.test)
         tasks = [[[t.id, t.input, t.target] for t in split] for split in splits]
         # Scorers read it: the tests of code, the rules of an answer.
         meta = [[dict(t.meta) for t in split] for split in splits]
-        made = {
+        runs = {
             run.folder: {
                 "method": run.config.method, "settings": run.config.settings,
                 "stream": run.variant.stream, "after": run.variant.after,
             }
             for run in self.runs
         }  # fmt: skip
-        same = {"tasks": digest(tasks), "meta": digest(meta)}
-        return {"format": 1, **same, "common": dict(self.common), "runs": made}
+        digests = {"tasks": digest(tasks), "meta": digest(meta)}
+        return {"format": 1, **digests, "common": dict(self.common), "runs": runs}
 
 
-def planned(study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False, **common: Any) -> Plan:
-    """The plan of a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for whatever
-    would go wrong later: a split that leaks, a method or setting that does not exist or cannot run with these tasks."""
+def make_plan(
+    study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False, **common: Any
+) -> ComparisonPlan:
+    """Plan a comparison. `common` are fields of `Config` that all runs share.
+
+    Raises UsageError for everything that would go wrong later: overlapping splits, unknown methods or settings, and
+    methods that cannot run with these tasks.
+    """
     if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: at least one")
+        raise UsageError(f"--seeds {seeds}: at least one seed is needed")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
-        raise UsageError("--budget-calls and --budget-tokens are two budgets: give one, the same for every method")
+        raise UsageError("--budget-calls and --budget-tokens are two budgets: give only one of them")
     _check_splits(splits, online)
     variants = study.variants
     if online and any(variant.stream for variant in variants):
         raise UsageError("some of these variants take the test tasks as a stream: leave out --online, and give --test")
     if twice := sorted({v.name for v in variants if sum(v.folder == w.folder for w in variants) > 1}):
-        raise UsageError(f"{' and '.join(twice)} would be kept in one folder: give one another name")
+        raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
     _check_roles(variants, splits, common)
-    configs = {v.name: _configured(v, splits, parts, common) for v in variants}
-    # All variants with one seed before the next, so that what is there early says something about each.
+    configs = {v.name: _config(v, splits, parts, common) for v in variants}
+    # All variants with one seed come before the next seed, so that early results say something about each variant.
     runs = [
-        Planned(v, seed, configs[v.name].model_copy(update={"seed": seed})) for seed in range(seeds) for v in variants
+        PlannedRun(v, seed, configs[v.name].model_copy(update={"seed": seed}))
+        for seed in range(seeds)
+        for v in variants
     ]
-    kept = configs[variants[0].name].model_dump(exclude={"method", "settings", "seed", "roles"}, mode="json")
-    asked = {**kept, "roles": dict(common.get("roles", {}))}
-    return Plan(study, splits, tuple(runs), seeds, online, asked, tuple(_warnings(splits, online)))
+    shared = configs[variants[0].name].model_dump(exclude={"method", "settings", "seed", "roles"}, mode="json")
+    shared["roles"] = dict(common.get("roles", {}))
+    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, tuple(_warnings(splits, online)))
 
 
-def _configured(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> Config:
-    """What a run of this variant is made of; a role it does not ask is no fault here, where others may."""
+def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> Config:
+    """The configuration of a variant, with models only for the roles that it asks; other variants may ask others."""
     values = {**common, "method": variant.method, "settings": dict(variant.settings)}
     if variant.stream:
         values["validate_every"] = 1
-    roles = {
-        r: m
-        for r, m in common.get("roles", {}).items()
-        if ROLES.get(r, r) in (*_asked(variant, splits, common), "agent")
-    }
+    asked = (*_roles_of(variant, splits, common), "agent")
+    roles = {role: model for role, model in common.get("roles", {}).items() if ROLES.get(role, role) in asked}
     try:
         return checked(configured({**values, "roles": roles}), _splits(variant, splits), parts)
     except UsageError as error:
@@ -129,7 +137,7 @@ def _splits(variant: Variant, splits: Splits) -> Splits:
     return Splits(splits.test) if variant.stream else splits
 
 
-def _asked(variant: Variant, splits: Splits, common: Mapping[str, Any]) -> list[str]:
+def _roles_of(variant: Variant, splits: Splits, common: Mapping[str, Any]) -> list[str]:
     config = configured({**common, "roles": {}, "method": variant.method, "settings": dict(variant.settings)})
     try:
         method = methods.build(variant.method, variant.settings)
@@ -139,11 +147,11 @@ def _asked(variant: Variant, splits: Splits, common: Mapping[str, Any]) -> list[
 
 
 def _check_roles(variants: Sequence[Variant], splits: Splits, common: Mapping[str, Any]) -> None:
-    """Refuse a role that nobody knows, or that no variant asks."""
-    used = dict.fromkeys(["agent", *(role for v in variants for role in _asked(v, splits, common))])
+    """Refuse models for roles that do not exist or that no variant asks."""
+    used = dict.fromkeys(["agent", *(role for v in variants for role in _roles_of(v, splits, common))])
     for role in common.get("roles", {}):
         if role not in ROLES:
-            raise UsageError(f"unknown role {role!r}: known are {', '.join(ROLES)}")
+            raise UsageError(f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
         if ROLES[role] not in used:
             raise UsageError(f"no method here asks a {role}: leave out --role {role} (asked: {', '.join(used)})")
 
@@ -153,31 +161,25 @@ def _check_splits(splits: Splits, online: bool) -> None:
         raise UsageError("--online scores the predictions on TASKS themselves: leave out --test and --val")
     if not online and not splits.test:
         raise UsageError(
-            "scores need tasks that nothing was learned from or chosen by: give --test FILE (--val will not do, since "
-            "contexts are chosen by it), or --online to score the predictions made on TASKS before learning from each"
+            "scores need tasks that were not used for learning or for choosing contexts: give --test FILE (--val will "
+            "not do, since contexts are chosen by it), or --online to score the predictions on TASKS before learning "
+            "from each of them"
         )
     for name, seen in (("training", splits.train), ("validation", splits.val)):
         if leaks := _overlap(splits.test, seen):
-            shown = ", ".join(leaks[:SHOWN]) + (f" and {len(leaks) - SHOWN} more" if len(leaks) > SHOWN else "")
+            listed = ", ".join(leaks[:MOST_LISTED])
+            more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(
                 f"{len(leaks)} of the {len(splits.test)} test tasks are also {name} tasks (same id or same input): "
-                f"{shown}; take them out of one of the files"
+                f"{listed}{more}; remove them from one of the files"
             )
 
 
-SHOWN = 20
-"""Ids that an error lists."""
-
-
 def _overlap(test: Sequence[Task], seen: Sequence[Task]) -> list[str]:
-    """Ids of the test tasks that were seen. An id made of a line's number says nothing about the task."""
-    ids = {task.id for task in seen if not _numbered(task.id)}
+    """The ids of test tasks that were seen. An id made from a line number says nothing about the task."""
+    ids = {task.id for task in seen if not (task.id.startswith("line-") and task.id[5:].isdigit())}
     inputs = {" ".join(task.input.split()) for task in seen}
     return [t.id for t in test if t.id in ids or " ".join(t.input.split()) in inputs]
-
-
-def _numbered(id: str) -> bool:
-    return id.startswith("line-") and id[5:].isdigit()
 
 
 def _warnings(splits: Splits, online: bool) -> Iterator[str]:
@@ -185,64 +187,65 @@ def _warnings(splits: Splits, online: bool) -> Iterator[str]:
     if scored < FEWEST:
         yield f"{scored} tasks are scored, fewer than {FEWEST}: no claim can be made"
     if splits.val and not online:
-        yield "the best context is chosen by --val: methods pay for that within their budget"
+        yield "the best context of each method is chosen by --val; the method pays for this within its budget"
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Hold the comparison's folder against other processes, made where it is not there; the system lets go when this
-    one ends, however it ends."""
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the comparison's folder, made where it does not exist, against other processes until the block ends.
+
+    Raises StoreError at once where another process holds it, or where the folder cannot be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("a")
+        lock = FileLock(folder / "lock").acquire(blocking=False)
+    except Timeout as error:
+        raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another --out") from error
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror}") from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another --out") from error
         yield
 
 
-def remember(plan: Plan, folder: Path) -> None:
-    """Write the plan down, or see that it is the one that was begun here. Raises UsageError naming what differs."""
-    path = folder / PLAN
-    # As it is read back: a tuple is a list there.
+def save_plan(plan: ComparisonPlan, folder: Path) -> None:
+    """Write the plan, or check it against the one that was begun here. Raises UsageError naming what differs."""
+    path = folder / PLAN_FILE
+    # As JSON reads it back: a tuple becomes a list.
     now = json.loads(json.dumps(plan.as_json()))
-    known = _read(path) or now
-    begun = {run: made for run, made in known["runs"].items() if (folder / run).is_dir()}
+    before = _read_plan(path) or now
+    begun = {run: made for run, made in before["runs"].items() if (folder / run).is_dir()}
     if begun:
-        if known["tasks"] != now["tasks"]:
-            raise _other(folder, "the tasks")
-        # A plan of before it was kept has none.
-        if known.get("meta", now["meta"]) != now["meta"]:
-            raise _other(folder, "the tasks' meta")
-        for name in sorted({*known["common"], *now["common"]}):
-            if known["common"].get(name) != now["common"].get(name):
-                raise _other(folder, f"{name} ({known['common'].get(name)!r}, now {now['common'].get(name)!r})")
+        if before["tasks"] != now["tasks"]:
+            raise _mismatch(folder, "the tasks")
+        # Plans of early versions have no digest of the tasks' meta.
+        if before.get("meta", now["meta"]) != now["meta"]:
+            raise _mismatch(folder, "the tasks' meta")
+        for name in sorted({*before["common"], *now["common"]}):
+            old, new = before["common"].get(name), now["common"].get(name)
+            if old != new:
+                raise _mismatch(folder, f"{name} ({old!r}, now {new!r})")
         for run, made in begun.items():
             if now["runs"].get(run, made) != made:
-                raise _other(folder, f"{run} ({json.dumps(made)})")
+                raise _mismatch(folder, f"{run} ({json.dumps(made)})")
     now["runs"] = {**begun, **now["runs"]}
     write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_plan(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         if any(path.parent.glob("runs/*/run.sqlite")):
-            raise UsageError(f"{path.parent} holds runs of something else: give another --out")
+            raise UsageError(f"{path.parent} holds runs that belong to no comparison: give another --out")
         return None
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != 1:
-            raise StoreError(f"{path} is of format {found['format']}, this practicum reads 1")
-        return found
+        plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if plan["format"] != 1:
+            raise StoreError(f"{path} has format {plan['format']}; this version of practicum reads format 1")
+        return plan
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error
 
 
-def _other(folder: Path, what: str) -> UsageError:
+def _mismatch(folder: Path, what: str) -> UsageError:
     return UsageError(
-        f"{folder} holds a comparison with another value of {what}: give the same again, or another --out"
+        f"{folder} holds a comparison with another value of {what}: give the same value again, or another --out"
     )

@@ -1,7 +1,7 @@
-"""From what came of the runs to what a report says: numbers by variant, paired tests by table, Pareto fronts.
+"""From the outcomes of runs to the data of a report: numbers by variant, paired tests by table, Pareto fronts.
 
-Everything is a plain value and follows from the runs' folders alone, so that the report of a comparison that was killed
-and gone on with is that of one that was not, but for seconds.
+All values are plain and follow from the folders of the runs alone. A comparison that was killed and continued
+therefore has the same report as one that was not, except for measured times.
 """
 
 from __future__ import annotations
@@ -11,48 +11,51 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from practicum.analysis.compare.numbers import chance
-from practicum.analysis.compare.outcome import Outcome, Point, Spent
-from practicum.analysis.compare.plan import Plan
-from practicum.analysis.compare.variants import Table, Variant
+from practicum.analysis.compare.formats import p_value
+from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
+from practicum.analysis.compare.plan import ComparisonPlan
+from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.core.differences import FEWEST, difference, holm, verdict
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Usage
 from practicum.session.result import usage_json
 
-CURVE = 60
-"""Most points of a learning curve in a report."""
+MOST_CURVE_POINTS = 60
 
-WINDOW = 20
-"""Training tasks, at least, over which the score of a learning curve is taken."""
+CURVE_WINDOW = 20
+"""The least number of training tasks that one score of a learning curve rests on."""
+
+REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
 
 @dataclass(frozen=True)
-class Arm:
-    """A variant with what came of its runs; `whole` are those with a score."""
+class VariantOutcomes:
+    """A variant with the outcomes of its runs."""
 
     variant: Variant
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
 
     @property
-    def whole(self) -> tuple[Outcome, ...]:
+    def scored(self) -> tuple[RunOutcome, ...]:
+        """The runs that have a score."""
         return tuple(o for o in self.outcomes if o.failed is None)
 
     def by_task(self) -> dict[str, list[float]]:
-        """Scores of each task that every whole run scored, one a seed."""
-        runs = [o.by_task for o in self.whole]
+        """For each task that all scored runs share, its scores, one per seed."""
+        runs = [o.by_task for o in self.scored]
         shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
         return {id: [run[id] for run in runs] for id in shared}
 
 
-def summary(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """The whole report as plain values; scores and effects lie in [-1, 1], times are seconds."""
-    arms = {v.name: Arm(v, tuple(o for o in outcomes if o.variant == v.name)) for v in plan.study.variants}
-    rows = [_row(arm) for arm in arms.values()]
-    told = {name: plan.common[name] for name in TOLD}
+def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
+    """The whole report as plain values; scores lie in [0, 1], effects in [-1, 1], times are in seconds."""
+    by_name = {
+        v.name: VariantOutcomes(v, tuple(o for o in outcomes if o.variant == v.name)) for v in plan.study.variants
+    }
+    rows = [_row(variant) for variant in by_name.values()]
     return {
         "format": 1,
-        **told,
+        **{name: plan.common[name] for name in REPORTED_CONFIG},
         "roles": plan.common["roles"],
         "tasks": {"train": len(plan.splits.train), "val": len(plan.splits.val), "scored": len(plan.scored)},
         "online": plan.online,
@@ -60,25 +63,22 @@ def summary(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "runs": {"planned": len(plan.runs), "done": sum(o.failed is None for o in outcomes)},
         "warnings": list(plan.warnings),
         "variants": rows,
-        "tables": [_table(table, arms) for table in plan.study.tables],
+        "tables": [_table(table, by_name) for table in plan.study.tables],
         "front": {
             axis: front([(r["name"], r[axis], r["score"]) for r in rows]) for axis in ("alone_s", cost_axis(rows))
         },
     }
 
 
-TOLD = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
-"""Fields of the configuration that a report tells."""
-
-
 def cost_axis(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What cost is drawn in: money where all of it is known and there is any, else tokens."""
-    money = [row["usd"] for row in rows if row["score"] is not None]
-    return "usd" if money and None not in money and any(money) else "tokens"
+    """The field that costs are drawn in: "usd" where every price is known and not all are 0, otherwise "tokens"."""
+    prices = [row["usd"] for row in rows if row["score"] is not None]
+    return "usd" if prices and None not in prices and any(prices) else "tokens"
 
 
 def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]:
-    """Names of those that no other beats: at most as dear and at least as good, and one of the two by more."""
+    """The Pareto front of (name, cost, score), cheapest first: no other point is as cheap and as good, and better in
+    one of the two."""
     known = [(name, cost, score) for name, cost, score in points if cost is not None and score is not None]
     return [
         name
@@ -87,38 +87,40 @@ def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]
     ]
 
 
-def _row(arm: Arm) -> dict[str, Any]:
-    """A variant's numbers: means over its runs with a score, where there are any, else over what was paid for."""
-    scores = arm.by_task()
-    counted = arm.whole or arm.outcomes
+def _row(variant: VariantOutcomes) -> dict[str, Any]:
+    """The numbers of a variant: means over its scored runs, or over all its runs where none has a score."""
+    scores = variant.by_task()
+    counted = variant.scored or variant.outcomes
 
-    def mean(of: Callable[[Outcome], float]) -> float | None:
-        return fmean(of(o) for o in counted) if counted else None
+    def mean(value: Callable[[RunOutcome], float]) -> float | None:
+        return fmean(value(o) for o in counted) if counted else None
 
-    def money(spent: Callable[[Outcome], Spent]) -> float | None:
-        found = [spent(o).usd for o in counted]
-        return fmean(u for u in found if u is not None) if found and None not in found else None
+    def mean_price(cost: Callable[[RunOutcome], RunCost]) -> float | None:
+        prices = [cost(o).usd for o in counted]
+        return fmean(p for p in prices if p is not None) if prices and None not in prices else None
 
-    learned, tested = money(lambda o: o.learning), money(lambda o: o.testing)
-    reads = sum(o.learning.input_tokens + o.testing.input_tokens for o in counted)
-    cached = sum(o.learning.cached_tokens + o.testing.cached_tokens for o in counted)
+    learning_usd, testing_usd = mean_price(lambda o: o.learning), mean_price(lambda o: o.testing)
+    input_tokens = sum(o.learning.input_tokens + o.testing.input_tokens for o in counted)
+    cached_tokens = sum(o.learning.cached_tokens + o.testing.cached_tokens for o in counted)
     by_task = [fmean(values) for values in scores.values()]
+    per_test_task = [o.testing.tokens / len(o.by_task) for o in variant.scored if o.testing.calls]
     return {
-        "name": arm.variant.name,
-        "method": arm.variant.method,
-        "settings": dict(arm.variant.settings),
+        "name": variant.variant.name,
+        "method": variant.variant.method,
+        "settings": dict(variant.variant.settings),
         "score": fmean(by_task) if by_task else None,
         "ci95": list(repeated_ci95(list(scores.values()))) if by_task else None,
-        "by_seed": {str(o.seed): o.score for o in arm.outcomes},
+        "by_seed": {str(o.seed): o.score for o in variant.outcomes},
         "n": len(by_task),
         "calls": mean(lambda o: o.learning.calls + o.testing.calls),
         "tokens": mean(lambda o: o.learning.tokens + o.testing.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
-        "tokens_a_test_task": _serving(arm.whole),
-        "cached_share": cached / reads if reads else 0.0,
+        # A stream has no evaluation.
+        "tokens_a_test_task": fmean(per_test_task) if per_test_task else None,
+        "cached_share": cached_tokens / input_tokens if input_tokens else 0.0,
         "by_role": _by_role(counted),
-        "usd": learned + tested if learned is not None and tested is not None else None,
+        "usd": learning_usd + testing_usd if learning_usd is not None and testing_usd is not None else None,
         "alone_s": mean(lambda o: o.alone),
         "work_s": mean(lambda o: o.work),
         "critical_s": mean(lambda o: o.work if o.critical is None else o.critical),
@@ -126,118 +128,103 @@ def _row(arm: Arm) -> dict[str, Any]:
         "context_tokens": mean(lambda o: o.context_tokens),
         "entries": mean(lambda o: o.entries),
         "refused": mean(lambda o: o.refused),
-        "errors": _errors(counted),
-        "stopped": {str(o.seed): o.stopped for o in arm.outcomes if o.stopped},
-        "failed": {str(o.seed): o.failed for o in arm.outcomes if o.failed},
-        "missing": not arm.outcomes,
-        "curve": curve([o.curve for o in arm.whole]),
+        "errors": {
+            name: sum(o.errors.get(name, 0) for o in counted) for name in sorted({n for o in counted for n in o.errors})
+        },
+        "stopped": {str(o.seed): o.stopped for o in variant.outcomes if o.stopped},
+        "failed": {str(o.seed): o.failed for o in variant.outcomes if o.failed},
+        "missing": not variant.outcomes,
+        "curve": curve([o.curve for o in variant.scored]),
     }
 
 
-def _serving(outcomes: Sequence[Outcome]) -> float | None:
-    """Tokens of one task of the evaluation; None where there was none, as in a stream."""
-    found = [o.testing.tokens / len(o.by_task) for o in outcomes if o.testing.calls]
-    return fmean(found) if found else None
-
-
-def _by_role(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
-    """What each role cost: means over the runs, also over those that did not ask it; `usd` is None where a price is
+def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None]]:
+    """The usage of each role: means over all runs, also those that did not ask it; `usd` is None where a price is
     unknown."""
     roles = sorted({role for o in outcomes for role in o.by_role})
-    whole = {role: usage_json(sum((o.by_role.get(role, Usage()) for o in outcomes), Usage())) for role in roles}
+    totals = {role: usage_json(sum((o.by_role.get(role, Usage()) for o in outcomes), Usage())) for role in roles}
     return {
         role: {name: None if value is None else value / len(outcomes) for name, value in usage.items()}
-        for role, usage in whole.items()
+        for role, usage in totals.items()
     }
 
 
-def _errors(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """What the runs counted, added up."""
-    names = sorted({name for o in outcomes for name in o.errors})
-    return {name: sum(o.errors.get(name, 0) for o in outcomes) for name in names}
-
-
-def curve(runs: Sequence[Sequence[Point]]) -> list[dict[str, Any]]:
-    """The mean learning curve of runs, at as many places as are worth drawing: training tasks tried, the score on the
-    last `WINDOW` of them, tokens of context, validation score. Ends where the shortest run ends."""
-    smooth = [_smoothed(run) for run in runs if run]
-    if not smooth or len(smooth) < len(runs):
+def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
+    """The mean learning curve of runs: training tasks tried, the score on the last `CURVE_WINDOW` of them, tokens of
+    the context, and the validation score. It ends where the shortest run ends, and has few enough points to draw."""
+    smoothed = [_smoothed(run) for run in runs if run]
+    if not smoothed or len(smoothed) < len(runs):
         return []
-    places = sorted({p["tasks"] for p in smooth[0]})
-    end = min(run[-1]["tasks"] for run in smooth)
-    places = [p for p in places if p <= end] or [end]
-    every = -(-len(places) // CURVE)
-    kept = sorted({*places[::every], places[-1]})
-    return [_mean_at(smooth, place) for place in kept]
+    end = min(run[-1]["tasks"] for run in smoothed)
+    places = sorted({p["tasks"] for p in smoothed[0] if p["tasks"] <= end}) or [end]
+    every = -(-len(places) // MOST_CURVE_POINTS)
+    return [_mean_at(smoothed, place) for place in sorted({*places[::every], places[-1]})]
 
 
-def _smoothed(run: Sequence[Point]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
+def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
     for i, point in enumerate(run):
         weight = total = 0.0
         for j in range(i, -1, -1):
             weight, total = weight + run[j].tried, total + run[j].tried * run[j].score
-            if weight >= WINDOW:
+            if weight >= CURVE_WINDOW:
                 break
+        # Not every step need be validated: the last validation score holds until the next one.
+        val = point.val if point.val is not None or not points else points[-1]["val"]
         score = total / weight if weight else None
-        # Not every step need be validated: between two that are the score of the earlier one stands.
-        val = point.val if point.val is not None or not made else made[-1]["val"]
-        made.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
-    return made
+        points.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
+    return points
 
 
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
-    """The mean of each run's last point up to this place, or of its first where it has none yet."""
+    """The mean of each run's last point up to this place, or of its first point where it has none yet."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
 
     def mean(name: str) -> float | None:
-        found = [p[name] for p in at if p[name] is not None]
-        return fmean(found) if len(found) == len(at) else None
+        values = [p[name] for p in at]
+        return None if None in values else fmean(values)
 
     return {"tasks": place, "score": mean("score"), "tokens": mean("tokens"), "val": mean("val")}
 
 
-def _table(table: Table, arms: Mapping[str, Arm]) -> dict[str, Any]:
-    """Each variant's difference from the baseline, corrected by Holm for as many as there are in this table."""
-    base = arms[table.baseline].by_task()
+def _table(table: ComparisonTable, variants: Mapping[str, VariantOutcomes]) -> dict[str, Any]:
+    """The difference of each variant from the baseline, with p-values corrected by Holm's method for this table."""
+    base = variants[table.baseline].by_task()
     rows: list[dict[str, Any]] = []
-    found = []
+    differences = {}
     for variant in table.variants:
-        ours = arms[variant.name].by_task()
-        shared = [id for id in base if id in ours]
+        scores = variants[variant.name].by_task()
+        shared = [id for id in base if id in scores]
         if variant.name == table.baseline or not shared:
-            why = "baseline" if variant.name == table.baseline else "alone" if ours else "missing"
+            why = "baseline" if variant.name == table.baseline else "alone" if scores else "missing"
             rows.append({"name": variant.name, "verdict": why})
             continue
-        made = difference([ours[id] for id in shared], [base[id] for id in shared])
-        found.append(made)
+        d = difference([scores[id] for id in shared], [base[id] for id in shared])
+        differences[variant.name] = d
         rows.append(
             {
-                "name": variant.name, "effect": made.effect, "ci95": list(made.ci95), "p": made.p, "test": made.test,
-                "n": made.n, "better": made.better, "worse": made.worse,
+                "name": variant.name, "effect": d.effect, "ci95": list(d.ci95), "p": d.p, "test": d.test, "n": d.n,
+                "better": d.better, "worse": d.worse,
             }
         )  # fmt: skip
-    corrected = iter(zip(found, holm([made.p for made in found]), strict=True))
+    corrected = dict(zip(differences, holm([d.p for d in differences.values()]), strict=True))
     for row in rows:
-        if "p" in row:
-            made, p = next(corrected)
-            row |= {"p_holm": p, "verdict": verdict(made, p)}
+        if (p := corrected.get(row["name"])) is not None:
+            row |= {"p_holm": p, "verdict": verdict(differences[row["name"]], p)}
             row["claim"] = claim(row, table.baseline)
     return {"title": table.title, "baseline": table.baseline, "rows": rows}
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
-    """What may be said of a difference, in a sentence."""
+    """What may be claimed about a difference, in one sentence."""
     low, high = (f"{100 * end:+.1f}" for end in row["ci95"])
-    words = f"{100 * row['effect']:+.1f} points (95%: {low} to {high}), p {_equal(row['p_holm'])} after Holm"
+    p = p_value(row["p_holm"])
+    numbers = (
+        f"{100 * row['effect']:+.1f} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"
+    )
     if row["verdict"] != "unclear":
-        return f"{row['verdict']} than {baseline}: {words}"
+        return f"{row['verdict']} than {baseline}: {numbers}"
     if row["n"] < FEWEST:
-        return f"no claim can be made with {row['n']} tasks (fewer than {FEWEST}): {words}"
+        return f"no claim can be made with {row['n']} tasks (fewer than {FEWEST}): {numbers}"
     why = "the interval includes 0" if row["ci95"][0] <= 0 <= row["ci95"][1] else "chance explains it after Holm"
-    return f"no claim can be made, since {why}: {words}"
-
-
-def _equal(p: float) -> str:
-    said = chance(p)
-    return said if said.startswith("<") else f"= {said}"
+    return f"no claim can be made, because {why}: {numbers}"

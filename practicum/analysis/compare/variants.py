@@ -1,12 +1,12 @@
-"""What is compared: named variants of methods, in tables that each have a baseline. Everything here is data.
+"""What is compared: named variants of methods, in tables that each have a baseline.
 
-A list of methods, an ablation of a paper and a sweep over one setting are all the same to the harness.
+All of it is data: lists of methods, ablations from papers and sweeps over a setting look the same to the harness.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -15,13 +15,16 @@ from practicum import methods
 from practicum.core.errors import UsageError
 
 ABLATIONS = ("ace", "combee", "rcl")
-"""Names of the modules in `ablations`."""
+"""The modules in `ablations`."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with settings, by a name of its own. One that is a `stream` learns from the scored tasks alone, each
-    predicted before it is learned from; `after` names the variant whose result it starts from, with the same seed."""
+    """A method with settings, under its own name.
+
+    A `stream` variant learns only from the scored tasks, and predicts each of them before learning from it. `after`
+    names the variant whose result (with the same seed) it starts from.
+    """
 
     name: str
     method: str
@@ -31,13 +34,13 @@ class Variant:
 
     @property
     def folder(self) -> str:
-        """The name as part of a path."""
+        """The name as a part of a path."""
         return re.sub(r"[^\w.=+-]+", "_", self.name)
 
 
 @dataclass(frozen=True)
-class Table:
-    """Variants that are compared with one of them. `title` says which question they answer, and where it comes from."""
+class ComparisonTable:
+    """Variants that are compared with one of them. `title` says which question the table answers, and its source."""
 
     title: str
     baseline: str
@@ -46,109 +49,109 @@ class Table:
 
 @dataclass(frozen=True)
 class Study:
-    """Tables; a variant that stands in several is run once."""
+    """The tables of a comparison; a variant that stands in several tables is run once."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[ComparisonTable, ...]
 
     @property
     def variants(self) -> tuple[Variant, ...]:
         """Each variant once, in the order of the tables."""
-        found: dict[str, Variant] = {}
+        by_name: dict[str, Variant] = {}
         for table in self.tables:
             for variant in table.variants:
-                if found.setdefault(variant.name, variant) != variant:
-                    raise UsageError(f"two variants are called {variant.name!r} and differ: give one another name")
-        return tuple(found.values())
+                if by_name.setdefault(variant.name, variant) != variant:
+                    raise UsageError(f"two different variants are called {variant.name!r}: rename one of them")
+        return tuple(by_name.values())
 
-    def settled(self, settings: Mapping[str, Any], online: bool = False) -> Study:
-        """The same with the user's settings in it, by "name" for every method that has it and "which.name" for one.
+    def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
+        """Add the user's settings: "name" for every method that has it, "which.name" for one method or variant.
 
-        A variant keeps what makes it that variant; a setting given to it by name goes over that. Raises UsageError for
-        one that no variant has.
+        The settings that define a variant stay as they are, unless the user gives another value to that variant by its
+        name. Raises UsageError for a setting that reaches no variant.
         """
         unused = set(settings)
         tables = tuple(
-            replace(table, variants=tuple(_settled(v, settings, online, unused) for v in table.variants))
+            replace(table, variants=tuple(_with_settings(v, settings, online, unused) for v in table.variants))
             for table in self.tables
         )
         if unused:
-            raise UsageError(_unused(min(unused), self))
+            raise UsageError(_unused_message(min(unused), self))
         return Study(tables)
 
 
 def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
-    """Each method at its defaults; "name=method" calls one by another name, so that it can stand there twice. The
-    baseline is `none` where that is among them, else the first; one that is not among them is added."""
-    variants = [_named(name) for name in names]
-    called = [variant.name for variant in variants]
-    if repeated := [name for name in called if called.count(name) > 1]:
-        raise UsageError(f"{repeated[0]!r} is compared twice: call one of them by another name, as NAME={repeated[0]}")
+    """Compare methods at their defaults.
+
+    "name=method" gives a method another name, so that it can be compared twice. The default baseline is `none` where
+    it is listed, otherwise the first method; a baseline that is not listed is added.
+    """
+    variants = [_parsed(name) for name in names]
+    listed = [variant.name for variant in variants]
+    if repeated := [name for name in listed if listed.count(name) > 1]:
+        raise UsageError(f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}")
     if not variants:
         raise UsageError("which methods? Give --methods none,ace,..., --ablate NAME, or one method with --sweep")
-    chosen = baseline or ("none" if "none" in called else called[0])
-    if chosen not in called:
-        variants.insert(0, _named(chosen))
+    chosen = baseline or ("none" if "none" in listed else listed[0])
+    if chosen not in listed:
+        variants.insert(0, _parsed(chosen))
     if len(variants) < 2:
         raise UsageError(f"there is nothing to compare {chosen} with: name another method, or --baseline METHOD")
-    return Study((Table(f"Methods compared with {chosen}", chosen, tuple(variants)),))
+    return Study((ComparisonTable(f"Methods compared with {chosen}", chosen, tuple(variants)),))
 
 
 def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | None = None) -> Study:
-    """One method with each value of one setting; the first is the baseline where none is named."""
+    """Compare one method with each value of one setting; the default baseline is the first value."""
     if setting not in methods.described(method):
         raise UsageError(f"method {method} has no setting {setting!r}: it has {', '.join(methods.described(method))}")
     if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise UsageError(f"--sweep {setting} needs two or more values, each once")
-    swept = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
-    called = {value: variant.name for value, variant in zip(values, swept, strict=True)}
-    chosen = called.get(baseline or values[0], baseline or "")
-    if chosen not in called.values():
-        swept = (_named(chosen), *swept)
-    return Study((Table(f"{method} by {setting}, compared with {chosen}", chosen, swept),))
+        raise UsageError(f"--sweep {setting} needs at least two values, each only once")
+    variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
+    names = {value: variant.name for value, variant in zip(values, variants, strict=True)}
+    chosen = names.get(baseline or values[0], baseline or "")
+    if chosen not in names.values():
+        variants = (_parsed(chosen), *variants)
+    return Study((ComparisonTable(f"{method} by {setting}, compared with {chosen}", chosen, variants),))
 
 
 def of_ablation(name: str) -> Study:
-    """The tables of a paper's ablation."""
+    """The ablation tables of a paper."""
     if name not in ABLATIONS:
         raise UsageError(f"there is no ablation of {name!r}: there are {', '.join(ABLATIONS)}")
     study: Study = import_module(f"practicum.analysis.compare.ablations.{name}").STUDY
     return study
 
 
-def _named(text: str) -> Variant:
+def _parsed(text: str) -> Variant:
     name, equals, method = (part.strip() for part in text.partition("="))
     if not name or (equals and not method):
-        raise UsageError(f"{text!r} must read METHOD or NAME=METHOD")
+        raise UsageError(f"{text!r} is not of the form METHOD or NAME=METHOD")
     methods.settings_of(method or name)
     return Variant(name, method or name)
 
 
-def _settled(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
+def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
+    """The variant with those of the given settings that concern it, which are removed from `unused`."""
     # A stream sees each task once.
-    has = {name for name in methods.described(variant.method) if not (variant.stream and name == "epochs")}
-    general = {key: value for key, value in given.items() if "." not in key and key in has}
-    own: dict[str, Any] = {}
-    forced: dict[str, Any] = {}
+    known = {name for name in methods.described(variant.method) if not (variant.stream and name == "epochs")}
+    general = {key: value for key, value in given.items() if "." not in key and key in known}
+    for_method: dict[str, Any] = {}
+    for_variant: dict[str, Any] = {}
     for key, value in given.items():
         which, dot, setting = key.rpartition(".")
-        if dot and which in (variant.name, variant.method) and (setting in has or which == variant.name):
-            (forced if which == variant.name != variant.method else own)[setting] = value
+        if dot and which in (variant.name, variant.method) and (setting in known or which == variant.name):
+            (for_variant if which == variant.name != variant.method else for_method)[setting] = value
             unused.discard(key)
-    unused.difference_update(general.keys() - own.keys() - variant.settings.keys())
+    unused.difference_update(general.keys() - for_method.keys() - variant.settings.keys())
     stream = {"online": True} if online else {}
-    return replace(variant, settings={**general, **own, **variant.settings, **forced, **stream})
+    return replace(variant, settings={**general, **for_method, **variant.settings, **for_variant, **stream})
 
 
-def _unused(key: str, study: Study) -> str:
+def _unused_message(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
     if not dot and any(setting in methods.described(v.method) for v in study.variants):
-        return f"every variant that has a setting {setting!r} has a value of its own: leave out --set {key}=..."
+        return f"every variant that has a setting {setting!r} has its own value of it: leave out --set {key}=..."
     if not dot:
         return f"none of the methods has a setting {setting!r} (--set {key}=...)"
     if which in {name for v in study.variants for name in (v.name, v.method)}:
-        return f"{which} has no setting {setting!r} (--set {key}=...); `practicum methods {which}` lists them"
-    return f"--set {key}=...: {which!r} is not compared here; {_listed(v.name for v in study.variants)} are"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
+        return f"{which} has no setting {setting!r} (--set {key}=...); `practicum methods {which}` lists its settings"
+    return f"--set {key}=...: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"

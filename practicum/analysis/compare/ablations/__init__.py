@@ -1,1 +1,1 @@
-"""The papers' ablations, one a file: nothing but variants, and the tables they stand in."""
+"""The ablations of the papers, one per file: only variants and the tables they stand in."""

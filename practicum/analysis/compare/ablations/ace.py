@@ -1,15 +1,15 @@
-"""ACE less one of its parts, or with another value of it (its tables 3, 18, 20 and 21)."""
+"""ACE without one of its parts, or with another value of it (tables 3, 18, 20 and 21 of the paper)."""
 
 from __future__ import annotations
 
-from practicum.analysis.compare.variants import Study, Table, Variant
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant
 
 NONE, ACE = Variant("none", "none"), Variant("ace", "ace")
 ONLINE = Variant("online", "ace", {"online": True}, stream=True)
 
 STUDY = Study(
     (
-        Table(
+        ComparisonTable(
             "ACE with one part changed (ACE, tables 3, 18, 20 and 21)",
             ACE.name,
             (
@@ -28,7 +28,7 @@ STUDY = Study(
                 Variant("harmful kept", "ace", {"harmful": 0}),
             ),
         ),
-        Table(
+        ComparisonTable(
             "ACE online on the test tasks, with and without offline warm-up (ACE, table 3)",
             ONLINE.name,
             (NONE, ACE, ONLINE, Variant("online after ace", "ace", {"online": True}, stream=True, after=ACE.name)),

@@ -1,21 +1,21 @@
-"""Combee's parts: a fixed batch against the controller's, the paper's exact way, copies, accounting, levels, and the
-baselines of its section 2.2 (its figures 4 to 7)."""
+"""Combee: a fixed batch instead of the controller, its exact form, copies, accounting, levels, and the baselines of its
+section 2.2 (figures 4 to 7 of the paper)."""
 
 from __future__ import annotations
 
-from practicum.analysis.compare.variants import Study, Table, Variant
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant
 
 COMBEE = Variant("combee", "combee")
 SIZES = (10, 20, 40)
 
 STUDY = Study(
     (
-        Table(
-            "A fixed batch against the controller's (Combee, figures 4, 5 and 7)",
+        ComparisonTable(
+            "A fixed batch size against the controller's (Combee, figures 4, 5 and 7)",
             COMBEE.name,
             (COMBEE, *(Variant(f"batch {size}", "combee", {"batch": size}) for size in SIZES)),
         ),
-        Table(
+        ComparisonTable(
             "Combee with one part changed (Combee, figure 7)",
             COMBEE.name,
             (
@@ -27,7 +27,7 @@ STUDY = Study(
                 Variant("not accounted", "combee", {"accounting": False}),
             ),
         ),
-        Table(
+        ComparisonTable(
             "Other ways to learn from many at once (Combee, section 2.2)",
             COMBEE.name,
             (

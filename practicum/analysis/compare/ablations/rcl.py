@@ -1,7 +1,7 @@
-"""RCL's primitives: one added to ACE (its table 3), and one left out of all (its table 4).
+"""RCL's primitives: each added to ACE alone (table 3 of the paper), and each left out of RCL (table 4).
 
-The base is the paper's: ACE with one reflection, without de-duplication, on one failure a step (section 4.1). All size
-their steps by the failure rate.
+The base is the paper's: ACE with one reflection, without de-duplication, on one failure per step (section 4.1). All
+variants size their steps by the failure rate.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from practicum.analysis.compare.variants import Study, Table, Variant
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant
 
 BASE: Mapping[str, Any] = {
     "rounds": 0, "dedupe": "never", "learn_from": "failures", "uncovered": "drop", "rollouts": "auto",
@@ -23,7 +23,7 @@ PRIMITIVES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "batching": ({"batch": 3}, {"batch": 1}),
     "heads": ({"heads": True}, {"heads": False}),
 }
-"""Each primitive: what switches it on in ACE, and off in RCL."""
+"""For each primitive the settings that switch it on in ACE, and off in RCL."""
 
 NONE, ACE, ALL = Variant("none", "none"), Variant("ace base", "ace", BASE), Variant("rcl", "rcl")
 ADDED = tuple(Variant(f"ace + {name}", "ace", {**BASE, **on}) for name, (on, _) in PRIMITIVES.items())
@@ -31,7 +31,7 @@ LEFT_OUT = tuple(Variant(f"rcl - {name}", "rcl", off) for name, (_, off) in PRIM
 
 STUDY = Study(
     (
-        Table("One primitive added to ACE (RCL, table 3)", ACE.name, (NONE, ACE, *ADDED, ALL)),
-        Table("One primitive left out of RCL (RCL, table 4)", ALL.name, (ALL, *LEFT_OUT)),
+        ComparisonTable("One primitive added to ACE (RCL, table 3)", ACE.name, (NONE, ACE, *ADDED, ALL)),
+        ComparisonTable("One primitive left out of RCL (RCL, table 4)", ALL.name, (ALL, *LEFT_OUT)),
     )
 )

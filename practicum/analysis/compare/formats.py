@@ -1,0 +1,63 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+UNKNOWN = "–"
+
+
+def percent(value: float | None) -> str:
+    """Write a share of 1 in percent."""
+    return UNKNOWN if value is None else f"{100 * value:.1f}%"
+
+
+def points(value: float) -> str:
+    """Write a difference of shares in percentage points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def interval(ends: Sequence[float] | None, signed: bool = False) -> str:
+    """Write an interval of shares in percent; an empty string for None."""
+    if ends is None:
+        return ""
+    low, high = (points(end) if signed else f"{100 * end:.1f}" for end in ends)
+    return f"{low} to {high}"
+
+
+def count(value: float | None) -> str:
+    """Write a number of things; large numbers get three digits and a letter (12.3k)."""
+    if value is None:
+        return UNKNOWN
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def seconds(value: float | None) -> str:
+    """Write a time given in seconds, in seconds, minutes or hours."""
+    if value is None:
+        return UNKNOWN
+    for least, size, unit in ((5400, 3600, "h"), (90, 60, "min")):
+        if value >= least:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def money(value: float | None) -> str:
+    """Write US dollars."""
+    if value is None:
+        return UNKNOWN
+    return "$0" if not value else f"${value:.3g}" if value < 1 else f"${value:,.2f}"
+
+
+def p_value(value: float | None) -> str:
+    """Write a p-value to three decimals."""
+    return UNKNOWN if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def verdict_label(verdict: str) -> str:
+    """Write a verdict on a difference in a few words."""
+    labels = {"unclear": "no claim", "missing": "no score", "alone": "nothing to compare with"}
+    return labels.get(verdict, verdict)
