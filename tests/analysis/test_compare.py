@@ -355,11 +355,11 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
         ({"names": "none,none"}, "compared twice"),
         ({"names": "none"}, "nothing to compare none with"),
         ({"settings": {"ace.rond": 1}}, "ace has no setting 'rond'"),
-        ({"names": "=ace,none"}, "'=ace' must read METHOD or NAME=METHOD"),
-        ({"names": "one=,none"}, "'one=' must read METHOD or NAME=METHOD"),
+        ({"names": "=ace,none"}, "'=ace' is not of the form METHOD or NAME=METHOD"),
+        ({"names": "one=,none"}, "'one=' is not of the form METHOD or NAME=METHOD"),
         (
             {"settings": {"rounds": 1, "ace.rounds": 2}, "names": "none,ace"},
-            "every variant that has a setting 'rounds' has a value of its own",
+            "every variant that has a setting 'rounds' has its own value of it",
         ),
         ({"settings": {"rond": 1}}, "none of the methods has a setting 'rond'"),
         ({"settings": {"rcl.group": 1}}, "'rcl' is not compared here"),
@@ -435,7 +435,7 @@ def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, mon
 
 def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
     study = of_sweep("episodes", "k", ["2", "4"])
-    with pytest.raises(UsageError, match="every variant that has a setting 'k' has a value of its own"):
+    with pytest.raises(UsageError, match="every variant that has a setting 'k' has its own value of it"):
         study.with_settings({"k": "7"})
     assert [v.settings["batch"] for v in study.with_settings({"batch": "3"}).variants] == ["3", "3"]
     # Where the baseline is another method, it acts there.
@@ -541,7 +541,7 @@ def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
     found = compare(tmp_path / "c", client(away), study, settings={}, seeds=1)
     failed = {o.variant: o.failed for o in found.failed}
     assert set(failed) == {"ace", "warm"}
-    assert failed["warm"] == "ace, which it starts from, has no result"
+    assert failed["warm"] == "ace, which this run starts from, has no result"
     assert compare(tmp_path / "c", client(), study, settings={}, seeds=1).failed == ()
 
 

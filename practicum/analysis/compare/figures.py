@@ -102,7 +102,7 @@ def cost_figure(rows: Sequence[Mapping[str, Any]], axis: str, front: Sequence[st
     axes.set_xlabel(title + (" (log scale)" if logarithmic else ""))
     axes.set_ylabel("score")
     axes.grid(axis="y", color=GRID)
-    _number_dots(axes, dots)
+    _number_dots(figure, axes, dots)
     return figure
 
 
@@ -184,11 +184,10 @@ def _mark_round_values(axes: Axes, axis: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def _number_dots(axes: Axes, dots: Sequence[tuple[str, float, float, str]]) -> None:
+def _number_dots(figure: Figure, axes: Axes, dots: Sequence[tuple[str, float, float, str]]) -> None:
     """Write each variant's number beside its dot, where it covers no other dot or number."""
     from matplotlib.patheffects import withStroke
 
-    figure = axes.figure
     figure.draw_without_rendering()
     scale = 72 / figure.dpi
     spots = [tuple(scale * axes.transData.transform((x, y))) for _, x, y, _ in dots]

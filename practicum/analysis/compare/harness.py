@@ -45,16 +45,19 @@ class ComparisonWatch(Protocol):
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         """The plan is checked; `done` of its runs are over already."""
+        return
 
     def began(self, runs: int, low: int, high: int) -> None:
         """This many runs begin, which are expected to make `low` to `high` calls."""
+        return
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         """A run ended; `done` of all runs are over."""
+        return
 
 
 class _Unwatched(ComparisonWatch):
-    """Ignores everything."""
+    """Is told, and does nothing."""
 
 
 @dataclass

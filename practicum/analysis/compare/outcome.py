@@ -27,7 +27,7 @@ from practicum.core.types import Usage
 from practicum.session.learn import GO_ON
 from practicum.session.records import RUN, step_data
 from practicum.store import schema
-from practicum.store.database import FILE, Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import Journal
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) 
     message = str(error).partition(GO_ON)[0]
     why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
-        stored = _stored_parts(path) if (path / FILE).is_file() else _StoredParts()
+        stored = _stored_parts(path) if (path / DATABASE_FILE).is_file() else _StoredParts()
     except PracticumError:
         # The error may be about this very file.
         stored = _StoredParts()
