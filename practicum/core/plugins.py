@@ -50,3 +50,15 @@ def load(group: str, name: str) -> Any:
 def package_of(entry: EntryPoint) -> str:
     """The name of the distribution that registers an entry point."""
     return entry.dist.name if entry.dist is not None else "unknown"
+
+
+def describe(group: str) -> list[str]:
+    """The registered names of a group for an error message, each with its package, and why it does not load."""
+    lines = []
+    for name, entry in registered(group).items():
+        try:
+            load(group, name)
+            lines.append(f"{name} (of the package {package_of(entry)})")
+        except UsageError as error:
+            lines.append(f"{name} (broken: {error})")
+    return lines

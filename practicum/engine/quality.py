@@ -17,10 +17,10 @@ from practicum.core.errors import TaskFileError
 from practicum.core.types import Prompt, Score, Task, Trace
 from practicum.engine.run import Run
 from practicum.tasks.sandbox.runner import Sandbox
-from practicum.tasks.scoring.code_blocks import files_in
-from practicum.tasks.scoring.coverage import concepts_fault, covered
+from practicum.tasks.scoring.code_blocks import project_files
+from practicum.tasks.scoring.coverage import concept_coverage, concepts_fault
 from practicum.tasks.scoring.rules import PASS_MARK
-from practicum.tasks.scoring.software import executed, looked_at, software_fault
+from practicum.tasks.scoring.software import inspect_project, run_project, software_fault
 
 SHOWN = 3
 """Open ends that a note names."""
@@ -40,16 +40,16 @@ class SoftwareScorer:
         """The score, with what was wrong in its note. Raises TaskFileError for a project described wrongly."""
         if fault := software_fault(task.meta):
             raise TaskFileError(f"task {task.id!r} {fault}")
-        files = files_in(trace.answer)
+        files = project_files(trace.answer)
         if not files:
             return Score(0.0, False, "the answer holds no files")
-        project = await looked_at(files, self.sandbox)
-        ran = await executed(task.meta, files, self.sandbox)
+        project = await inspect_project(files, self.sandbox)
+        ran = await run_project(task.meta, files, self.sandbox)
         consistency = await _consistency(task.input, project.code, run)
-        whole = not project.open and not ran.reason
-        notes = [f"left open: {'; '.join(project.open[:SHOWN])}"] if project.open else []
+        whole = not project.gaps and not ran.reason
+        notes = [f"left open: {'; '.join(project.gaps[:SHOWN])}"] if project.gaps else []
         notes += [f"run, it {ran.reason}"] if ran.reason else []
-        said = f"complete {int(not project.open)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
+        said = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
         value, note = consistency if whole else 0.0, ". ".join([said, *notes])
         return Score(value, whole, note, asdict(project.measures), ran.stopped)
 
@@ -89,7 +89,7 @@ class CommonGenScorer:
         """The score, in [0, 1]. Raises TaskFileError for a task without concepts."""
         if fault := concepts_fault(task.meta, self.name):
             raise TaskFileError(f"task {task.id!r} {fault}")
-        coverage = covered(task.meta["concepts"], trace.answer)
+        coverage = concept_coverage(task.meta["concepts"], trace.answer)
         if not trace.answer.strip():
             return coverage
         prompt = Prompt.of(GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"])

@@ -17,7 +17,7 @@ from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, JournalRow
-from practicum.tasks.scoring.rules import meta_fault
+from practicum.tasks.scoring.registry import meta_fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from practicum.engine.run import Run, Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
 from practicum.tasks.appworld.client import addresses_in
-from practicum.tasks.scoring import rules as scorers
+from practicum.tasks.scoring import registry, rules
 
 if TYPE_CHECKING:
     from practicum.session.config import Config
@@ -67,9 +67,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class PlainScorer:
-    """A scorer of `tasks.scorers` as a Run calls it."""
+    """A scorer of `tasks.scoring` as a Run calls it."""
 
-    rule: scorers.Scorer
+    rule: rules.Scorer
     pure: bool
 
     @property
@@ -88,7 +88,7 @@ class PlainScorer:
 def make_scorer(config: Config, parts: Parts) -> Scorer:
     """The scorer a configuration names."""
     if parts.scorer is not None:
-        return PlainScorer(scorers.Function("function", parts.scorer), pure=False)
+        return PlainScorer(registry.FunctionScorer("function", parts.scorer), pure=False)
     name = config.scorer or "exact"
     if name.startswith(PYTHON):
         raise _object_missing("scorer", name)
@@ -102,8 +102,8 @@ def make_scorer(config: Config, parts: Parts) -> Scorer:
             software.sandbox.require()
             return software
         case _:
-            pure = name in scorers.RULES or name in ("coverage", "appworld")
-            return PlainScorer(scorers.load_scorer(name, config.choices or None), pure=pure)
+            pure = name in registry.COMPARING or name in ("coverage", "appworld")
+            return PlainScorer(registry.load_scorer(name, config.choices or None), pure=pure)
 
 
 def make_agent(config: Config, parts: Parts) -> Agent:

@@ -17,7 +17,7 @@ from practicum.models.client import Structure
 from practicum.models.registry import ROLES
 from practicum.session.components import APPWORLD, TOOLS, Parts, make_agent, make_scorer
 from practicum.tasks.load import require_meta, require_targets
-from practicum.tasks.scoring.rules import JUDGED
+from practicum.tasks.scoring.registry import JUDGED
 
 UNGATED = {
     "none": "changes nothing that a gate could hold back",

@@ -12,7 +12,7 @@ from practicum.engine.loop import Method
 from practicum.engine.state import House, need_of
 from practicum.models.budget import Budget, Need
 from practicum.session.config import Config, Splits
-from practicum.tasks.scoring.rules import JUDGED
+from practicum.tasks.scoring.registry import JUDGED
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.scoring.rules import meta_fault, normalised, target_fault
+from practicum.tasks.scoring.registry import meta_fault
+from practicum.tasks.scoring.rules import normalise, target_fault
 
 MAX_CHOICES = 100
 """More distinct targets than this are free answers, not labels; they would not fit a schema either."""
@@ -80,7 +81,7 @@ def require_targets(
     Raises TaskFileError naming the first task whose target is missing, cannot be used (a broken pattern, no
     number) or, where `choices` bound the answers, is not among them.
     """
-    known = {normalised(choice) for choice in choices or ()}
+    known = {normalise(choice) for choice in choices or ()}
     for task in tasks:
         if task.target is None:
             raise TaskFileError(
@@ -89,7 +90,7 @@ def require_targets(
             )
         if fault := target_fault(scorer_name, task.target):
             raise TaskFileError(f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it")
-        if known and normalised(task.target) not in known:
+        if known and normalise(task.target) not in known:
             raise TaskFileError(f"{path}: target {task.target!r} of task {task.id!r} is not among the choices")
 
 

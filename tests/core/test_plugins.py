@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import packages
 import pytest
 
 from practicum.core import plugins
@@ -12,30 +14,24 @@ from practicum.core.errors import UsageError
 GROUP = "practicum.test_objects"
 
 
+Install = Callable[..., None]
+
+
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Installs a package: its name, its module's source, and what it registers in GROUP."""
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a package: its name, the source of its module, and what it registers in GROUP."""
     monkeypatch.syspath_prepend(tmp_path)
-
-    def package(name: str, source: str, **registered: str) -> None:
-        (tmp_path / f"{name}.py").write_text(source)
-        info = tmp_path / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        lines = [f"{key} = {value}" for key, value in registered.items()]
-        (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines]))
-
-    return package
+    return lambda name, source, **registered: packages.install(tmp_path, name, source, GROUP, **registered)
 
 
-def test_an_object_is_found_by_its_name(install):
+def test_an_object_is_found_by_its_name(install: Install) -> None:
     install("plug_fine", "answer = 42\n", beta="plug_fine:answer", alpha="plug_fine:answer")
     assert list(plugins.registered(GROUP)) == ["alpha", "beta"]
     assert plugins.package_of(plugins.registered(GROUP)["beta"]) == "plug_fine"
     assert plugins.load(GROUP, "beta") == 42
 
 
-def test_an_unknown_name_is_a_key_error(install):
+def test_an_unknown_name_is_a_key_error(install: Install) -> None:
     install("plug_known", "answer = 42\n", known="plug_known:answer")
     with pytest.raises(KeyError, match="unknown"):
         plugins.load(GROUP, "unknown")
@@ -49,7 +45,7 @@ def test_an_unknown_name_is_a_key_error(install):
         ("other = 1\n", "AttributeError"),
     ],
 )
-def test_a_failing_import_names_the_package_and_spares_the_others(install, source, reason, monkeypatch):
+def test_a_failing_import_names_the_package_and_spares_the_others(install: Install, source: str, reason: str) -> None:
     name = f"plug_broken_{reason.partition(':')[0].lower()}"
     install(name, source, broken=f"{name}:answer")
     install("plug_whole", "answer = 1\n", whole="plug_whole:answer")
@@ -59,8 +55,17 @@ def test_a_failing_import_names_the_package_and_spares_the_others(install, sourc
         plugins.load(GROUP, "broken")
 
 
-def test_a_name_that_two_packages_register_is_refused(install):
+def test_a_name_that_two_packages_register_is_refused(install: Install) -> None:
     install("plug_one", "answer = 1\n", shared="plug_one:answer")
     install("plug_two", "answer = 2\n", shared="plug_two:answer")
     with pytest.raises(UsageError, match="plug_one, plug_two"):
         plugins.load(GROUP, "shared")
+
+
+def test_the_description_names_packages_and_what_is_broken(install: Install) -> None:
+    install("plug_good", "answer = 1\n", good="plug_good:answer")
+    install("plug_bad", "import no_such_module\n", bad="plug_bad:answer")
+    bad, good = plugins.describe(GROUP)
+    assert good == "good (of the package plug_good)"
+    assert bad.startswith("bad (broken: the package 'plug_bad' registers 'bad'")
+    assert "No module named 'no_such_module'" in bad

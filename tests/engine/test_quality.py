@@ -20,10 +20,10 @@ from practicum.engine.quality import CommonGenScorer, SoftwareScorer
 from practicum.models.scripted import Call
 from practicum.session.components import make_scorer
 from practicum.session.config import configured
-from practicum.tasks.sandbox.runner import Limits, Ran, Sandbox
-from practicum.tasks.scoring.rules import SCORERS
-from practicum.tasks.scoring.software import Measures, Project, looked_at
-from practicum.tasks.scoring.unit_tests import UnitTests
+from practicum.tasks.sandbox.runner import Limits, ProgramResult, Sandbox
+from practicum.tasks.scoring.registry import SCORERS
+from practicum.tasks.scoring.software import CodeMeasures, Inspection, inspect_project
+from practicum.tasks.scoring.unit_tests import UnitTestScorer
 
 SANDBOX = Sandbox(Limits(cpu=2, wall=30.0))
 
@@ -43,7 +43,7 @@ def add(a, b):
 
 
 def looked(**files: str) -> Any:
-    return asyncio.run(looked_at({f"{name}.py": text for name, text in files.items()}, SANDBOX))
+    return asyncio.run(inspect_project({f"{name}.py": text for name, text in files.items()}, SANDBOX))
 
 
 def software(answer: str, requirement: str = "till add", **meta: Any) -> Score:
@@ -104,14 +104,14 @@ def test_what_is_left_open_is_found() -> None:
         "try:\n    h()\nexcept Exception:\n    pass\n"
         "text = 'TODO'\n"
     )
-    assert looked(main=source).open == ("main.py line 10: g does nothing", "main.py line 12: h does nothing")
+    assert looked(main=source).gaps == ("main.py line 10: g does nothing", "main.py line 12: h does nothing")
 
 
 @needs_fences
 def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    start, now, most = Sandbox._started, 0, 0
+    start, now, most = Sandbox._run_in, 0, 0
 
-    async def counted(*args: Any) -> Ran:
+    async def counted(*args: Any) -> ProgramResult:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -120,10 +120,10 @@ def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatc
         finally:
             now -= 1
 
-    async def all_of_them(sandbox: Sandbox) -> list[Project]:
-        return list(await asyncio.gather(*(looked_at({"main.py": f"print({n})"}, sandbox) for n in range(5))))
+    async def all_of_them(sandbox: Sandbox) -> list[Inspection]:
+        return list(await asyncio.gather(*(inspect_project({"main.py": f"print({n})"}, sandbox) for n in range(5))))
 
-    monkeypatch.setattr(Sandbox, "_started", counted)
+    monkeypatch.setattr(Sandbox, "_run_in", counted)
     found = asyncio.run(all_of_them(Sandbox(SANDBOX.limits, at_once=2)))
     assert [project.code for project in found] == [f"print({n})" for n in range(5)]
     assert most == 2
@@ -134,7 +134,7 @@ def test_measures_of_code() -> None:
     one = "# a comment\ndef f(a, b):\n    if a and b or a:\n        return [x for x in a if x]\n\n    return 1\n"
     two = "import main\nfor i in range(3):\n    print(i)\n"
     # f: 1, the if, two in its condition, two in the comprehension; nothing outside. two: 1 and its loop.
-    assert looked(main=one, two=two, notes="x = 1").measures == Measures(3, 8, 35, 1, 1 + 6 + 2 + 1)
+    assert looked(main=one, two=two, notes="x = 1").measures == CodeMeasures(3, 8, 35, 1, 1 + 6 + 2 + 1)
 
 
 @needs_fences
@@ -153,7 +153,7 @@ def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means()
 
 @needs_fences
 def test_files_too_deep_to_parse_are_a_fault_and_not_a_crash() -> None:
-    assert "main.py: " in " ".join(looked(main="(" * 5000 + ")" * 5000).open + looked(main="-" * 200_000 + "1").open)
+    assert "main.py: " in " ".join(looked(main="(" * 5000 + ")" * 5000).gaps + looked(main="-" * 200_000 + "1").gaps)
 
 
 GRADES = {"reason": "A list.", "grammar": 10, "fluency": 8, "relevance": 6, "logic": 4}
@@ -191,7 +191,7 @@ def test_no_judge_is_asked_about_nothing() -> None:
         ("coverage", {"concepts": "a"}, "the test tasks: task 't' has no meta.concepts"),
         ("commongen", {}, "the test tasks: task 't' has no meta.concepts"),
         ("software", {"args": "a"}, "the test tasks: task 't' has a meta.args that is not a list"),
-        ("software", {"entry": "../a.py"}, "the test tasks: task 't' has a meta.entry that is no relative path"),
+        ("software", {"entry": "../a.py"}, "the test tasks: task 't' has a meta.entry that is not a relative path"),
     ],
 )
 def test_tasks_that_cannot_be_scored_are_refused_before_anything_is_paid(
@@ -235,7 +235,7 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
 def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"loop": "while True: pass", "right": "return 1", "wrong": "return 2"}
     tasks = [Task(name, name, meta={"tests": "assert f() == 1"}) for name in asked]
-    tested = UnitTests(Sandbox(Limits(cpu=1, wall=30.0)))
+    tested = UnitTestScorer(Sandbox(Limits(cpu=1, wall=30.0)))
 
     def evaluated() -> practicum.Evaluation:
         model = client(lambda call: f"def f():\n    {asked[call.prompt.user]}\n")

@@ -37,7 +37,7 @@ from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal
-from practicum.tasks.scoring.rules import load_scorer
+from practicum.tasks.scoring.registry import load_scorer
 
 GUESSED, MENDED = 1 / 8, 1 / 3
 TASKS, ABOUT = 32, 4

@@ -13,7 +13,7 @@ from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.session.components import PlainScorer
 from practicum.store.database import Store
 from practicum.store.journal import Journal
-from practicum.tasks.scoring.rules import load_scorer
+from practicum.tasks.scoring.registry import load_scorer
 
 
 def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[object]], seed: int = 0) -> object:

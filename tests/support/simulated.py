@@ -42,7 +42,7 @@ from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal, JournalRow
-from practicum.tasks.scoring.rules import load_scorer
+from practicum.tasks.scoring.registry import load_scorer
 
 KINDS = [f"{a}{b}ro" for a in "bdfgklmnprstvz" for b in "aeiou"]
 ANSWERS = {kind: f"{kind[1]}{kind[0]}lyn" for kind in KINDS}

@@ -6,8 +6,8 @@ import pytest
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
-from practicum.tasks.scoring.coverage import covered
-from practicum.tasks.scoring.rules import load_scorer
+from practicum.tasks.scoring.coverage import concept_coverage
+from practicum.tasks.scoring.registry import load_scorer
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,18 @@ from practicum.tasks.scoring.rules import load_scorer
     ],
 )
 def test_a_concept_is_found_in_any_form(concept: str, text: str) -> None:
-    assert covered([concept], text) == Score(1.0, True)
+    assert concept_coverage([concept], text) == Score(1.0, True)
 
 
 @pytest.mark.parametrize(("concept", "text"), [("dog", "dogma"), ("ice skate", "skate on ice"), ("cat", "")])
 def test_other_words_are_not_taken_for_it(concept: str, text: str) -> None:
-    assert covered([concept], text) == Score(0.0, False, f"0 of 1 concepts are used; missing: {concept}")
+    assert concept_coverage([concept], text) == Score(0.0, False, f"0 of 1 concepts are used; missing: {concept}")
 
 
 def test_the_value_is_the_share_and_the_note_names_what_is_missing() -> None:
-    score = covered(["a", "b", "c", "c", "d"], "d b")
+    score = concept_coverage(["a", "b", "c", "c", "d"], "d b")
     assert score == Score(0.5, False, "2 of 4 concepts are used; missing: a, c")
-    many = covered([f"word{i}" for i in range(20)], "nothing").note
+    many = concept_coverage([f"word{i}" for i in range(20)], "nothing").note
     assert many.endswith("word11 and 8 more")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from practicum.core.types import Task
-from practicum.tasks.scoring.parts import as_task
+from practicum.tasks.scoring.parts import task_for_part
 
 CODE = {"entry_point": "total", "tests": "assert total([]) == 0"}
 WORDS = {"concepts": ["dog", "catch", "frisbee"]}
@@ -16,7 +16,7 @@ TILL = "till.py\n```python\ndef add(a, b):\n    return a + b\n```\n"
 
 
 def scored_by(scorer: str, solution: str, part: str = "a part", **meta: Any) -> Task | None:
-    return as_task(scorer, Task("t", "the whole", "7", meta), part, solution)
+    return task_for_part(scorer, Task("t", "the whole", "7", meta), part, solution)
 
 
 @pytest.mark.parametrize("scorer", ["exact", "numeric", "choice", "contains", "regex", "list", "judge", "my:function"])

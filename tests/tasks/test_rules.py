@@ -11,13 +11,15 @@ from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
+import packages
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Trace
-from practicum.tasks.scoring.rules import RULES, Scorer, last_number, load_scorer, normalised
+from practicum.tasks.scoring.registry import COMPARING, GROUP, load_scorer
+from practicum.tasks.scoring.rules import RuleScorer, Scorer, last_number, normalise
 
 CHOICES = ("Basalt", "New York", "York", "C++")
 
@@ -153,7 +155,7 @@ def test_contains_and_regex() -> None:
     assert not mark("regex", r"^\d+ cats$", "12 Cats").correct
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", COMPARING)
 @given(answer=st.text(), target=st.text())
 def test_rules_are_total(name: str, answer: str, target: str) -> None:
     # Warnings of `re` are about the user's pattern, not about us.
@@ -164,23 +166,23 @@ def test_rules_are_total(name: str, answer: str, target: str) -> None:
 @given(st.text())
 def test_an_answer_equal_to_the_target_is_right(text: str) -> None:
     assert mark("exact", text, text).correct
-    if normalised(text):
+    if normalise(text):
         assert mark("contains", text, f"well, {text}").correct
 
 
 @pytest.mark.parametrize("text", ["9" * 50_000, "1," * 50_000, "(" * 50_000, "1,111" * 20_000, '"' * 20_000])
 def test_long_answers_take_no_time(text: str) -> None:
-    for name in RULES:
+    for name in COMPARING:
         assert not mark(name, "7", text).correct
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", COMPARING)
 def test_an_attempt_that_failed_scores_zero(name: str) -> None:
     trace = Trace("Basalt", error="timed out")
     assert load_scorer(name, CHOICES)(Task("t", "x", "Basalt"), trace) == Score(0.0, False, "timed out")
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", COMPARING)
 def test_a_rule_without_target_names_the_task(name: str) -> None:
     scorer = load_scorer(name, CHOICES)
     assert (scorer.name, scorer.needs_target) == (name, True)
@@ -194,7 +196,7 @@ def test_a_bad_pattern_names_the_task() -> None:
 
 
 def test_rules_can_cross_to_another_process() -> None:
-    for name in RULES:
+    for name in COMPARING:
         scorer = load_scorer(name, CHOICES)
         assert pickle.loads(pickle.dumps(scorer)) == scorer
 
@@ -205,11 +207,11 @@ def test_rules_can_cross_to_another_process() -> None:
         (
             "exactly",
             None,
-            "unknown scorer 'exactly'; known are exact, numeric, choice, contains, regex, list, tests, ",
+            "unknown scorer 'exactly'; use one of exact, numeric, choice, contains, regex, list, tests, ",
         ),
         ("choice", None, "needs choices"),
         ("choice", ("a", " "), "needs choices, none of them empty"),
-        ("judge", None, "made together with them"),
+        ("judge", None, "cannot be loaded by its name alone"),
     ],
 )
 def test_names_that_cannot_be_loaded(name: str, choices: tuple[str, ...] | None, text: str) -> None:
@@ -277,9 +279,9 @@ def test_own_functions(own: str, function: str, score: Score) -> None:
     [
         ("fails", "KeyError: 'two\\nlines'"),
         ("fails_later", "KeyError: 'oh'"),
-        ("words", "it gave str, not a number, a bool or a Score"),
-        ("beyond", "it gave 1.5, which is not between 0 and 1"),
-        ("nan", "it gave nan, which is not between 0 and 1"),
+        ("words", "it returned str, not a number, a bool or a Score"),
+        ("beyond", "it returned 1.5, which is not between 0 and 1"),
+        ("nan", "it returned nan, which is not between 0 and 1"),
     ],
 )
 def test_own_functions_that_fail_are_named_with_the_task(own: str, function: str, text: str) -> None:
@@ -296,7 +298,7 @@ def test_own_functions_that_fail_are_named_with_the_task(own: str, function: str
         ("{own}:none", "has no attribute 'none'"),
         ("{own}:number", "is a int, not something to call"),
         ("{own}:", "has no attribute ''"),
-        ("{own}:lone", "must take two arguments"),
+        ("{own}:lone", "must take (task, answer)"),
         ("{own}.py:half", "cannot load"),
         (":half", "cannot load"),
         ("{own}_broken:half", "No module named 'no_such_module'"),
@@ -308,6 +310,45 @@ def test_own_functions_that_cannot_be_loaded(own: str, name: str, text: str) -> 
         load_scorer(name.format(own=own), None)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def scorer_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two installed packages that register scorers, one of which cannot be imported."""
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("half", "full", "later", "words", "lone", "number")
+    entries = {name: f"own_scorers:{name}" for name in names}
+    packages.install(tmp_path, "own_scorers", OWN, GROUP, **entries, exact="own_scorers:half")
+    packages.install(tmp_path, "broken_scorers", "import no_such_module", GROUP, gone="broken_scorers:score")
+    monkeypatch.delitem(sys.modules, "own_scorers", raising=False)
+
+
+@pytest.mark.usefixtures("scorer_packages")
+def test_a_package_registers_scorers() -> None:
+    scorer = load_scorer("half", None)
+    assert (scorer.name, scorer.needs_target) == ("half", False)
+    assert settled(scorer, "abc") == Score(0.5, True)
+    assert settled(load_scorer("full", None), "abc") == Score(0.4, True, "fine", {"words": 3})
+    assert settled(load_scorer("later", None), "abc") == Score(0.3, False)
+    with pytest.raises(AgentError, match="scorer 'words' failed on task 't': TypeError: it returned str"):
+        settled(load_scorer("words", None), "abc")
+    assert isinstance(load_scorer("exact", None), RuleScorer), "a package cannot replace a built-in scorer"
+
+
+@pytest.mark.usefixtures("scorer_packages")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gone", "'broken_scorers' registers 'gone' in practicum.scorers .*No module named 'no_such_module'"),
+        ("lone", "scorer 'lone' of the package 'own_scorers': the function must take \\(task, answer\\)"),
+        ("number", "scorer 'number' of the package 'own_scorers': .* not int"),
+        ("none", "unknown scorer 'none'; use one of exact, .*half \\(of the package own_scorers\\)"),
+        ("none", "gone \\(broken: .*No module named 'no_such_module'"),
+    ],
+)
+def test_a_scorer_of_a_package_that_cannot_be_loaded(name: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        load_scorer(name, None)
 
 
 @pytest.mark.parametrize(

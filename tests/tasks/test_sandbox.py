@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from helpers import wait_until
 
 from practicum.core.errors import UsageError
 from practicum.tasks.sandbox import fences
-from practicum.tasks.sandbox.runner import UNFENCED, Limits, Ran, Sandbox, run_code
+from practicum.tasks.sandbox.runner import UNFENCED, Limits, ProgramResult, Sandbox, run_code
 
 LIMITS = Limits(cpu=3, wall=30.0)
 
@@ -26,7 +27,7 @@ LIMITS = Limits(cpu=3, wall=30.0)
 pytestmark = needs_fences
 
 
-def run(code: str, stdin: str = "", limits: Limits = LIMITS, **files: str) -> Ran:
+def run(code: str, stdin: str = "", limits: Limits = LIMITS, **files: str) -> ProgramResult:
     return asyncio.run(run_code({"main.py": code, **files}, limits=limits, stdin=stdin))
 
 
@@ -47,7 +48,7 @@ def test_a_program_of_several_files_reads_prints_and_ends() -> None:
             stdin="grüezi\n",
         )
     )
-    assert (ran.exit, ran.out, ran.err, ran.reason) == (0, "GRÜEZI ['main.py', 'a b']\n", "", "")
+    assert (ran.exit_code, ran.stdout, ran.stderr, ran.reason) == (0, "GRÜEZI ['main.py', 'a b']\n", "", "")
 
 
 WORD = "def word(text):\n    return text.upper()\n"
@@ -55,7 +56,7 @@ WORD = "def word(text):\n    return text.upper()\n"
 
 def test_a_program_is_compiled_as_it_stands() -> None:
     """What our own code imports from `__future__` is nothing to it."""
-    assert run("def f(x: int): ...\nprint(f.__annotations__)").out == "{'x': <class 'int'>}\n"
+    assert run("def f(x: int): ...\nprint(f.__annotations__)").stdout == "{'x': <class 'int'>}\n"
 
 
 def test_what_programs_usually_do_works() -> None:
@@ -70,12 +71,12 @@ def test_what_programs_usually_do_works() -> None:
         "exit()\n"
     )
     assert ran.reason == ""
-    assert ran.out == "from a thread\n['a', 'c', 'main.py', 'x.db']\n"
+    assert ran.stdout == "from a thread\n['a', 'c', 'main.py', 'x.db']\n"
 
 
 def test_one_that_loops_forever_is_stopped() -> None:
     ran = run("while True: pass", limits=Limits(cpu=1))
-    assert ran.exit is None
+    assert ran.exit_code is None
     assert ran.reason.startswith("stopped after")
     assert ran.stopped
 
@@ -112,7 +113,7 @@ FORBIDDEN = "stopped when it reached for the network, or to start or signal anot
 )
 def test_one_that_starts_or_signals_others_is_stopped(code: str) -> None:
     ran = run(code)
-    assert ran.exit is None
+    assert ran.exit_code is None
     assert ran.reason.startswith(FORBIDDEN)
     assert ran.stopped
 
@@ -165,7 +166,7 @@ def test_nothing_outside_of_its_folder_is_written(write: str, tmp_path: Path) ->
     theirs = tmp_path / "theirs"
     theirs.write_text("kept")
     ran = run(f"PATH = {str(theirs)!r}\n{write}")
-    assert ran.exit == 1
+    assert ran.exit_code == 1
     assert ran.reason.startswith("ended with ")
     assert ran.stopped
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("theirs", "kept")]
@@ -176,7 +177,7 @@ def test_modes_and_times_of_files_outside_stay(tmp_path: Path) -> None:
     theirs.write_text("kept")
     before = theirs.stat()
     ran = run(f"import os\nos.chmod({str(theirs)!r}, 0)\nos.utime({str(theirs)!r}, (1, 1))")
-    assert ran.exit == 0
+    assert ran.exit_code == 0
     assert (theirs.stat().st_mode, theirs.stat().st_mtime) == (before.st_mode, before.st_mtime)
 
 
@@ -185,20 +186,20 @@ def test_nothing_of_the_user_is_read(tmp_path: Path) -> None:
     for path in (tmp_path / "secret", Path.home(), Path("/proc/self/environ"), Path(f"/proc/{os.getpid()}/environ")):
         ran = run(f"import os\nprint(os.listdir({str(path)!r}) if {path.is_dir()} else open({str(path)!r}).read())")
         assert "PermissionError" in ran.reason
-        assert ran.out == ""
+        assert ran.stdout == ""
     assert "PermissionError" in run("import os\nprint(os.listdir('..'))").reason
 
 
 def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a secret")
-    assert "secret" not in run("import os\nprint(dict(os.environ))").out
+    assert "secret" not in run("import os\nprint(dict(os.environ))").stdout
 
 
 def test_one_that_prints_without_end_is_stopped() -> None:
     for stream in ("stdout", "stderr"):
         ran = run(f"import sys\nwhile True: print('x' * 10_000, file=sys.{stream})", limits=Limits(output_kb=16))
         assert ran.reason == "stopped after it printed more than 16 kB"
-        assert len(ran.out) + len(ran.err) == 16 * 1024
+        assert len(ran.stdout) + len(ran.stderr) == 16 * 1024
 
 
 def test_one_that_fills_the_disk_is_stopped() -> None:
@@ -208,7 +209,7 @@ def test_one_that_fills_the_disk_is_stopped() -> None:
     deep = "import os\nwhile True: os.mkdir('d'); os.chdir('d')"
     assert run(many, limits=limits).reason == full
     assert run(deep, limits=limits).reason == full
-    assert run("open('one', 'wb').write(b'x' * 10_000_000)", limits=limits).exit != 0
+    assert run("open('one', 'wb').write(b'x' * 10_000_000)", limits=limits).exit_code != 0
     removed = """
 import os, time
 kept = []
@@ -242,9 +243,9 @@ libc = ctypes.CDLL(None, use_errno=True)
 with open("f", "wb") as file:
     print(libc.fallocate(file.fileno(), 0, ctypes.c_long(0), ctypes.c_long(1_000_000)), ctypes.get_errno())
 """
-    assert run(code).out == f"-1 {errno.ENOTSUP}\n"
+    assert run(code).stdout == f"-1 {errno.ENOTSUP}\n"
     assert (
-        run("import os\nos.posix_fallocate(os.open('f', 0o102), 0, 10**6)\nprint(os.stat('f').st_size)").out
+        run("import os\nos.posix_fallocate(os.open('f', 0o102), 0, 10**6)\nprint(os.stat('f').st_size)").stdout
         == "1000000\n"
     )
 
@@ -252,7 +253,7 @@ with open("f", "wb") as file:
 def test_one_that_starts_threads_without_end_is_stopped() -> None:
     code = "import threading, time\nthreading.stack_size(65536)\n"
     ran = run(code + "while True: threading.Thread(target=time.sleep, args=(60,)).start()")
-    assert ran.exit is None or "can't start new thread" in ran.reason
+    assert ran.exit_code is None or "can't start new thread" in ran.reason
 
 
 def test_raw_system_calls_find_no_way_out() -> None:
@@ -265,12 +266,12 @@ for name, number in calls.items():
 """
     if fences.platform.machine() != "x86_64":
         pytest.skip("numbers of x86_64")
-    assert run(code).out.split()[1::2] == ["-1"] * 6
+    assert run(code).stdout.split()[1::2] == ["-1"] * 6
 
 
 def test_a_fence_that_stood_cannot_be_lowered() -> None:
     ran = run("import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))")
-    assert ran.exit == 1
+    assert ran.exit_code == 1
 
 
 def test_files_stay_inside() -> None:
@@ -282,12 +283,12 @@ def test_files_stay_inside() -> None:
 
 
 def test_no_more_than_so_many_at_once() -> None:
-    async def both() -> list[Ran]:
+    async def both() -> list[ProgramResult]:
         sandbox = Sandbox(Limits(wall=20.0), at_once=1)
         code = "import time\nprint(time.monotonic_ns())\ntime.sleep(0.2)\nprint(time.monotonic_ns())"
         return list(await asyncio.gather(*(sandbox.run({"main.py": code}) for _ in range(3))))
 
-    spans = sorted(tuple(map(int, ran.out.split())) for ran in asyncio.run(both()))
+    spans = sorted(tuple(map(int, ran.stdout.split())) for ran in asyncio.run(both()))
     assert all(one[1] < next_[0] for one, next_ in pairwise(spans))
 
 
@@ -307,24 +308,41 @@ def test_it_is_refused_where_a_fence_is_missing(tmp_path: Path, monkeypatch: pyt
     lame = tmp_path / "jail.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace('_checked(version, "Landlock")', 'raise OSError("no Landlock here")'))
-    monkeypatch.setattr("practicum.tasks.sandbox.runner.JAIL", lame)
+    monkeypatch.setattr("practicum.tasks.sandbox.runner.FENCES", lame)
     with pytest.raises(UsageError, match=f"not run here.*no Landlock here.*{UNFENCED}=yes"):
         run("print(1)")
     with pytest.raises(UsageError, match="no Landlock here"):
         Sandbox().require()
     monkeypatch.setenv(UNFENCED, "yes")
-    assert run("print(1)").out == "1\n"
+    assert run("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_only_linux_runs_code(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    with pytest.raises(UsageError, match="generated code can be run on Linux only"):
+        run("print(1)")
+    with pytest.raises(UsageError, match="generated code can be run on Linux only"):
+        Sandbox().require()
+
+
+def test_modules_of_unix_alone_are_not_imported() -> None:
+    unix = ("fcntl", "grp", "pwd", "resource", "termios")
+    names = ("sandbox.runner", "scoring.registry", "scoring.unit_tests", "scoring.software", "load", "datasets")
+    code = f"import sys\nsys.modules.update(dict.fromkeys({unix}))\nimport signal\ndel signal.SIGKILL, signal.SIGXCPU\n"
+    code += "".join(f"import practicum.tasks.{name}\n" for name in names)
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_an_unfenced_one_leaves_in_its_group_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "jail.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace("            step()\n", '            raise OSError("no fences here")\n'))
-    monkeypatch.setattr("practicum.tasks.sandbox.runner.JAIL", lame)
+    monkeypatch.setattr("practicum.tasks.sandbox.runner.FENCES", lame)
     monkeypatch.setenv(UNFENCED, "yes")
     code = "import os, time\nchild = os.fork()\nif child: print(child)\nelse: time.sleep(1000)"
     ran = run(code)
-    child = int(ran.out)
+    child = int(ran.stdout)
     wait_until(lambda: not alive(child), what="the end of the child")
 
 
@@ -339,7 +357,7 @@ def alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="the tables are for Linux")
 def test_the_filter_is_a_list_of_what_is_allowed() -> None:
     for column in (0, 1):
-        every = (fences.ALLOWED, fences.PRETENDED, fences.ABSENT, fences.STOPPED, fences.JUDGED)
+        every = (fences.ALLOWED, fences.PRETENDED, fences.ABSENT, fences.STOPPED, fences.BY_ARGUMENTS)
         tables = [fences._numbers(table, column) for table in every]
         numbers = [number for table in tables for number in table.values()]
         assert len(numbers) == len(set(numbers))

@@ -11,9 +11,9 @@ from fenced import needs_fences
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.sandbox.runner import Limits, Sandbox
-from practicum.tasks.scoring.code_blocks import code_for, files_in
-from practicum.tasks.scoring.rules import load_scorer
-from practicum.tasks.scoring.unit_tests import UnitTests
+from practicum.tasks.scoring.code_blocks import project_files, python_code
+from practicum.tasks.scoring.registry import load_scorer
+from practicum.tasks.scoring.unit_tests import UnitTestScorer
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add them up."""\n'
 TESTS = """
@@ -30,13 +30,13 @@ META = {"tests": TESTS, "entry_point": "total", "prompt": PROMPT}
 def test_the_code_of_an_answer_is_what_stands_in_its_fences() -> None:
     talk = "Sure!\n```python\nimport math\n```\nand\n```py\ndef f():\n    return 1\n```\n"
     talk += "Use it:\n```python\nprint(f())\n```\n"
-    assert code_for(talk, "f") == "import math\n\n\ndef f():\n    return 1\n"
-    assert code_for(talk, None).endswith("print(f())\n")
-    assert code_for("def f(): pass", "f") == "def f(): pass"
-    assert code_for("```bash\npip install x\n```\n```\nf = 1\n```", "f") == "f = 1\n"
-    assert code_for("cut off:\n```python\ndef f():\n    return", "f") == "def f():\n    return"
-    assert code_for("~~~python\nx = '```'\n~~~", None) == "x = '```'\n"
-    assert code_for("- point\n  ```python\n  x = 1\n  ```\n", None).strip() == "x = 1"
+    assert python_code(talk, "f") == "import math\n\n\ndef f():\n    return 1\n"
+    assert python_code(talk, None).endswith("print(f())\n")
+    assert python_code("def f(): pass", "f") == "def f(): pass"
+    assert python_code("```bash\npip install x\n```\n```\nf = 1\n```", "f") == "f = 1\n"
+    assert python_code("cut off:\n```python\ndef f():\n    return", "f") == "def f():\n    return"
+    assert python_code("~~~python\nx = '```'\n~~~", None) == "x = '```'\n"
+    assert python_code("- point\n  ```python\n  x = 1\n  ```\n", None).strip() == "x = 1"
 
 
 @pytest.mark.parametrize(
@@ -50,15 +50,15 @@ def test_the_code_of_an_answer_is_what_stands_in_its_fences() -> None:
     ],
 )
 def test_the_files_of_a_project_are_found_by_their_names(answer: str) -> None:
-    found = files_in(answer)
+    found = project_files(answer)
     assert list(found) == ["main.py", "app/tools.py"]
     assert [text.strip().removeprefix(f"# {name}").strip() for name, text in found.items()] == ["X", "Y"]
 
 
 def test_files_that_would_leave_the_folder_or_have_no_name_are_no_files() -> None:
-    assert files_in("```python ../x.py\nX\n```\n```bash\nls\n```") == {"main.py": "X\n"}
-    assert files_in("/etc/passwd.py\n```text\nX\n```") == {"main.py": "/etc/passwd.py\n```text\nX\n```"}
-    assert files_in("   ") == {}
+    assert project_files("```python ../x.py\nX\n```\n```bash\nls\n```") == {"main.py": "X\n"}
+    assert project_files("/etc/passwd.py\n```text\nX\n```") == {"main.py": "/etc/passwd.py\n```text\nX\n```"}
+    assert project_files("   ") == {}
 
 
 LIMITS = Limits(cpu=3, wall=30.0)
@@ -66,7 +66,7 @@ LIMITS = Limits(cpu=3, wall=30.0)
 
 def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
     task = Task("t", PROMPT, meta={**META, **meta})
-    return asyncio.run(UnitTests(Sandbox(limits))(task, Trace(answer)))
+    return asyncio.run(UnitTestScorer(Sandbox(limits))(task, Trace(answer)))
 
 
 @needs_fences
@@ -206,17 +206,19 @@ def test_code_that_speaks_in_the_checkers_name_ends_no_run(end: str) -> None:
         ({"tests": UNITTEST + "        assert add(1, 2) == 3"}, "whose TestAdd is never called"),
         ({"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, "whose test_add is never called"),
         ({"tests": TESTS}, "whose check is never called.*meta.entry_point"),
-        ({"tests": "assert add(1"}, "meta.tests that are no Python: .* was never closed"),
-        ({"tests": "assert '\0'"}, "meta.tests that are no Python"),
+        ({"tests": "assert add(1"}, "meta.tests that are not valid Python: .* was never closed"),
+        ({"tests": "assert '\0'"}, "meta.tests that are not valid Python"),
     ],
 )
 def test_a_task_without_tests_is_refused(meta: dict[str, Any], text: str) -> None:
     with pytest.raises(TaskFileError, match=text):
-        asyncio.run(UnitTests()(Task("t", "x", meta=meta), Trace("x = 1")))
+        asyncio.run(UnitTestScorer()(Task("t", "x", meta=meta), Trace("x = 1")))
 
 
 def test_an_attempt_that_failed_is_not_run() -> None:
-    assert asyncio.run(UnitTests()(Task("t", "x", meta=META), Trace("", error="lost"))) == Score(0.0, False, "lost")
+    assert asyncio.run(UnitTestScorer()(Task("t", "x", meta=META), Trace("", error="lost"))) == Score(
+        0.0, False, "lost"
+    )
 
 
 @needs_fences

@@ -25,7 +25,7 @@ from practicum.core.types import Feedback, Rollout, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Act, Run
-from practicum.tasks.scoring.rules import normalised
+from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
 
@@ -134,7 +134,7 @@ def _attempting(how: Scaling, run: Run) -> Run:
 
 def came_to(trace: Trace) -> str:
     """What an attempt came to, to compare attempts by: its answer, and the state it left."""
-    outcome = [normalised(trace.answer), trace.error, trace.data.get("state")]
+    outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
 
 

@@ -20,7 +20,7 @@ from practicum.core.context import Context
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Trace
 from practicum.engine.loop import Reflect
 from practicum.engine.run import Run
-from practicum.tasks.scoring.parts import as_task
+from practicum.tasks.scoring.parts import task_for_part
 
 Move = Mapping[str, Any]
 
@@ -94,7 +94,9 @@ def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
     for part in dict.fromkeys(_try(move) for move in moves if move["task"]):
         of = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
         given = of[0][1]["state"]
-        tasks = {n: as_task(run.house.scorer.name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS}
+        tasks = {
+            n: task_for_part(run.house.scorer.name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS
+        }
         if None not in tasks.values():
             found |= {n: made for n, made in tasks.items() if made is not None}
     return found

@@ -1,1 +1,1 @@
-"""Runs generated code in a process that can reach neither files nor the network."""
+"""Runs generated code in a process that can reach neither the user's files nor the network."""

@@ -1,10 +1,9 @@
-"""What runs inside the sandbox: raise the fences around this process, then become the generated program.
+"""The script inside the sandbox: raises the fences around its own process, then becomes the generated program.
 
-Started by `sandbox.py` as a script of its own, with the standard library and nothing else. The fences are the
-kernel's, need no root and no package, and cannot be taken down again: limits of resources; a seccomp filter that lists
-the system calls a program that only computes may make; Landlock for what files may be read and written; and, where
-this user may make them, empty namespaces of network and messages. The first three are the minimum: without one of them
-nothing is run, unless the job says so.
+`runner.py` starts it with the standard library and nothing else. The fences are the kernel's, need neither root nor a
+package, and cannot be lowered again: resource limits; a seccomp filter with the system calls that a computing program
+may make; Landlock for the files it may read and write; and, where this user may create them, empty namespaces for
+network and messages. The first three are the minimum: if one is missing nothing is run, unless the job allows it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from typing import Any
 
 Job = dict[str, Any]
 MISSING = 120
-"""Exit code where a fence of the minimum could not be raised, so that nothing was run."""
+"""The exit code when a fence of the minimum could not be raised and nothing was run."""
 
 ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Column in the tables below, and the kernel's name of the machine (AUDIT_ARCH)."""
+"""The column in the tables below, and the kernel's number for the machine (AUDIT_ARCH)."""
 
-# Each is name:x86_64:aarch64. What only computes, reads and writes files, and has threads. Not here: anything that
-# names another process, mounts, keys, clocks, modules, or memory that outlives the process.
+# Each is name:x86_64:aarch64. These calls compute, read and write files, and use threads. Not listed: calls that refer
+# to other processes, mounts, keys, clocks, modules, or memory that outlives the process.
 ALLOWED = """
 read:0:63 write:1:64 readv:19:65 writev:20:66 pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70
 close:3:57 close_range:436:436 lseek:8:62 stat:4: fstat:5:80 lstat:6: newfstatat:262:79 statx:332:291 statfs:137:43
@@ -56,24 +55,24 @@ epoll_create:213: epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232: epoll_pw
 eventfd:284: eventfd2:290:19 sendto:44:206 recvfrom:45:207 shutdown:48:210 getsockopt:55:209 setsockopt:54:208
 getsockname:51:204 getpeername:52:205 wait4:61:260 waitid:247:95
 """
-# Landlock does not know of these, so they do nothing and say it went well: copying a file also copies its mode.
+# Landlock does not restrict these, so they do nothing and report success: copying a file also copies its mode.
 PRETENDED = """
 chmod:90: fchmod:91:52 fchmodat:268:53 fchmodat2:452:452 utime:132: utimes:235: utimensat:280:88 futimesat:261:
 """
-# Attributes of files that Landlock does not know of either, and room on the disk without writing, which is taken faster
-# than anyone looks (the C library then writes it): as on a disk that has none of it.
+# Landlock does not restrict file attributes either, and fallocate takes disk space faster than the watcher checks.
+# These fail as on a file system that does not support them (the C library then writes the space instead).
 ABSENT = """
 fallocate:285:47
 setxattr:188:5 lsetxattr:189:6 fsetxattr:190:7 getxattr:191:8 lgetxattr:192:9 fgetxattr:193:10 listxattr:194:11
 llistxattr:195:12 flistxattr:196:13 removexattr:197:14 lremovexattr:198:15 fremovexattr:199:16
 """
-# The program is stopped here, since what it wanted is what the sandbox is for.
+# These stop the program: they are what the sandbox has to prevent.
 STOPPED = """
 socket:41:198 connect:42:203 bind:49:200 listen:50:201 accept:43:202 accept4:288:242 fork:57: vfork:58: execve:59:221
 execveat:322:281 ptrace:101:117 tkill:200:130
 """
-# Each is looked at by what it is called with, see `_judged`.
-JUDGED = """
+# These depend on their arguments, see `_argument_filter`.
+BY_ARGUMENTS = """
 open:2: openat:257:56 clone:56:220 kill:62:129 tgkill:234:131 socketpair:53:199 prlimit64:302:261 fcntl:72:25
 ioctl:16:29
 """
@@ -81,17 +80,17 @@ ioctl:16:29
 KILL, TRAP, ERRNO, ALLOW = 0x80000000, 0x00030000, 0x00050000, 0x7FFF0000
 EPERM, ENOSYS, ENOTSUP = 1, 38, 95
 LOAD, JUMP_EQUAL, JUMP_AT_LEAST, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
-"""Instructions of classic BPF: load a word of the call, compare, mask, and end."""
+"""Instructions of classic BPF: load a word of the call, compare (twice), mask, return."""
 
 READ_FILE, READ_DIR, WRITE_FILE, TRUNCATE, IOCTL_DEV = 1 << 2, 1 << 3, 1 << 1, 1 << 14, 1 << 15
-OWN = sum(1 << bit for bit in (1, 2, 3, 4, 5, 7, 8, 10, 12))
-"""In its own folder: write, read, list, remove and make files, folders, pipes and links. No devices, no sockets."""
+OWN_FOLDER = sum(1 << bit for bit in (1, 2, 3, 4, 5, 7, 8, 10, 12))
+"""Rights in its own folder: write, read, list, remove and make files, folders, pipes and links, not devices."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(job: Job) -> None:
-    """Raise the fences, say on the status pipe which stand, and run the program."""
+    """Raise the fences, report missing ones on the status pipe, and run the program."""
     os.chdir(job["folder"])
     status = job["status"]
     missing = raise_fences(job)
@@ -99,18 +98,18 @@ def main(job: Job) -> None:
     os.close(status)
     if missing and not job["unfenced"]:
         os._exit(MISSING)
-    become(job)
+    run_program(job)
 
 
 def raise_fences(job: Job) -> dict[str, str]:
-    """Raise all there are; those of the minimum that are missing, with the reason."""
+    """Raise all fences. Returns the missing ones of the minimum, each with the reason."""
     missing: dict[str, str] = {}
     steps: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("limits", lambda: limit(job)),
-        ("namespaces", namespaces),
+        ("limits", lambda: set_limits(job)),
+        ("namespaces", enter_namespaces),
         ("privileges", lambda: drop_privileges(job["parent"])),
-        ("files", lambda: landlock(job["folder"])),
-        ("network and processes", seccomp),
+        ("files", lambda: restrict_files(job["folder"])),
+        ("network and processes", filter_system_calls),
     )
     for name, step in steps:
         try:
@@ -118,13 +117,13 @@ def raise_fences(job: Job) -> dict[str, str]:
                 raise OSError("only Linux has it")
             step()
         except (OSError, ValueError, AttributeError) as error:
-            if name != "namespaces":  # they only double the other fences
+            if name != "namespaces":  # which only repeat what the other fences do
                 missing[name] = str(error)
     return missing
 
 
-def limit(job: Job) -> None:
-    """Bounds of computing time, memory, size of files, open files, and no core dumps."""
+def set_limits(job: Job) -> None:
+    """Limit CPU time, memory, the size of files and the number of open ones; allow no core dumps."""
     cpu = int(job["cpu"])
     bounds = {
         resource.RLIMIT_CPU: (cpu, cpu + 1),
@@ -137,14 +136,14 @@ def limit(job: Job) -> None:
         resource.setrlimit(which, bound)
 
 
-def namespaces() -> None:
-    """An own and empty network (without even a loopback) and message queues, with an own list of users to allow it."""
+def enter_namespaces() -> None:
+    """Enter an empty network (without a loopback) and empty message queues; a user namespace makes that possible."""
     new_user, new_net, new_ipc = 0x10000000, 0x40000000, 0x08000000
     _checked(libc.unshare(new_user | new_net | new_ipc), "unshare")
 
 
 def drop_privileges(parent: int) -> None:
-    """No capability now or later, also for root; and no life after the parent's."""
+    """Give up all capabilities for good, even as root; die with the parent."""
     set_death_signal, no_new_privileges = 1, 38
     _checked(libc.prctl(set_death_signal, signal.SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
@@ -154,20 +153,20 @@ def drop_privileges(parent: int) -> None:
     _checked(libc.capset(header, nothing), "capset")
 
 
-def landlock(folder: str) -> None:
-    """Files: the own folder to write, Python's library to read, and nothing else (landlock(7))."""
+def restrict_files(folder: str) -> None:
+    """Allow to write in the own folder and to read Python's library, and nothing else (landlock(7))."""
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     _checked(version, "Landlock")
-    known = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
-    network = scopes = 3  # neither to bind nor connect; no signals and no abstract sockets across the fence
+    supported = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
+    network = scopes = 3  # no binding or connecting; no signals or abstract sockets across the fence
     sizes = {1: 8, 2: 8, 3: 8, 4: 16, 5: 16}
-    attributes = struct.pack("=QQQ", known, network, scopes)[: sizes.get(version, 24)]
+    attributes = struct.pack("=QQQ", supported, network, scopes)[: sizes.get(version, 24)]
     rules = libc.syscall(create, attributes, ctypes.c_size_t(len(attributes)), 0)
     _checked(rules, "Landlock")
-    own = (OWN | 1 << 13 | TRUNCATE) & known  # 13: move between folders of its own
-    allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & known}
-    allowed |= dict.fromkeys(readable(), READ_FILE | READ_DIR)
+    own = (OWN_FOLDER | 1 << 13 | TRUNCATE) & supported  # 13: move files between its own folders
+    allowed = {folder: own, "/dev/null": (READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV) & supported}
+    allowed |= dict.fromkeys(readable_paths(), READ_FILE | READ_DIR)
     for path, rights in allowed.items():
         if os.path.exists(path):
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -178,45 +177,45 @@ def landlock(folder: str) -> None:
     os.close(rules)
 
 
-def readable() -> set[str]:
-    """What Python needs of the machine: its library, the system's, random numbers, time zones."""
+def readable_paths() -> set[str]:
+    """What Python needs from the machine: its library, the system's, random numbers, time zones."""
     system = "/lib /lib64 /usr/lib /usr/lib64 /usr/share/zoneinfo /etc/localtime /etc/ld.so.cache"
     devices = "/dev/urandom /dev/random /dev/zero"
     return {os.path.dirname(os.__file__), os.path.join(sys.base_prefix, "lib"), *system.split(), *devices.split()}
 
 
-def seccomp() -> None:
-    """Only the system calls above (seccomp(2)); others do not exist, and those of STOPPED end the program."""
+def filter_system_calls() -> None:
+    """Allow only the system calls above (seccomp(2)); others do not exist, and those in STOPPED end the program."""
     if platform.machine() not in ARCHES:
         raise OSError(f"no list of system calls for {platform.machine()}")
     column, arch = ARCHES[platform.machine()]
-    code = _program(column, arch, os.getpid())
-    words = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-    held = ctypes.create_string_buffer(words, len(words))
-    filter_of = struct.pack("@HP", len(code), ctypes.addressof(held))
-    set_seccomp, by_filter = 22, 2
-    _checked(libc.prctl(set_seccomp, by_filter, filter_of, 0, 0), "seccomp")
+    code = _filter_program(column, arch, os.getpid())
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+    program = struct.pack("@HP", len(code), ctypes.addressof(buffer))
+    set_seccomp, filter_mode = 22, 2
+    _checked(libc.prctl(set_seccomp, filter_mode, program, 0, 0), "seccomp")
 
 
 Instruction = tuple[int, int, int, int]
 
 
-def _program(column: int, arch: int, pid: int) -> list[Instruction]:
-    number, machine, of_other_kind = 0, 4, 0x40000000
+def _filter_program(column: int, arch: int, pid: int) -> list[Instruction]:
+    number, machine, other_abi = 0, 4, 0x40000000
     code: list[Instruction] = [(LOAD, 0, 0, machine), (JUMP_EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL)]
-    code += [(LOAD, 0, 0, number), (JUMP_AT_LEAST, 0, 1, of_other_kind), (RETURN, 0, 0, KILL)]
+    code += [(LOAD, 0, 0, number), (JUMP_AT_LEAST, 0, 1, other_abi), (RETURN, 0, 0, KILL)]
     tables = ((ALLOWED, ALLOW), (PRETENDED, ERRNO), (ABSENT, ERRNO | ENOTSUP), (STOPPED, TRAP))
     for table, verdict in tables:
         for call in _numbers(table, column).values():
             code += [(JUMP_EQUAL, 0, 1, call), (RETURN, 0, 0, verdict)]
-    for name, call in _numbers(JUDGED, column).items():
-        by_arguments = _judged(name, pid)
+    for name, call in _numbers(BY_ARGUMENTS, column).items():
+        by_arguments = _argument_filter(name, pid)
         code += [(JUMP_EQUAL, 0, len(by_arguments), call), *by_arguments]
     return [*code, (RETURN, 0, 0, ERRNO | ENOSYS)]
 
 
-def _judged(name: str, pid: int) -> list[Instruction]:
-    """What decides by the arguments of a call; ends in a verdict whatever they are."""
+def _argument_filter(name: str, pid: int) -> list[Instruction]:
+    """Instructions that decide by the arguments of a call. They always end in a verdict."""
     refused, a_thread, truncate, access = ERRNO | EPERM, 0x10000, 0x200, 3
     match name:
         case "clone":
@@ -225,21 +224,21 @@ def _judged(name: str, pid: int) -> list[Instruction]:
             return [_argument(0), *_only(pid, TRAP)]
         case "prlimit64":
             return [_argument(0), (JUMP_EQUAL, 0, 1, 0), (RETURN, 0, 0, ALLOW), *_only(pid, refused)]
-        case "socketpair":  # two connected ends within the process, as asyncio needs
+        case "socketpair":  # two connected ends within the process, which asyncio needs
             unix, stream = 1, 1
             first = [_argument(0), (JUMP_EQUAL, 1, 0, unix), (RETURN, 0, 0, TRAP)]
             return [*first, _argument(1), (AND, 0, 0, 0xF), *_only(stream, TRAP)]
-        case "open" | "openat":  # opening to read, but emptying: the oldest Landlock overlooks it
+        case "open" | "openat":  # opening to read and truncating, which the oldest Landlock overlooks
             flags = _argument(1 if name == "open" else 2)
             return [flags, (AND, 0, 0, truncate | access), *_all_but((truncate,), refused)]
-        case "fcntl":  # signals by way of an open file
+        case "fcntl":  # signals through an open file
             return [_argument(1), *_all_but((8, 10, 15), refused)]
-        case _:  # ioctl: the same, and typing into a terminal
+        case _:  # ioctl: the same, and input to a terminal
             return [_argument(1), *_all_but((0x8901, 0x8902, 0x5412), refused)]
 
 
 def _argument(index: int) -> Instruction:
-    """Load the lower half of an argument; both machines have it first."""
+    """Load the lower half of an argument, which comes first on both machines."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 
@@ -248,8 +247,8 @@ def _only(value: int, otherwise: int) -> list[Instruction]:
 
 
 def _all_but(values: tuple[int, ...], verdict: int) -> list[Instruction]:
-    found = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, verdict))]
-    return [*found, (RETURN, 0, 0, ALLOW)]
+    refused = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, verdict))]
+    return [*refused, (RETURN, 0, 0, ALLOW)]
 
 
 def _numbers(table: str, column: int) -> dict[str, int]:
@@ -262,15 +261,15 @@ def _checked(result: int, what: str) -> None:
         raise OSError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
-def become(job: Job) -> None:
-    """Run the entry file as `__main__`. A traceback shows the program's own lines only."""
-    faulthandler.register(signal.SIGSYS, chain=True)  # so that a stopped program shows where it was
-    # exit() and quit() come with `site`, which is left out.
+def run_program(job: Job) -> None:
+    """Run the entry file as `__main__`. A traceback shows only the program's own lines."""
+    faulthandler.register(signal.SIGSYS, chain=True)  # so that a stopped program shows its location
+    # exit() and quit() come from `site`, which is not imported.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     entry = job["entry"]
     sys.path.insert(0, job["folder"])
     sys.argv = sys.orig_argv = [entry, *job["args"]]
-    sys.excepthook = _show
+    sys.excepthook = _print_exception
     module = types.ModuleType("__main__")
     module.__dict__["__file__"] = entry
     sys.modules["__main__"] = module
@@ -279,7 +278,7 @@ def become(job: Job) -> None:
     exec(compile(source, entry, "exec", dont_inherit=True), module.__dict__)
 
 
-def _show(kind: type[BaseException], error: BaseException, frames: types.TracebackType | None) -> None:
+def _print_exception(kind: type[BaseException], error: BaseException, frames: types.TracebackType | None) -> None:
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next
     traceback.print_exception(kind, error, frames)

@@ -1,7 +1,7 @@
-"""What runs in the sandbox to look at the files of a project without running them: parsing hostile code may crash.
+"""The script that inspects the files of a project, in the sandbox: hostile code may crash the parser.
 
-A script of its own with the standard library alone. Standard input: file names to texts. Standard output: for each
-Python file its faults, its placeholders and its measures, as one JSON object.
+It uses the standard library alone. Standard input: an object of file names to texts. Standard output: an object with
+the faults, placeholders and measures of each Python file.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ import tokenize
 from typing import Any
 
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
-"""Each is one more way through (McCabe 1976)."""
+"""Each adds one path through the code (McCabe 1976)."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
-LEFT = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|implement .* here)\b", re.IGNORECASE)
-"""What a comment says that promises more code."""
+PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|implement .* here)\b", re.IGNORECASE)
+"""A comment that promises more code."""
 
 
-def inspected(name: str, source: str) -> dict[str, Any]:
-    """One file: `fault` where it does not parse, else what is left open in it and how large it is."""
+def inspect_file(name: str, source: str) -> dict[str, Any]:
+    """The `fault` of a file that does not parse, else its placeholders, size and code without comments."""
     try:
         tree = ast.parse(source, name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
-        return {
-            "fault": f"{name}{f' line {line}' if line else ''}: {type(error).__name__}: {getattr(error, 'msg', error)}"
-        }
-    comments, bare = uncommented(source)
+        where = f"{name} line {line}" if line else name
+        return {"fault": f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}"}
+    comments, bare = strip_comments(source)
     return {
-        "placeholders": [f"{name} line {line}: {what}" for line, what in sorted({*open_ends(tree), *comments})],
+        "placeholders": [f"{name} line {line}: {what}" for line, what in sorted({*empty_bodies(tree), *comments})],
         "lines": sum(bool(line.strip()) for line in bare.split("\n")),
         "functions": sum(isinstance(node, FUNCTIONS) for node in ast.walk(tree)),
         "complexity": complexities(tree),
@@ -42,28 +41,31 @@ def inspected(name: str, source: str) -> dict[str, Any]:
     }
 
 
-def open_ends(tree: ast.AST) -> list[tuple[int, str]]:
-    """Bodies with nothing in them but pass, `...`, a docstring, or NotImplementedError. Abstract ones and those of a
-    protocol may be so."""
+def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
+    """Functions and branches that contain only pass, `...`, a docstring, or NotImplementedError.
+
+    Abstract methods and those of a protocol may be empty.
+    """
     found = []
-    forms = {part for node in ast.walk(tree) if _protocol(node) for part in ast.walk(node)}
+    in_protocols = {part for node in ast.walk(tree) if _is_protocol(node) for part in ast.walk(node)}
     for node in ast.walk(tree):
-        if isinstance(node, FUNCTIONS) and node not in forms and not _abstract(node) and all(map(_empty, node.body)):
-            found.append((node.lineno, f"{node.name} does nothing"))
-        elif isinstance(node, ast.If | ast.For | ast.While) and all(map(_empty, node.body)):
+        if isinstance(node, FUNCTIONS) and all(map(_is_empty, node.body)):
+            if node not in in_protocols and not _is_abstract(node):
+                found.append((node.lineno, f"{node.name} does nothing"))
+        elif isinstance(node, ast.If | ast.For | ast.While) and all(map(_is_empty, node.body)):
             found.append((node.lineno, "a branch that does nothing"))
     return found
 
 
-def _protocol(node: ast.AST) -> bool:
+def _is_protocol(node: ast.AST) -> bool:
     return isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
 
 
-def _abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("abstract" in ast.unparse(mark) or "overload" in ast.unparse(mark) for mark in node.decorator_list)
 
 
-def _empty(node: ast.stmt) -> bool:
+def _is_empty(node: ast.stmt) -> bool:
     if isinstance(node, ast.Pass):
         return True
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -71,8 +73,8 @@ def _empty(node: ast.stmt) -> bool:
     return isinstance(node, ast.Raise) and node.exc is not None and "NotImplemented" in ast.unparse(node.exc)
 
 
-def uncommented(source: str) -> tuple[list[tuple[int, str]], str]:
-    """Comments that say that something is left to do, and the source without any comment."""
+def strip_comments(source: str) -> tuple[list[tuple[int, str]], str]:
+    """Comments that promise more code, each with its line; and the source without any comment."""
     found, lines = [], source.split("\n")
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -82,19 +84,19 @@ def uncommented(source: str) -> tuple[list[tuple[int, str]], str]:
         if token.type == tokenize.COMMENT:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column].rstrip()
-            if LEFT.search(token.string):
+            if PROMISE.search(token.string):
                 found.append((row, f"left to do: {token.string.lstrip('# ')[:80]}"))
     return found, "\n".join(lines)
 
 
 def complexities(tree: ast.AST) -> list[int]:
-    """Cyclomatic complexity of each function, inner ones for themselves, and of what stands outside of all."""
+    """Cyclomatic complexity of the code outside functions, and of each function without the functions in it."""
     blocks: list[ast.AST] = [tree, *(node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))]
-    return [1 + sum(map(_ways, _own(block))) for block in blocks]
+    return [1 + sum(map(_branches, _own_nodes(block))) for block in blocks]
 
 
-def _own(block: ast.AST) -> list[ast.AST]:
-    """The nodes of a block, without those of functions in it."""
+def _own_nodes(block: ast.AST) -> list[ast.AST]:
+    """The nodes of a block, without those inside its functions."""
     found: list[ast.AST] = []
     waiting = list(ast.iter_child_nodes(block))
     while waiting:
@@ -105,7 +107,7 @@ def _own(block: ast.AST) -> list[ast.AST]:
     return found
 
 
-def _ways(node: ast.AST) -> int:
+def _branches(node: ast.AST) -> int:
     if isinstance(node, ast.BoolOp):
         return len(node.values) - 1
     if isinstance(node, ast.comprehension):
@@ -115,4 +117,4 @@ def _ways(node: ast.AST) -> int:
 
 if __name__ == "__main__":
     files = json.loads(sys.stdin.read())
-    print(json.dumps({name: inspected(name, text) for name, text in files.items() if name.endswith(".py")}))
+    print(json.dumps({name: inspect_file(name, text) for name, text in files.items() if name.endswith(".py")}))

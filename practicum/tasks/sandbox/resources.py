@@ -1,4 +1,4 @@
-"""What a running program takes of the machine, as it is seen from outside: threads, and room on the disk."""
+"""Measures from outside what a running program uses: threads, and space on the disk."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import stat
 from pathlib import Path
 
 
-def threads(pid: int) -> int:
-    """How many threads a process has; 0 where that cannot be told."""
+def count_threads(pid: int) -> int:
+    """The number of threads of a process; 0 when it cannot be read."""
     try:
         return os.stat(f"/proc/{pid}/task").st_nlink - 2
     except OSError:
         return 0
 
 
-def on_disk(folder: Path, most: int) -> tuple[float, int]:
-    """Bytes on the disk and count of files in a folder, as far as `most` of them."""
+def disk_usage(folder: Path, max_files: int) -> tuple[float, int]:
+    """Bytes on the disk and number of files and folders in a folder, counted up to `max_files` of them."""
     size, count, waiting = 0.0, 0, [str(folder)]
-    while waiting and count <= most:
+    while waiting and count <= max_files:
         try:
-            with os.scandir(waiting.pop()) as found:
-                for item in found:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
                     count += 1
-                    if count > most:
+                    if count > max_files:
                         break
-                    if item.is_dir(follow_symlinks=False):
-                        waiting.append(item.path)
-                    size += item.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
         except (FileNotFoundError, NotADirectoryError):
-            continue  # it is being worked in
-        except OSError:  # a path longer than paths may be, or closed to us
+            continue  # the program has just removed it
+        except OSError:  # the path is too long, or the program made it unreadable
             return math.inf, count
     return size, count
 
 
-def removed_but_held(pid: int, folder: Path) -> int:
-    """Bytes on the disk of files that a process has removed and still holds, open or mapped, as far as can be told."""
+def deleted_file_bytes(pid: int, folder: Path) -> int:
+    """Bytes on the disk of files in the folder that a process has deleted but still holds open or mapped."""
     sizes: dict[tuple[int, int], int] = {}
     try:
         device = folder.stat().st_dev
@@ -47,19 +47,19 @@ def removed_but_held(pid: int, folder: Path) -> int:
                 if stat.S_ISREG(file.st_mode) and not file.st_nlink:
                     sizes[file.st_dev, file.st_ino] = file.st_blocks * 512
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-            where, _, _, _, inode, *name = line.split(maxsplit=5)
+            addresses, _, _, _, inode, *name = line.split(maxsplit=5)
             if name and name[0].startswith(f"{folder}/") and name[0].endswith(" (deleted)"):
                 key = device, int(inode)
-                sizes[key] = max(sizes.get(key, 0), _mapped(pid, where))
-    except OSError:
+                sizes[key] = max(sizes.get(key, 0), _mapped_bytes(pid, addresses))
+    except OSError:  # the process has ended: what was read so far counts
         return sum(sizes.values())
     return sum(sizes.values())
 
 
-def _mapped(pid: int, where: str) -> int:
-    """Bytes on the disk of a mapped file; for those who may not ask, of what is mapped of it."""
+def _mapped_bytes(pid: int, addresses: str) -> int:
+    """Bytes on the disk of a mapped file; without the right to read that, the size of the mapping."""
     try:
-        return os.stat(f"/proc/{pid}/map_files/{where}").st_blocks * 512
+        return os.stat(f"/proc/{pid}/map_files/{addresses}").st_blocks * 512
     except OSError:
-        start, end = where.split("-")
+        start, end = addresses.split("-")
         return int(end, 16) - int(start, 16)

@@ -1,9 +1,9 @@
-"""Running code that a model wrote, so that it can do no harm.
+"""Runs code that a model wrote, so that it can do no harm.
 
-A program is a few Python files, run in an own process in an own folder that is gone afterwards, with the standard
-library, no environment, and the fences of `fences.py` around it. It is watched from here: time, output, size of its
-folder, threads; whoever goes too far is killed with all of its process group. docs/tasks.md says what is guaranteed
-where; where the minimum cannot be, nothing is run.
+A program is a few Python files. It runs in its own process and an empty folder that is removed afterwards, with the
+standard library, an empty environment, and the fences of `fences.py` around it. From here it is watched for time,
+output, disk space and threads; a program that exceeds a limit is killed with its process group. docs/tasks.md says
+which protection holds where. Without the minimum of fences nothing is run.
 """
 
 from __future__ import annotations
@@ -24,64 +24,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EFBIG, ENOSYS, EXDEV
 from pathlib import Path, PurePosixPath
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
 from practicum.tasks.sandbox.processes import kill_group
-from practicum.tasks.sandbox.resources import on_disk, removed_but_held, threads
+from practicum.tasks.sandbox.resources import count_threads, deleted_file_bytes, disk_usage
 
-JAIL = Path(__file__).with_name("fences.py")
+FENCES = Path(__file__).with_name("fences.py")
 
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
-"""Name of the variable by which a user says, with the value `yes`, that code may be run where the fences are not."""
+"""The environment variable that allows, with the value `yes`, to run code where fences are missing."""
 
-LOOK = 0.05
-"""Seconds between two looks at a running program."""
+WATCH_INTERVAL = 0.05
+"""Seconds between two checks of a running program."""
 
-GONE = 2.0
-"""Seconds to wait for the pipes of one that was killed. Only an unfenced one can leave behind who holds them longer."""
+PIPE_TIMEOUT = 2.0
+"""Seconds to wait for the pipes of a killed program. Only a process that an unfenced program left holds them longer."""
 
-START = 60.0
-"""Seconds Python may take to start; on a machine with much to do that is no fault of the program."""
+START_TIMEOUT = 60.0
+"""Seconds that Python may take to start, which on a busy machine is not the program's fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a program may take."""
+    """What a program may use."""
 
     cpu: int = 5
-    """Seconds of computing, whole ones."""
+    """Whole seconds of CPU time."""
     wall: float = 20.0
-    """Seconds until it must have ended, also where it only waits."""
+    """Seconds of wall time."""
     memory_mb: int = 512
     """Address space. Python itself takes about 30."""
     output_kb: int = 64
-    """Printed, standard output and standard error each."""
+    """Standard output and standard error, each."""
     folder_mb: int = 32
-    """Written to its folder, with what it removed and holds open; a little more between two looks."""
+    """Disk space, including deleted files that are still open. May be exceeded for a moment between two checks."""
     files: int = 1000
-    """Files and folders in its folder, a little more between two looks."""
+    """Files and folders. May be exceeded for a moment between two checks."""
     threads: int = 64
-    """Threads, a little more between two looks."""
+    """Threads. May be exceeded for a moment between two checks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What became of a program. `exit` is None where a signal ended it; `reason` says in words why it did not end well,
-    and is empty where it did; `stopped` where that was a limit or a fence; `seconds` are of wall time."""
+class ProgramResult:
+    """How a program ended. `reason` says why it did not end well, and is empty when it did."""
 
-    exit: int | None
-    out: str
-    err: str
+    exit_code: int | None
+    """None when a signal ended it."""
+    stdout: str
+    stderr: str
     seconds: float
+    """Wall time."""
     reason: str = ""
     stopped: bool = False
+    """Whether a limit or a fence ended it."""
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Runs programs, `at_once` at a time; others wait. `unfenced` runs them also where the fences are missing."""
+    """Runs programs, at most `at_once` at a time. With `unfenced` it runs them even where fences are missing."""
 
     limits: Limits = Limits()
     at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
@@ -98,69 +99,76 @@ class Sandbox:
         stdin: str = "",
         *,
         limits: Limits | None = None,
-    ) -> Ran:
-        """Write `files` (relative path to text) into an empty folder and run `entry` there, within other `limits` than
-        the sandbox's own where some are given.
+    ) -> ProgramResult:
+        """Write `files` (relative path to text) into an empty folder and run `entry` there.
 
-        Raises UsageError where the machine has not the fences, and for a path that leaves the folder or is no path;
-        other faults of the program are told in what is returned.
+        `limits` replace those of the sandbox for this program. Faults of the program are in the result. Raises
+        UsageError when this machine lacks the fences, and for a path that is not inside the folder.
         """
+        self._check_platform()
         limits = limits or self.limits
-        paths = {_inside(name): text for name, text in files.items()}
-        if _inside(entry) not in paths:
-            return Ran(None, "", "", 0.0, f"there is no file {entry} to run")
-        if sum(len(text.encode(errors="replace")) for text in paths.values()) > limits.folder_mb * 2**20:
-            return Ran(None, "", "", 0.0, f"the files are larger than {limits.folder_mb} MB")
+        texts = {_relative_path(name): text for name, text in files.items()}
+        if _relative_path(entry) not in texts:
+            return ProgramResult(None, "", "", 0.0, f"there is no file {entry} to run")
+        if sum(len(text.encode(errors="replace")) for text in texts.values()) > limits.folder_mb * 2**20:
+            return ProgramResult(None, "", "", 0.0, f"the files are larger than {limits.folder_mb} MB")
         slot = self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))
         async with slot:
-            folder = _folder()
+            folder = _new_folder()
             try:
-                if fault := _write(folder, paths):
-                    return Ran(None, "", "", 0.0, fault)
-                return await self._started(folder, entry, args, stdin, limits)
+                if fault := _write(folder, texts):
+                    return ProgramResult(None, "", "", 0.0, fault)
+                return await self._run_in(folder, entry, args, stdin, limits)
             finally:
-                await asyncio.to_thread(_removed, folder)
+                await asyncio.to_thread(_remove, folder)
 
     def require(self) -> None:
-        """Raise UsageError where no code can be run here; to be called before anything is paid for."""
-        status, theirs = _status_pipe()
-        folder = _folder()
+        """Check that code can be run here, before anything is paid for. Raises UsageError if it cannot."""
+        self._check_platform()
+        status, child_status = _status_pipe()
+        folder = _new_folder()
         try:
             _write(folder, {"main.py": ""})
-            command = self._command(folder, "main.py", (), theirs, self.limits)
-            how: dict[str, Any] = {"cwd": folder, "env": _environment(folder), "pass_fds": (theirs,)}
-            ended = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False, **how)
-            os.close(theirs)
-            self._check_fences(os.read(status, 65536), ended.stderr)
+            child = subprocess.run(
+                self._command(folder, "main.py", (), child_status, self.limits),
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+                cwd=folder,
+                env=_environment(folder),
+                pass_fds=(child_status,),
+            )
+            os.close(child_status)
+            self._check_fences(os.read(status, 65536), child.stderr)
         finally:
             os.close(status)
-            _removed(folder)
+            _remove(folder)
 
-    async def _started(self, folder: Path, entry: str, args: Sequence[str], stdin: str, limits: Limits) -> Ran:
-        status, theirs = _status_pipe()
+    async def _run_in(self, folder: Path, entry: str, args: Sequence[str], stdin: str, limits: Limits) -> ProgramResult:
+        status, child_status = _status_pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command(folder, entry, args, theirs, limits),
+                *self._command(folder, entry, args, child_status, limits),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,
                 cwd=folder,
                 env=_environment(folder),
                 start_new_session=True,
-                pass_fds=(theirs,),
+                pass_fds=(child_status,),
             )
         finally:
-            os.close(theirs)
+            os.close(child_status)
         try:
-            watched = _Watched(process, limits, folder, status)
-            await watched.ended(stdin.encode(errors="replace"))
+            watcher = _Watcher(process, limits, folder, status)
+            await watcher.watch(stdin.encode(errors="replace"))
         finally:
             os.close(status)
             _kill(process)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), GONE)
-        self._check_fences(watched.fences, watched.err)
-        return watched.told()
+                await asyncio.wait_for(process.wait(), PIPE_TIMEOUT)
+        self._check_fences(watcher.fences, watcher.stderr)
+        return watcher.result()
 
     def _command(self, folder: Path, entry: str, args: Sequence[str], status: int, limits: Limits) -> tuple[str, ...]:
         job = {
@@ -174,18 +182,24 @@ class Sandbox:
             "memory_bytes": limits.memory_mb * 2**20,
             "folder_bytes": limits.folder_mb * 2**20,
         }
-        return (sys.executable, "-P", "-s", "-S", "-B", str(JAIL), json.dumps(job))
+        return (sys.executable, "-P", "-s", "-S", "-B", str(FENCES), json.dumps(job))
 
-    def _check_fences(self, told: bytes, err: bytes | bytearray) -> None:
-        if not told:
-            why = err.decode(errors="replace").strip().rpartition("\n")[2]
-            raise UsageError(f"the sandbox for generated code did not start: {why or f'not within {START:g} s'}")
-        missing = json.loads(told)["missing"]
+    def _check_platform(self) -> None:
+        if sys.platform == "linux" or (self.unfenced and os.name == "posix"):
+            return
+        raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
+
+    def _check_fences(self, status: bytes, stderr: bytes | bytearray) -> None:
+        if not status:
+            reason = stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            reason = reason or f"no answer within {START_TIMEOUT:g} s"
+            raise UsageError(f"the sandbox for generated code did not start: {reason}")
+        missing = json.loads(status)["missing"]
         if missing and not self.unfenced:
-            why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise UsageError(
-                f"generated code is not run here, since it could not be fenced in ({why}): use Linux 5.13 or newer "
-                f"with Landlock and seccomp, or say {UNFENCED}=yes where no harm can be done (docs/tasks.md)"
+                f"generated code is not run here, because fences are missing ({reasons}): use Linux 5.13 or newer "
+                f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)"
             )
 
 
@@ -196,50 +210,52 @@ async def run_code(
     *,
     args: Sequence[str] = (),
     stdin: str = "",
-) -> Ran:
+) -> ProgramResult:
     """Run a program once, in a sandbox of its own; see `Sandbox.run`."""
     return await Sandbox(limits or Limits()).run(files, entry, args, stdin)
 
 
-class _Watched:
-    """A running program, and how it went. Its time counts from when `fences` stood, which `status` tells."""
+class _Watcher:
+    """Watches a running program. Its time counts from when the fences stood, which `status` reports."""
 
     def __init__(self, process: Process, limits: Limits, folder: Path, status: int) -> None:
         self.process, self.limits, self.folder, self.status = process, limits, folder, status
-        self.out, self.err, self.fences = bytearray(), bytearray(), b""
+        self.stdout, self.stderr, self.fences = bytearray(), bytearray(), b""
         self.reason = ""
-        self.began = time.monotonic()
+        self.started = time.monotonic()
         self.seconds = 0.0
 
-    async def ended(self, stdin: bytes) -> None:
-        """Return when it ended, or went too far and was killed."""
+    async def watch(self, stdin: bytes) -> None:
+        """Return when the program has ended, or was killed for exceeding a limit."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        read = [
-            asyncio.create_task(self._read(self.process.stdout, self.out)),
-            asyncio.create_task(self._read(self.process.stderr, self.err)),
+        readers = [
+            asyncio.create_task(self._read(self.process.stdout, self.stdout)),
+            asyncio.create_task(self._read(self.process.stderr, self.stderr)),
         ]
-        end, look = asyncio.create_task(self.process.wait()), asyncio.create_task(self._look())
-        work = [*read, end, look, asyncio.create_task(self._feed(stdin))]
+        end, check = asyncio.create_task(self.process.wait()), asyncio.create_task(self._check_limits())
+        tasks = [*readers, end, check, asyncio.create_task(self._feed(stdin))]
         try:
-            await asyncio.wait((end, look), return_when=asyncio.FIRST_COMPLETED)
-            if not end.done():  # asyncio waits for the pipes too, which what it left behind may hold
+            await asyncio.wait((end, check), return_when=asyncio.FIRST_COMPLETED)
+            if not end.done():  # asyncio also waits for the pipes, which a process left behind may hold
                 kill_group(self.process.pid)
-            self._hear()
-            self.seconds = time.monotonic() - self.began
-            await asyncio.wait((*read, end), timeout=GONE)
+            self._read_status()
+            self.seconds = time.monotonic() - self.started
+            await asyncio.wait((*readers, end), timeout=PIPE_TIMEOUT)
         finally:
-            for task in work:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    def told(self) -> Ran:
-        """What became of it."""
-        out, err = (self._text(raw) for raw in (self.out, self.err))
+    def result(self) -> ProgramResult:
+        """How the program ended."""
+        stdout, stderr = (self._text(raw) for raw in (self.stdout, self.stderr))
         code = -1 if self.process.returncode is None else self.process.returncode
-        reason = self.reason or _in_words(code, err, self.limits)
-        stopped = bool(self.reason) or -code in _STOPPING or (code > 0 and refused(_last_line(err)))
-        return Ran(code if code >= 0 else None, out, err, self.seconds, reason, stopped)
+        reason = self.reason or _failure(code, stderr, self.limits)
+        # The kernel ends a program that exceeds a limit or meets a fence with one of these signals.
+        stopping = (signal.SIGXCPU, signal.SIGKILL, signal.SIGSYS)
+        stopped = bool(self.reason) or -code in stopping or (code > 0 and was_refused(_last_line(stderr)))
+        return ProgramResult(code if code >= 0 else None, stdout, stderr, self.seconds, reason, stopped)
 
     def _text(self, raw: bytearray) -> str:
         text = bytes(raw[: self.limits.output_kb * 1024]).decode(errors="replace")
@@ -264,41 +280,41 @@ class _Watched:
             await stdin.drain()
             stdin.close()
         except (BrokenPipeError, ConnectionResetError):
-            return  # it ended without reading
+            return  # the program ended without reading
 
-    def _hear(self) -> None:
-        """What the jail says of its fences, and when that was, if it has said it by now."""
+    def _read_status(self) -> None:
+        """Read the status of the fences, if it has been written by now."""
         with contextlib.suppress(BlockingIOError):
             self.fences = self.fences or os.read(self.status, 65536)
         if self.fences:
-            self.began = json.loads(self.fences)["at"]
+            self.started = json.loads(self.fences)["at"]
 
-    async def _look(self) -> None:
+    async def _check_limits(self) -> None:
         while self.process.returncode is None and not self.reason:
-            self._hear()
-            if reason := self._too_far():
+            self._read_status()
+            if reason := self._exceeded_limit():
                 self._stop(reason)
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(WATCH_INTERVAL)
 
-    def _too_far(self) -> str | None:
+    def _exceeded_limit(self) -> str | None:
         limits = self.limits
-        if time.monotonic() - self.began > (limits.wall if self.fences else START):
+        if time.monotonic() - self.started > (limits.wall if self.fences else START_TIMEOUT):
             return f"stopped after {limits.wall:g} s"
-        if threads(self.process.pid) > limits.threads:
+        if count_threads(self.process.pid) > limits.threads:
             return f"stopped with more than {limits.threads} threads"
-        size, files = on_disk(self.folder, limits.files)
-        size += removed_but_held(self.process.pid, self.folder)
+        size, files = disk_usage(self.folder, limits.files)
+        size += deleted_file_bytes(self.process.pid, self.folder)
         if files > limits.files or size > limits.folder_mb * 2**20:
             return f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files"
         return None
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    # The seed makes the order of sets the same each time.
+    # The hash seed makes the order of sets the same each time.
     return {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
 
 
-def _inside(name: str) -> str:
+def _relative_path(name: str) -> str:
     path = PurePosixPath(name)
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or not path.parts:
         raise UsageError(f"file {name!r} of a program to run must have a relative path within its own folder")
@@ -306,18 +322,18 @@ def _inside(name: str) -> str:
 
 
 def _status_pipe() -> tuple[int, int]:
-    """On which the jail tells of its fences: our end, which does not wait, and its."""
+    """The ends of the pipe on which the child reports its fences: ours, which does not block, and the child's."""
     ours, theirs = os.pipe()
     os.set_blocking(ours, False)
     return ours, theirs
 
 
-def _folder() -> Path:
+def _new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="practicum-code-")).resolve()
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> str | None:
-    """Write the files; why that cannot be, else None."""
+    """Write the files. Returns why that is not possible, if it is not."""
     for name, text in files.items():
         path = folder / name
         try:
@@ -328,63 +344,59 @@ def _write(folder: Path, files: Mapping[str, str]) -> str | None:
     return None
 
 
-def _removed(folder: Path) -> None:
-    """Remove the folder, also one nested so deep that Python gives up."""
+def _remove(folder: Path) -> None:
     try:
         shutil.rmtree(folder)
-    except (OSError, RecursionError):
+    except (OSError, RecursionError):  # nested too deeply for Python
         subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def _kill(process: Process) -> None:
-    if process.returncode is None:  # else its number may be another's by now
+    if process.returncode is None:  # otherwise its number may belong to another process by now
         kill_group(process.pid)
 
 
-_SIGNALS = {known.value: known.name for known in signal.Signals}
-"""Not all have a name: those for real time do not."""
+_REFUSALS = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]" for n in (EFBIG, ENOSYS, EXDEV)))
+"""How Python's message begins when a limit or a fence refused something."""
 
 
-_STOPPING = (signal.SIGXCPU, signal.SIGKILL, signal.SIGSYS)
-"""By which the kernel ends what goes too far."""
-
-_REFUSED = ("MemoryError", "PermissionError: [Errno", *(f"OSError: [Errno {n}]" for n in (EFBIG, ENOSYS, EXDEV)))
-"""How Python begins to tell of what a limit or a fence refused."""
+def was_refused(error: str) -> bool:
+    """Whether a program's error, as Python prints it, is a refusal by the sandbox, of memory or of files outside."""
+    return error.startswith(_REFUSALS)
 
 
-def refused(error: str) -> bool:
-    """Whether an error of a program, as Python tells it, is the sandbox's refusal: of memory, of files outside."""
-    return error.startswith(_REFUSED)
-
-
-def _last_line(err: str) -> str:
-    lines = [line for line in err.strip().split("\n") if line.strip()]
+def _last_line(stderr: str) -> str:
+    lines = [line for line in stderr.strip().split("\n") if line.strip()]
     return lines[-1].strip() if lines else ""
 
 
-def _in_words(code: int, err: str, limits: Limits) -> str:
-    """Why a program that nobody here stopped did not end well."""
-    last = _last_line(err)
+# Scores quote these reasons, and models read them: other words would change the prompts of stored runs.
+def _failure(code: int, stderr: str, limits: Limits) -> str:
+    """Why a program that was not stopped from here did not end well; empty if it did."""
+    last = _last_line(stderr)
     if code == 0:
         return ""
     if -code in (signal.SIGXCPU, signal.SIGKILL):
         return f"stopped after {limits.cpu} s of computing" + (", or killed" if -code == signal.SIGKILL else "")
     if -code == signal.SIGSYS:
-        where = _place(err, first=True)
+        where = _location(stderr, first=True)
         return f"stopped when it reached for the network, or to start or signal another process{where}"
     if last.startswith("MemoryError"):
         return f"ran out of its {limits.memory_mb} MB of memory"
     if code < 0:
-        return f"crashed with {_SIGNALS.get(-code, f'signal {-code}')}"
-    if "Traceback" in err or last.startswith(("SyntaxError", "IndentationError", "TabError")):
-        return f"ended with {last[:300]}{_place(err, first=False)}"
+        try:
+            return f"crashed with {signal.Signals(-code).name}"
+        except ValueError:  # signals for real time have no name
+            return f"crashed with signal {-code}"
+    if "Traceback" in stderr or last.startswith(("SyntaxError", "IndentationError", "TabError")):
+        return f"ended with {last[:300]}{_location(stderr, first=False)}"
     return f"ended with exit code {code}" + (f": {last[:300]}" if last else "")
 
 
-def _place(err: str, first: bool) -> str:
-    """The program's own line in a traceback: its innermost. Those of the library have absolute paths."""
-    found: list[tuple[str, str]] = re.findall(r'File "([^/"<][^"]*)", line (\d+)', err)
-    if not found:
+def _location(stderr: str, first: bool) -> str:
+    """The first or last line of the program's own code in a traceback. The library's files have absolute paths."""
+    lines: list[tuple[str, str]] = re.findall(r'File "([^/"<][^"]*)", line (\d+)', stderr)
+    if not lines:
         return ""
-    file, line = found[0 if first else -1]
+    file, line = lines[0 if first else -1]
     return f" ({file} line {line})"

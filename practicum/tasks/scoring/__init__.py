@@ -1,1 +1,1 @@
-"""Scorers: rules, unit tests, and measures of text and software."""
+"""Scorers: how good an answer is, by rules, tests, concepts or a function of the user."""

@@ -1,56 +1,55 @@
-"""The scorer `appworld`: reads what AppWorld's own tests say of the world that an attempt left."""
+"""The scorer `appworld`: reads the results of AppWorld's own tests of the world that an attempt left."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from practicum.core.errors import AgentError
 from practicum.core.types import Score, Task, Trace
 from practicum.core.views import truncate
 
-NOTE = 3000
-"""Most characters of what is told of failed tests."""
+MAX_NOTE = 3000
+"""Most characters of a note about failed tests."""
 
 
 class _Test(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
     requirement: str
     trace: str = ""
 
 
-class _Evaluation(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
+class _TestResults(BaseModel):
     success: bool
     num_tests: int
     passes: list[_Test]
     failures: list[_Test]
 
 
-class Evaluation:
-    """Task goal completion: 1 where all of AppWorld's tests pass, else 0; the note says which failed, and how."""
+class AppWorldScorer:
+    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how."""
 
     name = "appworld"
     needs_target = False
 
     def __call__(self, task: Task, trace: Trace) -> Score:
-        """The score of the world an attempt left; AgentError where there is none that AppWorld looked at."""
+        """Score the world that an attempt left. Raises AgentError when AppWorld did not evaluate it."""
         if trace.error is not None:
             return Score(0.0, False, trace.error)
         state = trace.data.get("state")
         try:
-            found = _Evaluation.model_validate(state["evaluation"] if isinstance(state, dict) else state)
+            results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)
         except (ValidationError, KeyError) as error:
-            raise AgentError(f"the attempt at {task.id!r} left no evaluation of AppWorld to score") from error
-        told = "\n".join(f"- {_failed(test)}" for test in found.failures)
-        told = truncate(told, NOTE)
-        passed = f"{len(found.passes)} of {found.num_tests} tests pass."
-        note = passed if found.success else f"{passed} These fail:\n{told}"
-        return Score(float(found.success), found.success, note)
+            raise AgentError(
+                f"the attempt at task {task.id!r} has no evaluation by AppWorld to score; "
+                "the scorer 'appworld' needs the agent appworld:URL"
+            ) from error
+        note = f"{len(results.passes)} of {results.num_tests} tests pass."
+        if not results.success:
+            failures = "\n".join(f"- {_describe(test)}" for test in results.failures)
+            note = f"{note} These fail:\n{truncate(failures, MAX_NOTE)}"
+        return Score(float(results.success), results.success, note)
 
 
-def _failed(test: _Test) -> str:
-    """What was wanted, and what was there: a trace is the test's code, a line of dashes, and the failed assertion."""
-    said = test.trace.rpartition("----------\n")[2].strip()
-    return f"{test.requirement} {said}".strip()
+def _describe(test: _Test) -> str:
+    """The requirement, and the failed assertion: AppWorld's trace is code, a line of dashes, and the assertion."""
+    assertion = test.trace.rpartition("----------\n")[2].strip()
+    return f"{test.requirement} {assertion}".strip()

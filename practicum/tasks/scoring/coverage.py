@@ -1,14 +1,14 @@
-"""The scorer `coverage`: which of the given concepts a text uses, in whatever form (CommonGen-Hard, Self-Refine 2023).
+"""The scorer `coverage`: which of the given concepts a text uses, in any form (CommonGen-Hard, Self-Refine 2023).
 
-A concept is used where a word has its stem, by the Snowball stemmer for English, or is one of its irregular forms. A
-stem is coarser than a lemma: "operator" counts as "operate". A concept of several words must stand as written, each
-word by its stem.
+A text uses a concept when one of its words has the same stem, by the Snowball stemmer for English, or is one of its
+irregular forms. A stem is coarser than a lemma: "operator" counts as "operate". The words of a longer concept must
+follow each other, each by its stem.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,13 +16,13 @@ from typing import Any
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
 
-SHOWN = 12
+MAX_NAMED = 12
 """Missing concepts that a note names."""
 
 
 @dataclass(frozen=True)
-class Coverage:
-    """The share of `meta.concepts` that the answer uses; right where it uses all."""
+class CoverageScorer:
+    """The share of `meta.concepts` that the answer uses; correct when it uses all."""
 
     name: str = field(default="coverage", init=False)
     needs_target: bool = field(default=False, init=False)
@@ -33,60 +33,53 @@ class Coverage:
             return Score(0.0, False, trace.error)
         if fault := concepts_fault(task.meta, self.name):
             raise TaskFileError(f"task {task.id!r} {fault}")
-        return covered(task.meta["concepts"], trace.answer)
+        return concept_coverage(task.meta["concepts"], trace.answer)
 
 
-def covered(concepts: Sequence[str], text: str) -> Score:
-    """Share of the concepts that the text uses; the note names those it does not."""
+def concept_coverage(concepts: Sequence[str], text: str) -> Score:
+    """The share of the concepts that the text uses, in [0, 1]; the note names the missing ones."""
+    import snowballstemmer
+
     wanted = list(dict.fromkeys(concepts))
-    stem = _stemmer()
-    # A form may be a word of its own too: "shot" is one of "shoot".
-    said = [{stem(word), stem(_regular().get(word, word))} for word in _words(text)]
-    missing = [concept for concept in wanted if not _stands([stem(word) for word in _words(concept)], said)]
+    stem = snowballstemmer.stemmer("english").stemWord
+    # An irregular form may be a word of its own as well: "shot" is a noun, and a form of "shoot".
+    stems = [{stem(word), stem(_base_forms().get(word, word))} for word in _words(text)]
+    missing = [concept for concept in wanted if not _contains([stem(word) for word in _words(concept)], stems)]
     if not missing:
         return Score(1.0, True)
-    more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-    note = (
-        f"{len(wanted) - len(missing)} of {len(wanted)} concepts are used; missing: {', '.join(missing[:SHOWN])}{more}"
-    )
-    return Score((len(wanted) - len(missing)) / len(wanted), False, note)
+    used = len(wanted) - len(missing)
+    more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
+    note = f"{used} of {len(wanted)} concepts are used; missing: {', '.join(missing[:MAX_NAMED])}{more}"
+    return Score(used / len(wanted), False, note)
 
 
 def concepts_fault(meta: Mapping[str, Any], scorer: str) -> str | None:
-    """Why there are no concepts to look for, to be read after "task X"; else None."""
+    """Why a task has no usable concepts, worded to follow "task X"; None if it has."""
     concepts = meta.get("concepts")
     if isinstance(concepts, list) and concepts and all(isinstance(c, str) and _words(c) for c in concepts):
         return None
     return f"has no meta.concepts (a list of words), which scorer {scorer!r} needs"
 
 
-def _stands(stems: Sequence[str], said: Sequence[Set[str]]) -> bool:
-    """Whether these stems follow each other somewhere."""
-    starts = range(len(said) - len(stems) + 1)
-    return any(all(stem in said[start + i] for i, stem in enumerate(stems)) for start in starts)
-
-
-def _stemmer() -> Callable[[str], str]:
-    import snowballstemmer
-
-    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
-    return stem
+def _contains(stems: Sequence[str], text: Sequence[Set[str]]) -> bool:
+    """Whether these stems follow each other somewhere in the text, whose words may have several stems each."""
+    starts = range(len(text) - len(stems) + 1)
+    return any(all(stem in text[start + i] for i, stem in enumerate(stems)) for start in starts)
 
 
 def _words(text: str) -> list[str]:
-    return [
-        word.removesuffix("'s") for word in re.findall(r"[^\W_]+(?:'[^\W_]+)?", text.lower().replace("\u2019", "'"))
-    ]
+    words = re.findall(r"[^\W_]+(?:'[^\W_]+)?", text.lower().replace("\u2019", "'"))
+    return [word.removesuffix("'s") for word in words]
 
 
 @cache
-def _regular() -> Mapping[str, str]:
-    """The word that each irregular form belongs to."""
+def _base_forms() -> Mapping[str, str]:
+    """Irregular forms to the words they belong to."""
     rows = (row.partition(":") for row in IRREGULAR.split())
     return {form: word for word, _, forms in rows for form in forms.split(",")}
 
 
-# Forms that no rule of endings gives; those that are words of their own (saw, left, bit, ground, wound) stay out.
+# Irregular forms. Those that are also other words (saw, left, bit, ground, wound) are left out.
 IRREGULAR = """
 arise:arose,arisen awake:awoke,awoken be:am,is,are,was,were,been bear:bore,borne beat:beaten become:became
 begin:began,begun bend:bent bite:bitten bleed:bled blow:blew,blown break:broke,broken breed:bred bring:brought

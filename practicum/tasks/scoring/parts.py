@@ -1,7 +1,7 @@
-"""A part of a task as its scorer can take it (MAEL, section 2.2; METHODS, section 6: the metric where that applies).
+"""Scoring a part of a task with the scorer of the whole task (MAEL, section 2.2).
 
-A part has no label. Some scorers can look at what solves it all the same; the others measure answers to the whole, and
-would call a right part wrong.
+A part has no label of its own. Some scorers can score its solution all the same; the others compare with the whole
+answer, and would call a correct part wrong.
 """
 
 from __future__ import annotations
@@ -13,50 +13,44 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from practicum.core.types import Task
-from practicum.tasks.scoring.code_blocks import blocks, code_for, defines, files_in
-from practicum.tasks.scoring.coverage import covered
-from practicum.tasks.scoring.rules import meta_fault
+from practicum.tasks.scoring.code_blocks import code_blocks, defines_name, project_files, python_code
+from practicum.tasks.scoring.coverage import concept_coverage
+from practicum.tasks.scoring.registry import meta_fault
 
 _IMPORTED = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
 
 
-def as_task(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
-    """The task that the solution of a part is to be scored by, or None where the scorer cannot tell.
+def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | None:
+    """The task to score the solution of a part with, or None when the scorer cannot score it.
 
-    `tests`: the whole, where the solution defines what the tests enter. `coverage` and `commongen`: the concepts that
-    stand in the part. `software`: the part as the requirement, where the solution holds a program that imports nothing
-    but itself and Python's own library.
+    `tests`: the whole task, if the solution defines the tests' entry point. `coverage` and `commongen`: the concepts
+    that occur in the part. `software`: the part as the requirement, if the solution holds a program that imports only
+    its own files and the standard library.
     """
     if meta_fault(scorer, whole.meta):
         return None
     match scorer:
         case "tests":
             entry = whole.meta.get("entry_point")
-            return whole if entry and defines(code_for(solution, entry), entry) else None
+            return whole if entry and defines_name(python_code(solution, entry), entry) else None
         case "coverage" | "commongen":
-            asked = [concept for concept in whole.meta["concepts"] if covered([concept], part).correct]
-            return replace(whole, input=part, meta={**whole.meta, "concepts": asked}) if asked else None
+            wanted = [concept for concept in whole.meta["concepts"] if concept_coverage([concept], part).correct]
+            return replace(whole, input=part, meta={**whole.meta, "concepts": wanted}) if wanted else None
         case "software":
-            return _project(whole, part, solution)
+            if not code_blocks(solution):
+                return None
+            files = {name: code for name, code in project_files(solution).items() if name.endswith(".py")}
+            entry = next(iter(files)) if len(files) == 1 else whole.meta.get("entry") or "main.py"
+            if entry not in files or not _is_complete(files):
+                return None
+            return replace(whole, input=part, meta={**whole.meta, "entry": entry})
         case _:
             return None
 
 
-def _project(whole: Task, part: str, solution: str) -> Task | None:
-    """What stands alone is run by the task's own file, or by the one it has."""
-    if not blocks(solution):
-        return None
-    files = {name: code for name, code in files_in(solution).items() if name.endswith(".py")}
-    entry = whole.meta.get("entry") or "main.py"
-    entry = next(iter(files)) if len(files) == 1 else entry
-    if entry not in files or not _alone(files):
-        return None
-    return replace(whole, input=part, meta={**whole.meta, "entry": entry})
-
-
-def _alone(files: Mapping[str, str]) -> bool:
-    """Whether all that these files import is among them, or comes with Python."""
+def _is_complete(files: Mapping[str, str]) -> bool:
+    """Whether these files import only each other and the standard library."""
     paths = [PurePosixPath(name) for name in files]
     own = {path.stem for path in paths} | {path.parts[0] for path in paths}
-    wanted = {name for code in files.values() for name in _IMPORTED.findall(code)}
-    return wanted <= own | sys.stdlib_module_names
+    imported = {name for code in files.values() for name in _IMPORTED.findall(code)}
+    return imported <= own | sys.stdlib_module_names

@@ -1,32 +1,34 @@
-"""Small software projects: the files of an answer looked at and run in the sandbox (ChatDev, Qian et al. 2024; MAEL).
+"""Measures of small software projects: their files are inspected and run in the sandbox (ChatDev, Qian et al. 2024).
 
-Completeness is 1 where every Python file parses and nothing in it is left open, else 0. Executability is 1 where the
-program ends by itself with exit code 0, or asks for more input than it was given, else 0; unlike in ChatDev, one that
-runs on without end does not count. How far the code is about what was asked is for embeddings, see `quality`.
+A project is complete when every Python file parses and contains no placeholder. It is executable when the program
+ends by itself with exit code 0, or asks for more input than it was given; unlike in ChatDev, a program that runs
+without end is not. How well the code fits the requirement is measured with embeddings, see `engine.quality`.
 
-A task brings the requirement as its input, and may bring `meta.entry` (the file to run; main.py, or the only one),
-`meta.args` (a list of strings) and `meta.stdin` (what is typed).
+The input of a task is the requirement. Its `meta` may hold `entry` (the file to run; by default main.py, or the only
+Python file), `args` (a list of strings) and `stdin`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from practicum.core.views import count_tokens
-from practicum.tasks.sandbox.runner import Ran, Sandbox
+from practicum.tasks.sandbox.runner import ProgramResult, Sandbox
 
-INSPECTOR = Path(__file__).parents[1] / "sandbox" / "inspect_code.py"
+INSPECTION_SCRIPT = Path(__file__).parents[1] / "sandbox" / "inspect_code.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """How large Python code is, without comments and blank lines, as the sum over the files that parse (MAEL, section
-    3.3). Complexity is cyclomatic (McCabe 1976), of the functions and of what stands outside of them in each file.
-    Tokens are the house's estimate."""
+class CodeMeasures:
+    """The size of Python code without comments and blank lines, summed over the files that parse (MAEL, section 3.3).
+
+    Complexity is cyclomatic (McCabe 1976), of each function and of each file's code outside functions. Tokens are
+    estimated by `count_tokens`.
+    """
 
     files: int
     lines: int
@@ -36,57 +38,56 @@ class Measures:
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
-    """What a look at the files of a project shows; `open` is what does not parse or is left to do, with its place."""
+class Inspection:
+    """What the files of a project hold. `gaps` are syntax errors and placeholders, each with its file and line;
+    `code` is the code without comments."""
 
-    open: tuple[str, ...]
+    gaps: tuple[str, ...]
     code: str
-    measures: Measures
+    measures: CodeMeasures
 
 
-async def looked_at(files: Mapping[str, str], sandbox: Sandbox) -> Project:
-    """Look at a project without running it. Raises UsageError where no code can be run here."""
+async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspection:
+    """Inspect a project without running it. Raises UsageError when the sandbox cannot run on this machine."""
     limits = replace(sandbox.limits, output_kb=sandbox.limits.folder_mb * 1024)
-    script = {"main.py": INSPECTOR.read_text(encoding="utf-8")}
-    ran = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
-    if ran.reason:
-        return Project((f"its files could not be read: the look at them {ran.reason}",), "", Measures(0, 0, 0, 0, 0))
-    found: dict[str, dict[str, Any]] = json.loads(ran.out)
-    read = [file for file in found.values() if "fault" not in file]
-    faults = [file["fault"] for file in found.values() if "fault" in file]
-    left = [what for file in read for what in file["placeholders"]]
-    code = "\n\n".join(file["code"] for file in read)
-    return Project((*faults, *left), code, _measures(read, code))
-
-
-def _measures(read: Sequence[Mapping[str, Any]], code: str) -> Measures:
-    return Measures(
-        files=len(read),
-        lines=sum(file["lines"] for file in read),
+    script = {"main.py": INSPECTION_SCRIPT.read_text(encoding="utf-8")}
+    result = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
+    if result.reason:
+        gap = f"its files could not be read: the look at them {result.reason}"
+        return Inspection((gap,), "", CodeMeasures(0, 0, 0, 0, 0))
+    inspected: list[dict[str, Any]] = list(json.loads(result.stdout).values())
+    parsed = [file for file in inspected if "fault" not in file]
+    gaps = [file["fault"] for file in inspected if "fault" in file]
+    gaps += [placeholder for file in parsed for placeholder in file["placeholders"]]
+    code = "\n\n".join(file["code"] for file in parsed)
+    measures = CodeMeasures(
+        files=len(parsed),
+        lines=sum(file["lines"] for file in parsed),
         tokens=count_tokens(code),
-        functions=sum(file["functions"] for file in read),
-        complexity=sum(sum(file["complexity"]) for file in read),
+        functions=sum(file["functions"] for file in parsed),
+        complexity=sum(sum(file["complexity"]) for file in parsed),
     )
+    return Inspection(tuple(gaps), code, measures)
 
 
-async def executed(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> Ran:
-    """Run a project. One that asks for more input than it was given has run: then, too, there is no `reason`."""
+async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:
+    """Run a project. A program that asks for more input than it was given has an empty `reason`, too."""
     python = [name for name in files if name.endswith(".py")]
     entry = meta.get("entry") or ("main.py" if "main.py" in files or len(python) != 1 else python[0])
-    ran = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
-    asked_for_more = ran.exit == 1 and ran.reason.startswith("ended with EOFError")
-    return replace(ran, reason="") if asked_for_more else ran
+    result = await sandbox.run(files, entry, meta.get("args", ()), meta.get("stdin", ""))
+    wants_input = result.exit_code == 1 and result.reason.startswith("ended with EOFError")
+    return replace(result, reason="") if wants_input else result
 
 
 def software_fault(meta: Mapping[str, Any]) -> str | None:
-    """What is wrong with the description of a project, to be read after "task X"; else None."""
+    """What is wrong with a project's `meta`, worded to follow "task X"; None if nothing is."""
     for name in ("entry", "stdin"):
         if not isinstance(meta.get(name, ""), str):
-            return f"has a meta.{name} that is not a string, which scorer 'software' needs it to be"
+            return f"has a meta.{name} that is not a string; scorer 'software' needs a string"
     args = meta.get("args", [])
     if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-        return "has a meta.args that is not a list of strings, which scorer 'software' needs it to be"
+        return "has a meta.args that is not a list of strings; scorer 'software' needs a list of strings"
     entry = PurePosixPath(meta.get("entry") or "main.py")
     if entry.is_absolute() or ".." in entry.parts or not entry.parts:
-        return "has a meta.entry that is no relative path, as main.py or app/main.py"
+        return "has a meta.entry that is not a relative path such as main.py or app/main.py"
     return None

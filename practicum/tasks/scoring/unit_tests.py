@@ -1,10 +1,10 @@
-"""The scorer `tests`: an answer's code against the unit tests of its task, in the sandbox.
+"""The scorer `tests`: runs the unit tests of a task on an answer's code, in the sandbox.
 
-A task brings `meta.tests`, code whose asserts decide, or a list of such; `meta.entry_point`, what the answer has to
-define, which is passed to the function `check` of the tests where they have one (as HumanEval's do); and
-`meta.prompt`, the code that an answer may go on from. All asserts must hold: the value is 1 or 0, so that a mean is
-pass@1. The note says how many held and how the first one failed, which learning with labels is told. Where no assert is
-reached nothing was tested, and the value is 0; tests that cannot reach one are refused before.
+`meta.tests` is code whose asserts decide, or a list of such code. `meta.entry_point` names what the answer has to
+define; it is passed to the tests' function `check`, if there is one (as in HumanEval). `meta.prompt` is code that an
+answer may continue. The score is 1 when all asserts hold and else 0, so its mean is pass@1. The note says how many
+asserts held and how the first one failed; learning with labels sees it. When no assert is reached, the score is 0;
+tests that cannot reach one are refused in advance.
 """
 
 from __future__ import annotations
@@ -22,154 +22,137 @@ from pydantic import BaseModel, ValidationError
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
-from practicum.tasks.sandbox.runner import Ran, Sandbox, refused
-from practicum.tasks.scoring.code_blocks import code_for
+from practicum.tasks.sandbox.runner import ProgramResult, Sandbox, was_refused
+from practicum.tasks.scoring.code_blocks import python_code
 
-CHECKER = Path(__file__).parents[1] / "sandbox" / "run_tests.py"
+TEST_SCRIPT = Path(__file__).parents[1] / "sandbox" / "run_tests.py"
 
-MOST = 200
+MAX_QUOTED = 200
 """Characters of an assert that a note quotes."""
 
-TOLD = 3
-"""kB that the checker may take to say which assert it has come to, beside what the code prints."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tested:
-    """What tests came to: how many asserts held of how many there are, and the first that did not; whether the code
-    went too far and was stopped."""
-
-    passed: int
-    total: int
-    note: str
-    stopped: bool = False
-
-    @property
-    def right(self) -> bool:
-        """Whether nothing failed, and the tests came to their end."""
-        return not self.note
+REPORT_KB = 3
+"""kB that the test script may print per assert to report on it, besides what the code prints."""
 
 
 @dataclass(frozen=True)
-class UnitTests:
-    """Scores by the tests of the task. Its result is journaled, since a program may end otherwise another time."""
+class UnitTestScorer:
+    """Scores with the tests of the task. Its score is journaled, since a program may end differently another time."""
 
     sandbox: Sandbox = field(default_factory=Sandbox)
     name: str = field(default="tests", init=False)
     needs_target: bool = field(default=False, init=False)
 
     async def __call__(self, task: Task, trace: Trace) -> Score:
-        """1 where all asserts hold, else 0. Raises TaskFileError for a task without tests."""
+        """1 when all asserts hold, else 0.
+
+        Raises TaskFileError for a task without tests, and UsageError when code cannot be run on this machine.
+        """
         if trace.error is not None:
             return Score(0.0, False, trace.error)
         if fault := tests_fault(task.meta):
             raise TaskFileError(f"task {task.id!r} {fault}")
-        tested = await run_tests(task, trace.answer, self.sandbox)
-        return Score(float(tested.right), tested.right, tested.note, stopped=tested.stopped)
+        entry_point = task.meta.get("entry_point")
+        code = python_code(trace.answer, entry_point)
+        if not code.strip():
+            return Score(0.0, False, "the answer holds no code")
+        tests = _joined(task.meta["tests"])
+        mark = secrets.token_hex(8)
+        job = {
+            "mark": mark,
+            "prompt": task.meta.get("prompt", ""),
+            "code": code,
+            "entry_point": entry_point,
+            "tests": tests,
+            "max_quoted": MAX_QUOTED,
+        }
+        output_kb = self.sandbox.limits.output_kb + REPORT_KB * tests.count("assert")
+        limits = replace(self.sandbox.limits, output_kb=output_kb)
+        script = {"main.py": TEST_SCRIPT.read_text(encoding="utf-8")}
+        result = await self.sandbox.run(script, stdin=json.dumps(job), limits=limits)
+        report = _parse_report(result.stdout, mark)
+        note = _fault_in(report, result)
+        # The script catches what the code raises, so a refusal by the sandbox may be why an assert failed.
+        stopped = result.stopped or was_refused(report.first[1])
+        return Score(float(not note), not note, note, stopped=stopped)
 
 
-async def run_tests(task: Task, answer: str, sandbox: Sandbox) -> Tested:
-    """Run the tests of a task on an answer's code. Raises UsageError where no code can be run here."""
-    tests = _joined(task.meta["tests"])
-    entry_point = task.meta.get("entry_point")
-    mark = secrets.token_hex(8)
-    job = {
-        "mark": mark,
-        "prompt": task.meta.get("prompt", ""),
-        "code": code_for(answer, entry_point),
-        "entry_point": entry_point,
-        "tests": tests,
-        "most": MOST,
-    }
-    if not job["code"].strip():
-        return Tested(0, 0, "the answer holds no code")
-    limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + TOLD * tests.count("assert"))
-    script = {"main.py": CHECKER.read_text(encoding="utf-8")}
-    ran = await sandbox.run(script, stdin=json.dumps(job), limits=limits)
-    said = _heard(ran, mark)
-    # The checker catches what the code raises, so that the refusal may be the reason of a test that failed.
-    return replace(_came_to(said, ran), stopped=ran.stopped or refused(said.first[1]))
+class _Report(BaseModel):
+    """What the test script has printed, a line at a time as it learns it."""
+
+    at: str | None = None
+    """The assert that is being checked."""
+    total: int | None = None
+    """Asserts in the tests."""
+    done: int | None = None
+    """Asserts that were reached, once the tests have ended."""
+    failed: int = 0
+    first: tuple[str, str] = ("", "")
+    """The first assert that failed, and why."""
+    fault: str = ""
+    """Why nothing could be tested."""
+
+
+def _parse_report(stdout: str, mark: str) -> _Report:
+    report = _Report()
+    for line in stdout.split("\n"):
+        if line.startswith(mark):
+            try:
+                update = _Report.model_validate_json(line.removeprefix(mark))
+            except ValidationError:  # cut off at the output limit
+                continue
+            report = report.model_copy(update=update.model_dump(exclude_unset=True))
+    return report
+
+
+def _fault_in(report: _Report, result: ProgramResult) -> str:
+    """Why the tests did not pass; empty if they did."""
+    if report.fault:
+        return report.fault
+    if report.done is None:
+        reason = result.reason or "ended before its tests did"
+        if report.at is not None:
+            return f"the code {reason} while testing: {report.at}"
+        return f"the code {reason}" if report.total is None else f"the tests could not be run: the code {reason}"
+    if report.failed:
+        source, why = report.first
+        return f"passed {report.done - report.failed} of {report.done} tests; failed: {source} ({why})"
+    if not report.done:
+        return "nothing was tested: the tests came to their end without reaching an assert"
+    return "" if result.exit_code == 0 else f"all tests passed, but then the code {result.reason}"
 
 
 def _joined(tests: str | list[str]) -> str:
     return tests if isinstance(tests, str) else "\n".join(tests)
 
 
-class _Said(BaseModel):
-    """What the checker tells, each when it knows it: the assert it is at, how many there are, how many were reached and
-    how many of these failed, the first of them with its reason, and what kept it from testing."""
-
-    at: str | None = None
-    total: int | None = None
-    done: int | None = None
-    failed: int = 0
-    first: tuple[str, str] = ("", "")
-    fault: str = ""
-
-
-def _heard(ran: Ran, mark: str) -> _Said:
-    said = _Said()
-    for line in ran.out.split("\n"):
-        if line.startswith(mark):
-            try:
-                told = _Said.model_validate_json(line.removeprefix(mark))
-            except ValidationError:  # cut off, with all that was printed
-                continue
-            said = said.model_copy(update=told.model_dump(exclude_unset=True))
-    return said
-
-
-def _came_to(said: _Said, ran: Ran) -> Tested:
-    if said.fault:
-        return Tested(0, 0, said.fault)
-    if said.done is None:
-        return Tested(0, said.total or 0, _ended(said, ran))
-    passed = said.done - said.failed
-    if said.failed:
-        source, why = said.first
-        return Tested(passed, said.done, f"passed {passed} of {said.done} tests; failed: {source} ({why})")
-    if not said.done:
-        return Tested(0, said.total or 0, "nothing was tested: the tests came to their end without reaching an assert")
-    return Tested(passed, said.done, "" if ran.exit == 0 else f"all tests passed, but then the code {ran.reason}")
-
-
-def _ended(said: _Said, ran: Ran) -> str:
-    reason = ran.reason or "ended before its tests did"
-    if said.at is not None:
-        return f"the code {reason} while testing: {said.at}"
-    return f"the code {reason}" if said.total is None else f"the tests could not be run: the code {reason}"
-
-
 def tests_fault(meta: Mapping[str, Any]) -> str | None:
-    """Why there are no tests to run, to be read after "task X"; else None."""
+    """Why a task has no usable tests, worded to follow "task X"; None if it has."""
     tests = meta.get("tests")
-    fine = isinstance(tests, str) or (isinstance(tests, list) and all(isinstance(test, str) for test in tests))
-    if not tests or not fine:
-        return "has no meta.tests (code with asserts, or a list of such), which scorer 'tests' needs"
+    valid = isinstance(tests, str) or (isinstance(tests, list) and all(isinstance(test, str) for test in tests))
+    if not tests or not valid:
+        return "has no meta.tests (code with asserts, or a list of such code), which scorer 'tests' needs"
     for name in ("entry_point", "prompt"):
         if not isinstance(meta.get(name, ""), str):
-            return f"has a meta.{name} that is not a string, which scorer 'tests' needs it to be"
-    return _idle(_joined(tests), called="check" if meta.get("entry_point") else None)
-
-
-def _idle(code: str, called: str | None) -> str | None:
-    """Why tests would test nothing, or less than they say. `called` is the function that is called from outside."""
+            return f"has a meta.{name} that is not a string; scorer 'tests' needs a string"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of their style
-            tree = ast.parse(code)
+            warnings.simplefilter("ignore")  # about the style of the tests
+            tree = ast.parse(_joined(tests))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return f"has meta.tests that are no Python: {error}"
-    if not _asserts(tree):
-        return "has meta.tests without an assert; scorer 'tests' counts asserts, not what unittest's methods find"
-    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {called}
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    plain = (node for node in tree.body if isinstance(node, kinds) and not node.decorator_list)
-    for name in (node.name for node in plain if node.name not in named and _asserts(node)):
-        check = ", or name in meta.entry_point what check is to be called with" if name == "check" else ""
-        return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{check}"
+        return f"has meta.tests that are not valid Python: {error}"
+    if not _has_assert(tree):
+        return "has meta.tests without an assert; scorer 'tests' counts asserts, not the methods of unittest"
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if meta.get("entry_point"):
+        names.add("check")
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    # A decorator may call or register what it decorates.
+    plain = (node for node in tree.body if isinstance(node, definitions) and not node.decorator_list)
+    for name in (node.name for node in plain if node.name not in names and _has_assert(node)):
+        hint = ", or set meta.entry_point to the name that check is called with" if name == "check" else ""
+        return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{hint}"
     return None
 
 
-def _asserts(tree: ast.AST) -> bool:
+def _has_assert(tree: ast.AST) -> bool:
     return any(isinstance(node, ast.Assert) for node in ast.walk(tree))
