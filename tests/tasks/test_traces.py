@@ -121,7 +121,7 @@ def test_chat() -> None:
     assert score_of(picture) == Score(1.0, True)
     assert traces.formats == {"chat": 3}
     assert said(traces, DATA / "chat.jsonl") == [
-        "chat.jsonl line 3: a part that is no text (image_url); it is shown as [image_url]"
+        "chat.jsonl line 3: a part that is not text (image_url) is shown as [image_url]"
     ]
 
 
@@ -300,7 +300,7 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
         "own_id": "a",
     }
     lost, broken = traces.problems
-    assert str(lost) == f"{tmp_path}/runs/one: an attempt that was lost to the provider or could not be read"
+    assert str(lost) == f"{tmp_path}/runs/one: an attempt that was lost to the provider or could not be parsed"
     assert "an attempt that cannot be read (broken: " in str(broken)
     assert traces.formats == {"practicum": 4}
 
@@ -324,7 +324,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     text = refusal(tmp_path)
     assert f"{tmp_path.name}/empty: a run without an attempt" in text
     assert f"{tmp_path.name}/odd/{DATABASE_FILE} line 1: not JSON" in text
-    assert f"{tmp_path.name}/torn: not a run that can be read" in refusal(tmp_path / "torn").replace(
+    assert f"{tmp_path.name}/torn: the run cannot be read" in refusal(tmp_path / "torn").replace(
         "torn: no trace could be read: torn", f"{tmp_path.name}/torn"
     )
 
@@ -442,9 +442,9 @@ def test_what_is_not_known_within_a_chat_is_told_once_and_the_rest_is_read(write
         [("critic", "Too short.")],
     ]
     assert said(traces, path) == [
-        "chat.jsonl line 1: a role that is not known ('critic'); its words are kept; 2 times, also on line 2",
-        "chat.jsonl line 1: a role that is not known (None); its words are kept",
-        "chat.jsonl line 1: a part of a kind that is not known ('hologram')",
+        "chat.jsonl line 1: unknown role 'critic'; its text is kept; 2 times, also on line 2",
+        "chat.jsonl line 1: unknown role None; its text is kept",
+        "chat.jsonl line 1: a part of unknown type 'hologram'",
         "chat.jsonl line 1: a tool call that is not an object",
     ]
     assert [problem.count for problem in traces.problems] == [2, 1, 1, 1]
@@ -467,7 +467,7 @@ def test_what_was_said_before_the_task_is_kept(write: Write) -> None:
     [
         (chat(), "a trace without any text"),
         (chat({"role": "user", "content": " \n"}, {"role": "assistant", "content": None}), "a trace without any text"),
-        (chat(ASKED), "a trace without a word of the agent"),
+        (chat(ASKED), "a trace without anything from the agent"),
         (chat(ANSWERED), "a trace that does not say what the agent was asked"),
     ],
 )
@@ -581,8 +581,8 @@ def test_steps_of_swe_agent_that_are_none(write: Write) -> None:
     traces = load_traces(path)
     assert trace_of(only(traces)) == Trace("ls")
     assert said(traces, path) == [
-        "one.traj: in 'trajectory' something that is not an object",
-        "one.traj: in 'history' something that is not an object",
+        "one.traj: 'trajectory' contains something that is not an object",
+        "one.traj: 'history' contains something that is not an object",
         "one.traj: a step without thought, action, observation or response",
     ]
 
@@ -690,9 +690,9 @@ def test_results_that_cannot_be_read_or_have_no_trace_are_told(write: Write) -> 
     root = path.parents[2]
     write(harbor({"reward": 1}), "b/result.json")
     texts = [str(problem).replace(f"{root}/", "") for problem in load_traces(root).problems]
-    assert texts[0].startswith("a/result.json line 1: cut off in the middle of its JSON (EOF")
-    assert texts[1].startswith("a/agent/trajectory.json: the result.json that goes with it cannot be read (EOF")
-    assert texts[2] == "b/result.json: a result of Harbor without an ATIF trajectory below it"
+    assert texts[0].startswith("a/result.json line 1: JSON that ends too early (EOF")
+    assert texts[1].startswith("a/agent/trajectory.json: the result.json of the trial cannot be read (EOF")
+    assert texts[2] == "b/result.json: a Harbor result without an ATIF trajectory below it"
 
 
 def test_atif_says_what_is_odd_and_subagents_have_no_score(write: Write) -> None:
@@ -706,8 +706,8 @@ def test_atif_says_what_is_odd_and_subagents_have_no_score(write: Write) -> None
     traces = load_traces(path)
     assert (steps(only(traces)), score_of(only(traces))) == ([("robot", "beep")], Score(1.0, True))
     assert said(traces, path) == [
-        "trajectory.json: a step of a source that is not known ('robot'); its words are kept",
-        "trajectory.json: in 'steps' something that is not an object",
+        "trajectory.json: a step of unknown source 'robot'; its text is kept",
+        "trajectory.json: 'steps' contains something that is not an object",
         "trajectory.json: 'tool_calls' is not a list",
     ]
     write(harbor({"reward": 1}), "result.json")
@@ -770,8 +770,8 @@ def test_lines_of_a_type_that_is_not_known_are_told(write: Write) -> None:
     traces = load_traces(path)
     assert trace_of(only(traces)) == Trace("4")
     assert said(traces, path) == [
-        "x.jsonl line 2: a line of a type that is not known ('hologram'); it is left out; 2 times, also on line 3",
-        "x.jsonl line 5: of no format that is known (it has 'x')",
+        "x.jsonl line 2: a line of unknown type 'hologram' is left out; 2 times, also on line 3",
+        "x.jsonl line 5: the format is unknown (it has 'x')",
     ]
 
 
@@ -849,9 +849,9 @@ def test_spans_of_several_traces_and_spans_that_say_nothing(write: Write) -> Non
     traces = load_traces(path)
     assert [task.id for task in traces.tasks] == ["a", "b"]
     assert said(traces, path) == [
-        "spans.jsonl line 1: a span without a time; it keeps its place in the file; 2 times, also on line 2",
-        "spans.jsonl line 4: a span without a trace id; it is left out",
-        "spans.jsonl line 4: in 'spans' something that is not an object",
+        "spans.jsonl line 1: a span without a time keeps its place in the file; 2 times, also on line 2",
+        "spans.jsonl line 4: a span without a trace id is left out",
+        "spans.jsonl line 4: 'spans' contains something that is not an object",
         "spans.jsonl line 3: a trace without any text",
     ]
 
@@ -889,14 +889,14 @@ GOOD = json.dumps(chat(ASKED, ANSWERED))
         ),
         (
             f"{GOOD}\n{GOOD}\n{GOOD[:-9]}",
-            ["x.jsonl line 3: cut off in the middle of its JSON (EOF while parsing a string"],
+            ["x.jsonl line 3: JSON that ends too early (EOF while parsing a string"],
         ),
         (f"{GOOD}\n{GOOD}\n".encode() + b'{"a": "\xff"}\n', ["x.jsonl line 3: not UTF-8 text"]),
         (
             f'{GOOD}\n{GOOD}\n{{"prompt": "a"}}\n7\n"x"\n',
-            ["of no format that is known (it has 'prompt'); 3 times, also"],
+            ["the format is unknown (it has 'prompt'); 3 times, also"],
         ),
-        (f"{GOOD}\n{GOOD}\n[]\n{{}}", ["x.jsonl line 3: of no format that is known (not an object); 2 times"]),
+        (f"{GOOD}\n{GOOD}\n[]\n{{}}", ["x.jsonl line 3: the format is unknown (it is not an object); 2 times"]),
         (f'{GOOD}\n{GOOD}\n{{"a": "\\ud800"}}', ["x.jsonl line 3: not JSON (unexpected end of hex escape"]),
         (f"{GOOD}\n{GOOD}\n{'[' * 5000}", ["x.jsonl line 3: not JSON (recursion limit exceeded"]),
     ],
@@ -916,12 +916,12 @@ def test_bad_lines_are_told_and_the_rest_is_read(write: Write, content: str | by
         (b"", "x.json: the file is empty"),
         (b"\n \n", "x.json: the file is empty"),
         (GOOD.encode("utf-16"), "x.json line 1: not UTF-8 text"),
-        (json.dumps(chat(ASKED, ANSWERED), indent=1)[:-8], "x.json line 10: cut off in the middle of its JSON (EOF"),
+        (json.dumps(chat(ASKED, ANSWERED), indent=1)[:-8], "x.json line 10: JSON that ends too early (EOF"),
         (json.dumps(chat(ASKED, ANSWERED), indent=1).encode("latin-1")[:-3] + b"\xff\n", "line 11: not UTF-8 text"),
         ('{\n"a": 1,\n}', "x.json line 3: not JSON (trailing comma at column 1)"),
         ("hello\nworld\n", "x.json line 1: not JSON (expected value at column 1)"),
-        ('{"model": "x", "agents": []}', "x.json line 1: of no format that is known (it has 'model', 'agents')"),
-        ("{}", "x.json line 1: of no format that is known (it has no fields)"),
+        ('{"model": "x", "agents": []}', "x.json line 1: the format is unknown (it has 'model', 'agents')"),
+        ("{}", "x.json line 1: the format is unknown (it has no fields)"),
         (json.dumps({"schema_version": "ATIF-v1.8", "steps": 3}), "x.json line 1: 'steps' is not a list"),
     ],
 )

@@ -1,8 +1,8 @@
-"""Stored traces of agents, read so that one can learn from them without running anything.
+"""Stored traces of agents, read so that an agent can learn from them without running anything.
 
-Read are runs of practicum, chat messages (OpenAI style, fine-tuning files too), OpenTelemetry GenAI spans,
-SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Claude Code sessions; one module each
-says what it takes from where. The format is told by content, never by the name of a file.
+The formats are runs of practicum, chat messages (OpenAI style, also files for fine-tuning), OpenTelemetry GenAI spans,
+SWE-agent and mini-swe-agent trajectories, ATIF (Harbor, Terminal-Bench) and Claude Code sessions. Each has a module
+that says what it reads. A format is recognised by content, never by file name.
 """
 
 from practicum.tasks.traces.load import load_traces

@@ -1,4 +1,4 @@
-"""The records of a file: a JSON document, or JSON lines, which are read one at a time however many there are."""
+"""The records of a file: a JSON document, or JSON lines, which are read one at a time."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from typing import IO, Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.trace import Notes, Place
-
-NOT_JSON = "not JSON"
-CUT_OFF = "cut off in the middle of its JSON"
-NOT_UTF8 = "not UTF-8 text"
+from practicum.tasks.traces.trace import Position, Problems
 
 
-def records(path: Path, notes: Notes) -> Iterator[tuple[Place, Any]]:
-    """Place and value of each record. Whatever cannot be read is taken down, and the rest is read."""
+def records(path: Path, problems: Problems) -> Iterator[tuple[Position, Any]]:
+    """Position and value of each record. What cannot be read is a problem, and the rest is read."""
     try:
         with path.open("rb") as file:
             document = _is_document(file)
             file.seek(0)
-            yield from _document(file, notes) if document else _lines(file, notes)
+            yield from _document(file, problems) if document else _lines(file, problems)
     except OSError as error:
-        notes.add(f"cannot be read ({error.strerror or error})")
+        problems.add(f"cannot be read ({error.strerror or error})")
 
 
 def _is_document(file: IO[bytes]) -> bool:
-    """Whether the file is to be tried as one document: its lines do not stand for themselves."""
-    filled = (line for line in _numbered(file) if line[1].strip())
-    first, second = next(filled, (0, b""))[1], next(filled, (0, b""))[1]
+    """Whether to try the file as one document, since its first two lines are not records of their own."""
+    lines = (line for line in _numbered(file) if line[1].strip())
+    first, second = next(lines, (0, b""))[1], next(lines, (0, b""))[1]
     if _parsed(first) is not None or not second:
         return False
     return first.strip() in (b"[", b"{") or not isinstance(_parsed(second), dict)
@@ -49,38 +45,38 @@ def _parsed(raw: bytes) -> Any:
         return None
 
 
-def _document(file: IO[bytes], notes: Notes) -> Iterator[tuple[Place, Any]]:
+def _document(file: IO[bytes], problems: Problems) -> Iterator[tuple[Position, Any]]:
     raw = file.read().removeprefix(codecs.BOM_UTF8)
     try:
         value = from_json(raw.decode())
     except UnicodeDecodeError as error:
-        notes.add(NOT_UTF8, raw.count(b"\n", 0, error.start) + 1)
+        problems.add("not UTF-8 text", raw.count(b"\n", 0, error.start) + 1)
     except ValueError as error:
         if any(isinstance(_parsed(line), dict) for line in raw.split(b"\n")):
-            # JSON lines whose first ones are broken.
+            # JSON lines, the first of which are broken.
             file.seek(0)
-            yield from _lines(file, notes)
+            yield from _lines(file, problems)
         else:
-            found = re.search(r" at line (\d+)", str(error))
-            _note(notes, error, int(found[1]) if found else None)
+            line = re.search(r" at line (\d+)", str(error))
+            _add_json_error(problems, error, int(line[1]) if line else None)
     else:
-        yield Place(), value
+        yield Position(), value
 
 
-def _lines(file: IO[bytes], notes: Notes) -> Iterator[tuple[Place, Any]]:
+def _lines(file: IO[bytes], problems: Problems) -> Iterator[tuple[Position, Any]]:
     for number, raw in _numbered(file):
         if not raw.strip():
             continue
         try:
             value = from_json(raw.decode())
         except UnicodeDecodeError:
-            notes.add(NOT_UTF8, number)
+            problems.add("not UTF-8 text", number)
         except ValueError as error:
-            _note(notes, error, number)
+            _add_json_error(problems, error, number)
         else:
-            yield Place(number, f":{number}"), value
+            yield Position(number, f":{number}"), value
 
 
-def _note(notes: Notes, error: ValueError, line: int | None) -> None:
+def _add_json_error(problems: Problems, error: ValueError, line: int | None) -> None:
     detail = re.sub(r" at line \d+ column", " at column", str(error))
-    notes.add(CUT_OFF if detail.startswith("EOF") else NOT_JSON, line, detail)
+    problems.add("JSON that ends too early" if detail.startswith("EOF") else "not JSON", line, detail)

@@ -1,6 +1,6 @@
-"""Reading a file or a folder of stored traces.
+"""Reads a file or a folder of stored traces.
 
-Nothing is dropped in silence: what cannot be read is told with file, line and reason, and the rest is read.
+What cannot be read is reported with file, line and reason, and the rest is read.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import TaskFileError
-from practicum.core.types import Recorded, Task
+from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
-from practicum.tasks.traces import atif, chat, mini_swe_agent, runs, swe_agent
-from practicum.tasks.traces.claude_code import ClaudeCode
+from practicum.tasks.traces import atif, chat, runs, swe_agent
+from practicum.tasks.traces.claude_code import ClaudeCodeReader
 from practicum.tasks.traces.detect import (
     ATIF,
     CHAT,
@@ -27,42 +26,43 @@ from practicum.tasks.traces.detect import (
     OTEL,
     PRACTICUM,
     SWE_AGENT,
-    format_of,
-    is_messages,
+    detect_format,
+    is_message_list,
 )
 from practicum.tasks.traces.files import records
-from practicum.tasks.traces.otel import Otel
-from practicum.tasks.traces.trace import Each, Found, Notes, Place, Problem, Reader, Traces
+from practicum.tasks.traces.otel import OtelReader
+from practicum.tasks.traces.trace import Position, Problem, Problems, StoredTask, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
-"""What is looked at in a folder, beside run folders. A file that is named is looked at whatever it is called."""
+"""Files of a folder that are read, besides run folders. A file that is given itself may have any name."""
 
 ACCEPTED = (
     "practicum runs, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
     "trajectories, ATIF (Harbor), Claude Code sessions"
 )
-UNKNOWN = "of no format that is known"
 _SQLITE = b"SQLite format 3\0"
-_REASONS_TOLD = 3
+_MAX_REASONS = 3
 
-_READERS: dict[str, Callable[[Notes], Reader]] = {
-    CHAT: partial(Each, chat.read),
-    OTEL: Otel,
-    SWE_AGENT: partial(Each, swe_agent.read),
-    MINI_SWE_AGENT: partial(Each, mini_swe_agent.read),
-    ATIF: partial(Each, atif.read),
-    CLAUDE_CODE: ClaudeCode,
+_RECORD_READERS: dict[str, Callable[[Any, Position, Problems], list[StoredTask]]] = {
+    CHAT: chat.read,
+    SWE_AGENT: swe_agent.read,
+    MINI_SWE_AGENT: swe_agent.read_mini,
+    ATIF: atif.read,
 }
+"""Formats in which each record is a whole trace."""
+
+_FILE_READERS: dict[str, type[OtelReader] | type[ClaudeCodeReader]] = {OTEL: OtelReader, CLAUDE_CODE: ClaudeCodeReader}
+"""Formats in which a trace may be spread over the records of a file."""
 
 
 def load_traces(path: Path | str) -> Traces:
-    """The traces of a file, or of all files and run folders below a folder, as tasks with what an agent did on them.
+    """The traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
 
-    A task is named by its trace's own id, else by file and line; one that is taken gets "#2" and so on, and
-    `meta.own_id` keeps the original. `meta` says where it is from (`format`, `file`, `line`, and what the format
-    knows: `model`, `session`, `agent` ...); what the system said before the task is in `meta.system`.
+    The id of a task is its trace's own, else file and line. If it is taken, "#2" and so on is added, and `meta.own_id`
+    keeps the original. `meta` says where the trace comes from (`format`, `file`, `line`, and what the format knows:
+    `model`, `session`, `agent` ...); `meta.system` is what the system said before the task.
 
-    Raises TaskFileError, one line of text, where there is nothing at the path or nothing of it could be read.
+    Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
     root = Path(path)
     try:
@@ -71,103 +71,104 @@ def load_traces(path: Path | str) -> Traces:
         raise TaskFileError(f"{root}: no such file or folder; give the path of stored traces") from None
     except OSError as error:
         raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
-    loading = _Loading(root)
-    for file in _files(root, loading.problems):
-        loading.read(file)
-    loading.check_results()
-    if not loading.tasks:
-        raise TaskFileError(f"{root}: no trace could be read: {_told(loading.problems)}; accepted are {ACCEPTED}")
-    return Traces(tuple(loading.tasks), tuple(loading.problems), dict(loading.formats))
+    loader = _Loader(root)
+    for file in loader.files():
+        loader.read(file)
+    for file in loader.harbor_results:
+        if file.parent not in loader.trial_folders:
+            loader.problems.append(Problem(str(file), None, "a Harbor result without an ATIF trajectory below it"))
+    if not loader.tasks:
+        reasons = "; ".join(" ".join(str(problem).split()) for problem in loader.problems[:_MAX_REASONS])
+        if len(loader.problems) > _MAX_REASONS:
+            reasons += f"; and {len(loader.problems) - _MAX_REASONS} more"
+        names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        reasons = reasons or f"the folder holds no file named {names} and no run"
+        raise TaskFileError(f"{root}: no trace could be read: {reasons}; accepted are {ACCEPTED}")
+    return Traces(tuple(loader.tasks), tuple(loader.problems), dict(loader.formats))
 
 
 @dataclass
-class _Loading:
-    """What has been read so far."""
-
+class _Loader:
     root: Path
     tasks: list[Task] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     formats: Counter[str] = field(default_factory=Counter)
-    results: list[Path] = field(default_factory=list)
-    trials: set[Path] = field(default_factory=set)
+    harbor_results: list[Path] = field(default_factory=list)
+    trial_folders: set[Path] = field(default_factory=set)
     ids: Counter[str] = field(default_factory=Counter)
 
-    def read(self, file: Path) -> None:
-        """Read one file, or the run that it belongs to."""
-        folder = file.parent if _is_run(file) else None
-        notes = Notes(folder or file)
-        shown = (folder or file).relative_to(self.root).as_posix() if self.root.is_dir() else notes.path.name
-        for format, found in self._found(file, folder, notes):
-            self.tasks.append(self._task(format, found, self.root.absolute().name if shown == "." else shown))
-            self.formats[format] += 1
-        self.problems += notes.problems()
-
-    def check_results(self) -> None:
-        """A score without its trace is told."""
-        for file in self.results:
-            if file.parent not in self.trials:
-                self.problems.append(Problem(str(file), None, "a result of Harbor without an ATIF trajectory below it"))
-
-    def _found(self, file: Path, folder: Path | None, notes: Notes) -> Iterator[tuple[str, Found]]:
-        if folder is not None:
-            yield from ((PRACTICUM, found) for found in runs.read(folder, notes))
+    def files(self) -> Iterator[Path]:
+        """The files to read."""
+        if not self.root.is_dir():
+            yield self.root
             return
-        readers: dict[str, Reader] = {}
-        format = None
+
+        def unreadable(error: OSError) -> None:
+            self.problems.append(Problem(str(error.filename), None, f"cannot be read ({error.strerror})"))
+
+        for folder, folders, names in os.walk(self.root, onerror=unreadable):
+            folders.sort()
+            for file in (Path(folder, name) for name in sorted(names)):
+                if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
+                    yield file
+
+    def read(self, file: Path) -> None:
+        """Read a file, or the run whose database it is."""
+        is_run = _is_run(file)
+        source = file.parent if is_run else file
+        problems = Problems(source)
+        name = source.relative_to(self.root).as_posix() if self.root.is_dir() else source.name
+        name = self.root.absolute().name if name == "." else name
+        stored = ((PRACTICUM, task) for task in runs.read(source, problems)) if is_run else self._parse(file, problems)
+        for format, (position, task) in stored:
+            own_id = task.id if task.id.strip() else f"{name}{position.tag}"
+            id = self._unique_id(own_id)
+            meta = {**task.meta, "format": format, "file": name}
+            if position.line is not None:
+                meta["line"] = position.line
+            if id != own_id:
+                meta["own_id"] = own_id
+            self.tasks.append(replace(task, id=id, meta=meta))
+            self.formats[format] += 1
+        self.problems += problems.all()
+
+    def _parse(self, file: Path, problems: Problems) -> Iterator[tuple[str, StoredTask]]:
+        readers: dict[str, OtelReader | ClaudeCodeReader] = {}
+        previous = None
         empty = True
-        for place, record in _single(records(file, notes)):
+        for position, record in _flatten(records(file, problems)):
             empty = False
-            known = format_of(record, format)
-            if known == HARBOR_RESULT:
-                self.results.append(file)
-            elif known is None:
-                notes.add(UNKNOWN, place.line, _holds(record))
+            format = detect_format(record, previous)
+            if format == HARBOR_RESULT:
+                self.harbor_results.append(file)
+                continue
+            if format is None:
+                problems.add("the format is unknown", position.line, _describe(record))
+                continue
+            previous = format
+            if format == ATIF:
+                self.trial_folders.update(list(file.parents)[: atif.RESULT_DEPTH])
+            if format in _RECORD_READERS:
+                for task in _RECORD_READERS[format](record, position, problems):
+                    yield format, task
             else:
-                format = known
-                if format == ATIF:
-                    self.trials.update(list(file.parents)[: atif.RESULT_UP])
-                reader = readers.get(format) or readers.setdefault(format, _READERS[format](notes))
-                for found in reader.take(place, record):
-                    yield format, found
+                if format not in readers:
+                    readers[format] = _FILE_READERS[format](problems)
+                readers[format].add(record, position)
         for format, reader in readers.items():
-            for found in reader.end():
-                yield format, found
-        if empty and not notes.problems():
-            notes.add("the file is empty")
+            for task in reader.tasks():
+                yield format, task
+        if empty and not problems.all():
+            problems.add("the file is empty")
 
-    def _task(self, format: str, found: Found, file: str) -> Task:
-        own = found.id if found.id and found.id.strip() else f"{file}{found.place.tag}"
-        id = self._free(own)
-        meta = {**found.meta, "format": format, "file": file}
-        if found.place.line is not None:
-            meta["line"] = found.place.line
-        if id != own:
-            meta["own_id"] = own
-        return Task(id, found.input, found.target, meta, Recorded(found.trace, found.score))
-
-    def _free(self, id: str) -> str:
-        """The id itself, or with the first number that makes it another than all before."""
-        free = id
-        while free in self.ids:
+    def _unique_id(self, id: str) -> str:
+        """The id itself, or the id with the first number that makes it unique."""
+        unique = id
+        while unique in self.ids:
             self.ids[id] += 1
-            free = f"{id}#{self.ids[id]}"
-        self.ids[free] = max(self.ids[free], 1)
-        return free
-
-
-def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
-    if not root.is_dir():
-        yield root
-        return
-
-    def unreadable(error: OSError) -> None:
-        problems.append(Problem(str(error.filename), None, f"cannot be read ({error.strerror})"))
-
-    for folder, inner, names in os.walk(root, onerror=unreadable):
-        inner.sort()
-        for file in (Path(folder, name) for name in sorted(names)):
-            if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
-                yield file
+            unique = f"{id}#{self.ids[id]}"
+        self.ids[unique] = max(self.ids[unique], 1)
+        return unique
 
 
 def _is_run(file: Path) -> bool:
@@ -176,30 +177,24 @@ def _is_run(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             return opened.read(len(_SQLITE)) == _SQLITE
-    except OSError:
-        # What is wrong with it is told when it is read.
+    except OSError:  # reported when its records are read
         return False
 
 
-def _single(found: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
-    """Records one by one, also where a list holds several."""
-    for place, value in found:
-        if isinstance(value, list) and value and not is_messages(value):
+def _flatten(stored: Iterator[tuple[Position, Any]]) -> Iterator[tuple[Position, Any]]:
+    """Records one by one, also from a list of several."""
+    for position, value in stored:
+        if isinstance(value, list) and value and not is_message_list(value):
             for number, item in enumerate(value, 1):
-                yield Place(place.line, f"{place.tag}{'.' if place.tag else ':'}{number}"), item
+                yield Position(position.line, f"{position.tag}{'.' if position.tag else ':'}{number}"), item
         else:
-            yield place, value
+            yield position, value
 
 
-def _holds(record: Any) -> str:
-    if isinstance(record, dict):
-        more = f" and {len(record) - 6} more" if len(record) > 6 else ""
-        return "it has " + (", ".join(repr(key[:40]) for key in list(record)[:6]) + more if record else "no fields")
-    return "not an object"
-
-
-def _told(problems: list[Problem]) -> str:
-    if not problems:
-        return f"the folder holds no file named {', '.join('*' + suffix for suffix in SUFFIXES)} and no run"
-    more = f"; and {len(problems) - _REASONS_TOLD} more" if len(problems) > _REASONS_TOLD else ""
-    return "; ".join(" ".join(str(problem).split()) for problem in problems[:_REASONS_TOLD]) + more
+def _describe(record: Any) -> str:
+    if not isinstance(record, dict):
+        return "it is not an object"
+    if not record:
+        return "it has no fields"
+    more = f" and {len(record) - 6} more" if len(record) > 6 else ""
+    return f"it has {', '.join(repr(key[:40]) for key in list(record)[:6])}{more}"

@@ -1,7 +1,7 @@
-"""The words of a message, whichever API it was written for.
+"""The items of a message, in whichever API's form it was stored.
 
-Read are the messages of OpenAI (chat completions and Responses), of Anthropic and of Bedrock, and the parts of
-OpenTelemetry. What is no text (an image, a file) is shown by its name in brackets.
+The forms are the messages of OpenAI (chat completions and Responses), Anthropic and Bedrock, and the parts of
+OpenTelemetry. A part that is not text (an image, a file) becomes its type in brackets.
 """
 
 from __future__ import annotations
@@ -11,112 +11,110 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from practicum.tasks.traces.trace import ACTION, MESSAGE, OBSERVATION, SYSTEM, THOUGHT, USER, Odd, Word, text_of
+from practicum.tasks.traces.trace import (
+    ACTION,
+    MESSAGE,
+    OBSERVATION,
+    SYSTEM,
+    THOUGHT,
+    USER,
+    Item,
+    Warn,
+    object_at,
+    text_at,
+)
 
-_KINDS = {
+_KIND_OF_ROLE = {
     "system": SYSTEM,
     "developer": SYSTEM,
     "user": USER,
     "assistant": MESSAGE,
-    "model": MESSAGE,  # as Gemini has it
+    "model": MESSAGE,  # Gemini
     "tool": OBSERVATION,
     "function": OBSERVATION,
 }
-_TEXTS = frozenset({"text", "input_text", "output_text"})
-_THOUGHTS = frozenset({"thinking", "reasoning", "summary_text", "reasoning_text"})
-_CALLS = frozenset(
-    {"tool_use", "tool_call", "function_call", "custom_tool_call", "server_tool_use", "server_tool_call"}
-)
-_RESULTS = frozenset(
-    {
-        "tool_result",
-        "tool_call_response",
-        "function_call_output",
-        "custom_tool_call_output",
-        "server_tool_call_response",
-        "web_search_tool_result",
-    }
-)
-_MEDIA = ("image", "image_url", "input_image", "audio", "input_audio", "video", "document", "file", "input_file")
-_NO_TEXT = frozenset({*_MEDIA, "file_data", "blob", "uri"})
-_CALL_IDS = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "id")
+# Types of parts.
+_TEXTS = {"text", "input_text", "output_text"}
+_THOUGHTS = {"thinking", "reasoning", "summary_text", "reasoning_text"}
+_CALLS = {"tool_use", "tool_call", "function_call", "custom_tool_call", "server_tool_use", "server_tool_call"}
+_RESULTS = {
+    "tool_result",
+    "tool_call_response",
+    "function_call_output",
+    "custom_tool_call_output",
+    "server_tool_call_response",
+    "web_search_tool_result",
+}
+_MEDIA = {"image", "image_url", "input_image", "audio", "input_audio", "video", "document", "file", "input_file"}
+_NOT_TEXT = _MEDIA | {"file_data", "blob", "uri"}
+_CALL_ID_FIELDS = ("call_id", "tool_use_id", "tool_call_id", "toolUseId", "id")
 
 
-def of_messages(messages: Iterable[Any], odd: Odd) -> Iterator[Word]:
-    """The words of messages, in their order."""
+def items_of_messages(messages: Iterable[Any], warn: Warn) -> Iterator[Item]:
+    """The items of messages, in order."""
     for message in messages:
         if isinstance(message, Mapping):
-            yield from of_message(message, odd)
+            yield from items_of_message(message, warn)
         else:
-            odd("a message that is not an object")
+            warn("a message that is not an object")
 
 
-def of_message(message: Mapping[str, Any], odd: Odd) -> Iterator[Word]:
-    """The words of one message: what was thought, said, called or answered by a tool, in this order."""
+def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
+    """The items of one message: its thoughts, its content, its tool calls."""
     if message.get("object") == "response" and isinstance(message.get("output"), list):
-        yield from of_messages(message["output"], odd)
+        yield from items_of_messages(message["output"], warn)
         return
     if "role" not in message and isinstance(message.get("type"), str):
-        yield from _of_part(message, MESSAGE, odd)
+        yield from _items_of_part(message, MESSAGE, warn)
         return
-    kind = kind_of(message.get("role"), odd)
-    if thought := text_of(message, "reasoning_content", "reasoning"):
-        yield Word(THOUGHT, thought)
+    role = message.get("role")
+    if isinstance(role, str) and role in _KIND_OF_ROLE:
+        kind = _KIND_OF_ROLE[role]
+    else:
+        warn(f"unknown role {role!r:.40}; its text is kept")
+        kind = str(role)[:40].strip() or "unknown"
+    if thought := text_at(message, "reasoning_content", "reasoning"):
+        yield Item(THOUGHT, thought)
     content = message.get("content", message.get("parts"))
-    yield from of_content(content, kind, odd, text_of(message, "tool_call_id", "id") if kind == OBSERVATION else "")
-    if refusal := text_of(message, "refusal"):
-        yield Word(MESSAGE, refusal)
+    call_id = text_at(message, "tool_call_id", "id") if kind == OBSERVATION else ""
+    yield from items_of_content(content, kind, warn, call_id)
+    if refusal := text_at(message, "refusal"):
+        yield Item(MESSAGE, refusal)
     calls = message.get("tool_calls")
     for call in [*(calls if isinstance(calls, list) else ()), message.get("function_call")]:
         if isinstance(call, Mapping):
-            yield call_of(call)
+            yield _call_item(call)
         elif call is not None:
-            odd("a tool call that is not an object")
+            warn("a tool call that is not an object")
 
 
-def kind_of(role: Any, odd: Odd) -> str:
-    """What one who speaks as `role` says. A role that is not known is odd, and stays as the kind of its words."""
-    if isinstance(role, str) and role in _KINDS:
-        return _KINDS[role]
-    odd(f"a role that is not known ({role!r:.40}); its words are kept")
-    return str(role)[:40].strip() or "unknown"
-
-
-def of_content(content: Any, kind: str, odd: Odd, call: str = "") -> Iterator[Word]:
-    """The words of a message's content: a text, a part, or a list of both. Neighbours of one kind are one word."""
-    last: Word | None = None
-    for word in _of_items(content, kind, odd):
-        word = word._replace(call=word.call or call) if word.kind == kind else word
-        if last is not None and (last.kind, last.call) == (word.kind, word.call) and word.kind != ACTION:
-            last = last._replace(text=f"{last.text}\n{word.text}")
+def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Iterator[Item]:
+    """The items of a message's content: a text, a part, or a list of both. Neighbours of one kind are joined."""
+    last: Item | None = None
+    for item in _items_of_parts(content, kind, warn):
+        item = item._replace(call=item.call or call) if item.kind == kind else item
+        if last is not None and (last.kind, last.call) == (item.kind, item.call) and item.kind != ACTION:
+            last = last._replace(text=f"{last.text}\n{item.text}")
             continue
         if last is not None:
             yield last
-        last = word
+        last = item
     if last is not None:
         yield last
 
 
-def call_of(call: Mapping[str, Any]) -> Word:
-    """A tool call, as `name(arguments)` with the arguments as JSON."""
-    inner = next((part for key in ("function", "custom") if isinstance(part := call.get(key), Mapping)), call)
-    keys = ("input", "arguments", "server_tool_call")
-    arguments = next((inner[key] for key in keys if inner.get(key) not in (None, {}, "{}")), "")
-    return action(inner.get("name"), arguments, text_of(call, *_CALL_IDS))
+def action_item(name: Any, arguments: Any, call: str = "") -> Item:
+    """A tool call, as `name(arguments)`."""
+    text = arguments if isinstance(arguments, str) else as_json(arguments)
+    return Item(ACTION, f"{name}({text})" if name else text, call)
 
 
-def action(name: Any, arguments: Any, call: str = "") -> Word:
-    """What was called and with what."""
-    shown = arguments if isinstance(arguments, str) else as_json(arguments)
-    return Word(ACTION, f"{name}({shown})" if name else shown, call)
-
-
-def plain(value: Any, odd: Odd) -> str:
-    """A tool's result as text: as it is, the texts of its parts, or JSON."""
+def result_text(value: Any, warn: Warn) -> str:
+    """A tool's result as text: a text unchanged, the texts of its parts, or JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and all(_is_part(item) for item in value):
-        return "\n".join(word.text for word in _of_items(value, OBSERVATION, odd))
+        return "\n".join(item.text for item in _items_of_parts(value, OBSERVATION, warn))
     return as_json(value)
 
 
@@ -128,66 +126,68 @@ def as_json(value: Any) -> str:
 def _is_part(item: Any) -> bool:
     if not isinstance(item, Mapping):
         return isinstance(item, str)
-    # The type may be anything: a column of a schema has one, too.
-    kind = item.get("type")
-    return (isinstance(kind, str) and kind in _TEXTS | _NO_TEXT) or list(item) == ["text"]
+    kind = item.get("type")  # anything: the columns of a database schema have a type, too
+    return (isinstance(kind, str) and kind in _TEXTS | _NOT_TEXT) or list(item) == ["text"]
 
 
-def _of_items(content: Any, kind: str, odd: Odd) -> Iterator[Word]:
-    for item in content if isinstance(content, list) else [content]:
-        if isinstance(item, str):
-            yield Word(kind, item)
-        elif isinstance(item, Mapping):
-            yield from _of_part(item, kind, odd)
-        elif item is not None:
-            yield Word(kind, as_json(item))
+def _items_of_parts(content: Any, kind: str, warn: Warn) -> Iterator[Item]:
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            yield Item(kind, part)
+        elif isinstance(part, Mapping):
+            yield from _items_of_part(part, kind, warn)
+        elif part is not None:
+            yield Item(kind, as_json(part))
 
 
-def _of_part(part: Mapping[str, Any], kind: str, odd: Odd) -> Iterator[Word]:
+def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[Item]:
     name = part.get("type")
     if not isinstance(name, str):
-        yield from _of_untyped(part, kind, odd)
+        yield _bedrock_item(part, kind, warn)
     elif name in _TEXTS:
-        yield Word(kind, text_of(part, "text", "content"))
+        yield Item(kind, text_at(part, "text", "content"))
     elif name == "refusal":
-        yield Word(MESSAGE, text_of(part, "refusal"))
+        yield Item(MESSAGE, text_at(part, "refusal"))
     elif name in _THOUGHTS:
-        yield from _thoughts(part, odd)
+        if text := text_at(part, "thinking", "content", "text"):
+            yield Item(THOUGHT, text)
+            return
+        for key in ("summary", "content"):
+            for item in _items_of_parts(part.get(key), THOUGHT, warn):
+                yield item._replace(kind=THOUGHT)
     elif name in _CALLS:
-        yield call_of(part)
+        yield _call_item(part)
     elif name in _RESULTS:
         keys = ("content", "response", "result", "output", "server_tool_call_response")
         result = next((part[key] for key in keys if part.get(key) is not None), None)
-        yield Word(OBSERVATION, plain(result, odd), text_of(part, *_CALL_IDS))
-    elif name in _NO_TEXT:
-        odd(f"a part that is no text ({name}); it is shown as [{name}]")
-        yield Word(kind, f"[{name}]")
-    elif name != "redacted_thinking":  # which holds nothing that could be read
-        odd(f"a part of a kind that is not known ({name!r:.40})")
-        yield Word(kind, text_of(part, "text", "content"))
+        yield _result_item(part, result, warn)
+    elif name in _NOT_TEXT:
+        warn(f"a part that is not text ({name}) is shown as [{name}]")
+        yield Item(kind, f"[{name}]")
+    elif name != "redacted_thinking":  # which is encrypted
+        warn(f"a part of unknown type {name!r:.40}")
+        yield Item(kind, text_at(part, "text", "content"))
 
 
-def _thoughts(part: Mapping[str, Any], odd: Odd) -> Iterator[Word]:
-    if text := text_of(part, "thinking", "content", "text"):
-        yield Word(THOUGHT, text)
-        return
-    for key in ("summary", "content"):
-        for word in _of_items(part.get(key), THOUGHT, odd):
-            yield word._replace(kind=THOUGHT)
-
-
-def _of_untyped(part: Mapping[str, Any], kind: str, odd: Odd) -> Iterator[Word]:
-    """Parts of Bedrock name their type by their only key."""
-    called, result, thought = (part.get(key) for key in ("toolUse", "toolResult", "reasoningContent"))
+def _bedrock_item(part: Mapping[str, Any], kind: str, warn: Warn) -> Item:
+    """The item of a part without a type; in Bedrock its only key is the type."""
     if isinstance(part.get("text"), str):
-        yield Word(kind, part["text"])
-    elif isinstance(called, Mapping):
-        yield call_of(called)
-    elif isinstance(result, Mapping):
-        yield Word(OBSERVATION, plain(result.get("content"), odd), text_of(result, *_CALL_IDS))
-    elif isinstance(thought, Mapping):
-        yield Word(
-            THOUGHT, text_of(inner if isinstance(inner := thought.get("reasoningText"), Mapping) else {}, "text")
-        )
-    else:
-        yield Word(kind, as_json(part))
+        return Item(kind, part["text"])
+    if isinstance(part.get("toolUse"), Mapping):
+        return _call_item(part["toolUse"])
+    if isinstance(result := part.get("toolResult"), Mapping):
+        return _result_item(result, result.get("content"), warn)
+    if isinstance(part.get("reasoningContent"), Mapping):
+        return Item(THOUGHT, text_at(object_at(part, "reasoningContent", "reasoningText"), "text"))
+    return Item(kind, as_json(part))
+
+
+def _call_item(call: Mapping[str, Any]) -> Item:
+    inner = next((part for key in ("function", "custom") if isinstance(part := call.get(key), Mapping)), call)
+    keys = ("input", "arguments", "server_tool_call")
+    arguments = next((inner[key] for key in keys if inner.get(key) not in (None, {}, "{}")), "")
+    return action_item(inner.get("name"), arguments, text_at(call, *_CALL_ID_FIELDS))
+
+
+def _result_item(part: Mapping[str, Any], result: Any, warn: Warn) -> Item:
+    return Item(OBSERVATION, result_text(result, warn), text_at(part, *_CALL_ID_FIELDS))

@@ -1,9 +1,16 @@
-"""Trajectories of SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`.
+"""Trajectories of SWE-agent and mini-swe-agent. Neither holds a score; one that was added is read (see `scores`).
 
-The task is the first user message of `history` that is no demonstration (of the first step's `query` where there is
-no history); each step gives `reasoning_content` and `thought`, `action` and `observation`, or `response` where
-neither thought nor action could be parsed. The answer is `info.submission`. Several `attempts` in a file are a trace
-each. A trajectory holds no score of its own; one that was added is read (see `scores`).
+SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`. The task is the first user message of
+`history` that is not a demonstration (of the first step's `query` if there is no history). Each step holds
+`reasoning_content`, `thought`, `action` and `observation`, or `response` if neither thought nor action could be parsed.
+Each of several `attempts` is a trace of its own.
+
+mini-swe-agent: `{"messages": [...], "info": {...}, "trajectory_format": "mini-swe-agent-1.1"}`. The task is the first
+user message. Later user messages are the environment's observations, unless `extra.interrupt_type` says that a person
+spoke. Actions are in the assistant's text (version 1) or in its tool calls (version 2, both OpenAI APIs). A message of
+role `exit` only repeats how the attempt ended.
+
+The answer of both is `info.submission`.
 """
 
 from __future__ import annotations
@@ -13,8 +20,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.messages import as_json, of_message, plain
-from practicum.tasks.traces.scores import score_in
+from practicum.tasks.traces.messages import as_json, items_of_message, result_text
+from practicum.tasks.traces.scores import stored_score
 from practicum.tasks.traces.trace import (
     ACTION,
     MESSAGE,
@@ -22,102 +29,140 @@ from practicum.tasks.traces.trace import (
     SYSTEM,
     THOUGHT,
     USER,
-    Found,
-    Notes,
-    Odd,
-    Place,
-    Word,
-    items_of,
+    Item,
+    Position,
+    Problems,
+    StoredTask,
+    Warn,
+    build_task,
+    object_at,
+    objects_in,
     own_id,
-    part_of,
-    text_of,
-    told,
+    text_at,
 )
 
 
-def read(record: Mapping[str, Any], place: Place, notes: Notes) -> Iterator[Found]:
-    """The traces of one file: one, or one an attempt."""
-    name = own_id(record, "instance_id") or named_by_file(place, notes)
+def read(record: Mapping[str, Any], position: Position, problems: Problems) -> list[StoredTask]:
+    """The task of one file of SWE-agent, or one for each attempt in it."""
+    id = _instance_id(record, position, problems)
     attempts = record.get("attempts")
     if not isinstance(attempts, list) or not attempts:
-        yield from _attempt(record, name, place, notes, {})
-        return
-    # With attempts, what stands beside them is a copy of the one that was chosen.
-    for number, attempt in enumerate(items_of(record, "attempts", notes.at(place.line)), 1):
-        yield from _attempt(attempt, name, place, notes, {"attempt": number})
+        return _read_attempt(record, id, position, problems, {})
+    # The other fields of the record repeat the attempt that was chosen.
+    numbered = enumerate(objects_in(record, "attempts", problems.at(position.line)), 1)
+    return [
+        task
+        for number, attempt in numbered
+        for task in _read_attempt(attempt, id, position, problems, {"attempt": number})
+    ]
 
 
-def named_by_file(place: Place, notes: Notes) -> str | None:
-    """The instance that a file is named after, where it holds one trajectory."""
-    if notes.path.suffix in (".jsonl", ".ndjson") or place.line not in (None, 1):
-        return None
-    return notes.path.name.removesuffix(".json").removesuffix(".traj")
-
-
-def unfinished(info: Mapping[str, Any], submission: str) -> str | None:
-    """Why there is no submission, as far as `info` says."""
-    status = text_of(info, "exit_status")
-    return None if submission or not status else f"ended without a submission ({status})"
-
-
-def _attempt(
-    attempt: Mapping[str, Any], name: str | None, place: Place, notes: Notes, meta: Mapping[str, Any]
-) -> Iterator[Found]:
-    odd = notes.at(place.line)
-    info = part_of(attempt, "info")
-    given = info.get("submission")
-    submission = given if isinstance(given, str) else as_json(given) if given else ""
-    steps = list(items_of(attempt, "trajectory", odd))
-    yield from told(
-        [*_task(attempt, steps, odd), *_steps(steps, odd)],
-        place,
-        notes,
-        id=name,
+def read_mini(record: Mapping[str, Any], position: Position, problems: Problems) -> list[StoredTask]:
+    """The task of one record of mini-swe-agent."""
+    warn = problems.at(position.line)
+    info = object_at(record, "info")
+    status = text_at(info, "exit_status")
+    # When a run hits a limit, version 1 stores the error's text as its submission.
+    submission = text_at(info, "submission") if status in ("", "Submitted") else ""
+    items = list(_mini_items(record, warn))
+    if submission and items and items[-1].text == submission:
+        items.pop()
+    return build_task(
+        items,
+        position,
+        problems,
+        id=_instance_id(record, position, problems),
         answer=submission,
-        error=unfinished(info, submission),
-        score=score_in(attempt, odd),
+        error=_missing_submission(info, submission),
+        score=stored_score(record, warn),
         meta={
-            **meta,
-            "model": _model(attempt),
-            "exit_status": text_of(info, "exit_status"),
-            "agent": text_of(info, "swe_agent_version"),
-            "environment": text_of(attempt, "environment"),
+            "model": text_at(object_at(info, "config", "model"), "model_name"),
+            "exit_status": status,
+            "agent": text_at(info, "mini_version"),
         },
     )
 
 
-def _task(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], odd: Odd) -> Iterator[Word]:
-    """What stands before the agent's first message."""
-    history = list(items_of(attempt, "history", odd))
-    for message in history or items_of(steps[0] if steps else {}, "query", odd):
+def _instance_id(record: Mapping[str, Any], position: Position, problems: Problems) -> str | None:
+    """The id in the record, or the name of a file that holds this one trajectory."""
+    if id := own_id(record, "instance_id"):
+        return id
+    if problems.path.suffix in (".jsonl", ".ndjson") or position.line not in (None, 1):
+        return None
+    return problems.path.name.removesuffix(".json").removesuffix(".traj")
+
+
+def _missing_submission(info: Mapping[str, Any], submission: str) -> str | None:
+    status = text_at(info, "exit_status")
+    return None if submission or not status else f"ended without a submission ({status})"
+
+
+def _read_attempt(
+    attempt: Mapping[str, Any], id: str | None, position: Position, problems: Problems, meta: Mapping[str, Any]
+) -> list[StoredTask]:
+    warn = problems.at(position.line)
+    info = object_at(attempt, "info")
+    given = info.get("submission")
+    submission = given if isinstance(given, str) else as_json(given) if given else ""
+    steps = list(objects_in(attempt, "trajectory", warn))
+    return build_task(
+        [*_prompt_items(attempt, steps, warn), *_step_items(steps, warn)],
+        position,
+        problems,
+        id=id,
+        answer=submission,
+        error=_missing_submission(info, submission),
+        score=stored_score(attempt, warn),
+        meta={
+            **meta,
+            "model": _model(attempt),
+            "exit_status": text_at(info, "exit_status"),
+            "agent": text_at(info, "swe_agent_version"),
+            "environment": text_at(attempt, "environment"),
+        },
+    )
+
+
+def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], warn: Warn) -> Iterator[Item]:
+    """What comes before the agent's first message."""
+    history = list(objects_in(attempt, "history", warn))
+    for message in history or objects_in(steps[0] if steps else {}, "query", warn):
         if message.get("is_demo") or message.get("message_type") == "demonstration":
             continue
         if message.get("role") not in ("system", "user"):
             return
-        yield from (word for word in of_message(message, odd) if word.kind in (SYSTEM, USER))
+        yield from (item for item in items_of_message(message, warn) if item.kind in (SYSTEM, USER))
 
 
-def _steps(steps: Iterable[Mapping[str, Any]], odd: Odd) -> Iterator[Word]:
+def _step_items(steps: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[Item]:
     for step in steps:
-        words = [
-            Word(THOUGHT, plain(step.get("reasoning_content"), odd)),
-            Word(THOUGHT, plain(step.get("thought"), odd)),
-            Word(ACTION, plain(step.get("action"), odd)),
-        ]
-        if not any(word.text for word in words):
-            words = [Word(MESSAGE, plain(step.get("response"), odd))]
-        words.append(Word(OBSERVATION, plain(step.get("observation"), odd)))
-        if not any(word.text for word in words):
-            odd("a step without thought, action, observation or response")
-        yield from words
+        fields = {"reasoning_content": THOUGHT, "thought": THOUGHT, "action": ACTION}
+        items = [Item(kind, result_text(step.get(name), warn)) for name, kind in fields.items()]
+        if not any(item.text for item in items):
+            items = [Item(MESSAGE, result_text(step.get("response"), warn))]
+        items.append(Item(OBSERVATION, result_text(step.get("observation"), warn)))
+        if not any(item.text for item in items):
+            warn("a step without thought, action, observation or response")
+        yield from items
 
 
 def _model(attempt: Mapping[str, Any]) -> str:
-    """The model's name, out of the settings that a replay would take."""
+    """The name of the model, from the settings for a replay."""
     raw = attempt.get("replay_config")
     try:
         settings = from_json(raw) if isinstance(raw, str) else raw
-    except ValueError:
-        # Settings of some other version: the trace is none the worse for it.
+    except ValueError:  # settings of another version; the trace itself can be read
         return ""
-    return text_of(part_of(settings, "agent", "model"), "name")
+    return text_at(object_at(settings, "agent", "model"), "name")
+
+
+def _mini_items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
+    has_task = False
+    for message in objects_in(record, "messages", warn):
+        if message.get("role") == "exit":
+            continue
+        by_person = text_at(object_at(message, "extra"), "interrupt_type").startswith("User")
+        for item in items_of_message(message, warn):
+            observed = item.kind == USER and has_task and not by_person
+            has_task = has_task or item.kind == USER
+            yield item._replace(kind=OBSERVATION) if observed else item

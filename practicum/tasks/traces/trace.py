@@ -1,30 +1,56 @@
-"""What reading comes to: traces, and what went wrong on the way.
+"""What reading stored traces gives: tasks with recorded attempts, and the problems met on the way.
 
-A format turns what it reads into words in their order (who said what); here words become a trace: what the agent
-was asked, its steps, its last word.
+A format's reader turns a record into items in order (who said or did what). `build_task` turns the items into a task:
+what the agent was asked, its steps, and its last message or action as the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from practicum.core.types import Score, Step, Task, Trace
+from practicum.core.types import Recorded, Score, Step, Task, Trace
 
 SYSTEM, USER = "system", "user"
 THOUGHT, MESSAGE, ACTION, OBSERVATION = "thought", "message", "action", "observation"
-"""Kinds of words, and of the steps they become. A message is the agent's own; others speak as system and user."""
+"""Kinds of items, and of the steps they become. A message is the agent's own."""
 
-_OF_THE_AGENT = (THOUGHT, MESSAGE, ACTION)
-_LINES_NAMED = 5
+_AGENT_KINDS = (THOUGHT, MESSAGE, ACTION)
+_MAX_LINES_NAMED = 5
+
+NO_TEXT = "a trace without any text"
+NO_TASK = "a trace that does not say what the agent was asked"
+NO_AGENT = "a trace without anything from the agent"
+
+
+class Item(NamedTuple):
+    """Something said or done. `call` is the id that a tool call shares with its result, if it has one."""
+
+    kind: str
+    text: str
+    call: str = ""
+
+
+class Position(NamedTuple):
+    """Where a trace stands in its file; `tag` distinguishes traces without an id of their own."""
+
+    line: int | None = None
+    tag: str = ""
+
+
+class StoredTask(NamedTuple):
+    """A task with its recorded attempt. Its id is still as the format has it: empty, or the same as another's."""
+
+    position: Position
+    task: Task
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be read, or not as it stood. Equal ones of a file are one, with a count."""
+    """Something that could not be read as it was. Equal problems of a file are counted as one."""
 
     path: str
     line: int | None
@@ -37,7 +63,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Traces:
-    """What was read: recorded tasks, what went wrong, and how many traces there were of each format."""
+    """Recorded tasks, the problems met in reading them, and the number of traces by format."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
@@ -45,170 +71,104 @@ class Traces:
 
     @property
     def faults(self) -> int:
-        """How many times something could not be read, or not as it stood."""
+        """How many times something could not be read as it was."""
         return sum(problem.count for problem in self.problems)
 
 
-class Place(NamedTuple):
-    """Where in its file a trace stands; `tag` tells it from others of the file where it has no id of its own."""
-
-    line: int | None = None
-    tag: str = ""
-
-
-class Word(NamedTuple):
-    """Something said or done. `call` is the id that a tool call and its result share, where there is one."""
-
-    kind: str
-    text: str
-    call: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One trace as its format has it; its id may still be missing or be another's too."""
-
-    place: Place
-    id: str | None
-    input: str
-    trace: Trace
-    score: Score | None = None
-    target: str | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
-
-
-Odd = Callable[[str], None]
-"""Takes down that something was odd at one place; what is read goes on."""
+Warn = Callable[[str], None]
+"""Records a problem at one position; reading goes on."""
 
 
 @dataclass(slots=True)
-class _Noted:
-    first: int | None
+class _Recorded:
+    first_line: int | None
     detail: str
     count: int = 0
-    others: list[int] = field(default_factory=list)
+    other_lines: list[int] = field(default_factory=list)
 
 
-class Notes:
-    """What went wrong in one file: each kind of it once, with the first place, a count and some more lines."""
+class Problems:
+    """The problems of one file: each reason once, with its first line, a count and some more lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._noted: dict[str, _Noted] = {}
+        self._recorded: dict[str, _Recorded] = {}
 
     def add(self, reason: str, line: int | None = None, detail: str = "") -> None:
-        """Take down one case; `detail` is told of the first case only."""
-        noted = self._noted.setdefault(reason, _Noted(line, detail))
-        noted.count += 1
-        if line not in (None, noted.first) and len(noted.others) < _LINES_NAMED and line not in noted.others[-1:]:
-            noted.others.append(line)
+        """Record one case; `detail` is shown for the first case only."""
+        case = self._recorded.setdefault(reason, _Recorded(line, detail))
+        case.count += 1
+        lines = case.other_lines
+        if line not in (None, case.first_line) and len(lines) < _MAX_LINES_NAMED and line not in lines[-1:]:
+            lines.append(line)
 
-    def at(self, line: int | None) -> Odd:
-        """A way to take down what is odd on this line."""
+    def at(self, line: int | None) -> Warn:
+        """A function that records problems on this line."""
         return partial(self.add, line=line)
 
-    def problems(self) -> list[Problem]:
-        """All that was taken down, in the order in which it first came up."""
-        return [Problem(str(self.path), n.first, reason + _more(n), n.count) for reason, n in self._noted.items()]
+    def all(self) -> list[Problem]:
+        """All problems, in the order in which they were first met."""
+        problems = []
+        for reason, case in self._recorded.items():
+            text = f"{reason} ({case.detail})" if case.detail else reason
+            if case.count > 1:
+                also = f", also on line {', '.join(map(str, case.other_lines))}" if case.other_lines else ""
+                text = f"{text}; {case.count} times{also}"
+            problems.append(Problem(str(self.path), case.first_line, text, case.count))
+        return problems
 
 
-def _more(noted: _Noted) -> str:
-    detail = f" ({noted.detail})" if noted.detail else ""
-    if noted.count == 1:
-        return detail
-    also = f", also on line {', '.join(map(str, noted.others))}" if noted.others else ""
-    return f"{detail}; {noted.count} times{also}"
-
-
-class Reader(Protocol):
-    """Reads the records of one format in one file. What belongs together may be spread over records."""
-
-    def take(self, place: Place, record: Any) -> Iterator[Found]:
-        """The traces that this record completes."""
-        ...
-
-    def end(self) -> Iterator[Found]:
-        """The traces that only the end of the file completes."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Each:
-    """Reads a format in which a record is a whole trace."""
-
-    read: Callable[[Any, Place, Notes], Iterator[Found]]
-    notes: Notes
-
-    def take(self, place: Place, record: Any) -> Iterator[Found]:
-        """The traces of this record."""
-        return self.read(record, place, self.notes)
-
-    def end(self) -> Iterator[Found]:
-        """Nothing: no record waits for another."""
-        return iter(())
-
-
-NO_TEXT = "a trace without any text"
-NO_TASK = "a trace that does not say what the agent was asked"
-NO_AGENT = "a trace without a word of the agent"
-
-
-def told(
-    words: Iterable[Word],
-    place: Place,
-    notes: Notes,
+def build_task(
+    items: Iterable[Item],
+    position: Position,
+    problems: Problems,
     *,
     id: str | None = None,
     answer: str = "",
     error: str | None = None,
     score: Score | None = None,
     meta: Mapping[str, Any],
-) -> Iterator[Found]:
-    """The trace that these words are; none, and a note, where the task or the agent's part is missing.
+) -> list[StoredTask]:
+    """The task that these items record; none, and a problem, when the task or the agent's part is missing.
 
-    The task is the first words of a user (of the system where no user speaks). The answer, where none is given, is
-    the agent's last word: its last message, or its last action where that came without one.
+    The task is the user's first item, or what the system said if no user speaks. The answer, if none is given, is the
+    agent's last message, or its last action if no message came with it; the thoughts right before it are its reasoning.
     """
-    asked, system, rest = _asked([word for word in words if word.text.strip()])
-    spoke = bool(answer.strip()) or any(word.kind in _OF_THE_AGENT for word in rest)
-    if not asked or not spoke:
-        notes.add(NO_TASK if spoke else NO_AGENT if asked else NO_TEXT, place.line)
-        return
-    steps, reasoning = rest, ""
+    items = [item for item in items if item.text.strip()]
+    first = next((n for n, item in enumerate(items) if item.kind == USER), len(items))
+    before = items[:first]
+    system = "\n".join(item.text for item in before if item.kind == SYSTEM)
+    asked, system = (items[first].text, system) if first < len(items) else (system, "")
+    rest = [*(item for item in before if item.kind != SYSTEM), *items[first + 1 :]]
+    agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
+    if not asked or not agent_spoke:
+        problems.add(NO_TASK if agent_spoke else NO_AGENT if asked else NO_TEXT, position.line)
+        return []
+    reasoning = ""
     if not answer.strip():
-        steps, reasoning, answer = _last_word(rest)
-    trace = Trace(answer, reasoning, steps=tuple(Step(word.kind, word.text) for word in steps), error=error)
+        rest, reasoning, answer = _split_answer(rest)
+    trace = Trace(answer, reasoning, steps=tuple(Step(item.kind, item.text) for item in rest), error=error)
     known = {key: value for key, value in {**meta, "system": system}.items() if value not in (None, "")}
-    yield Found(place, id, asked, trace, score, meta=known)
+    return [StoredTask(position, Task(id or "", asked, None, known, Recorded(trace, score)))]
 
 
-def _asked(words: Sequence[Word]) -> tuple[str, str, list[Word]]:
-    """The task, what the system said before it, and the other words."""
-    first = next((n for n, word in enumerate(words) if word.kind == USER), None)
-    lead = words if first is None else words[:first]
-    system = "\n".join(word.text for word in lead if word.kind == SYSTEM)
-    rest = [word for word in lead if word.kind != SYSTEM]
-    return (system, "", rest) if first is None else (words[first].text, system, [*rest, *words[first + 1 :]])
-
-
-def _last_word(words: list[Word]) -> tuple[list[Word], str, str]:
-    """The other words, the thought right before the last word, and the last word."""
-    end = max(n for n, word in enumerate(words) if word.kind in _OF_THE_AGENT)
+def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
+    """The other items, the thoughts right before the answer, and the answer."""
+    end = max(n for n, item in enumerate(items) if item.kind in _AGENT_KINDS)
     start = end
-    while start and words[start - 1].kind in _OF_THE_AGENT:
+    while start and items[start - 1].kind in _AGENT_KINDS:
         start -= 1
-    turn = range(start, end + 1)
-    by_kind = {words[n].kind: n for n in turn}
-    last = by_kind.get(MESSAGE, by_kind.get(ACTION, end))
-    before = last
-    while before > start and words[before - 1].kind == THOUGHT:
-        before -= 1
-    reasoning = "\n".join(word.text for word in words[before:last])
-    return words[:before] + words[last + 1 :], reasoning, words[last].text
+    last_of_kind = {items[n].kind: n for n in range(start, end + 1)}
+    answer = last_of_kind.get(MESSAGE, last_of_kind.get(ACTION, end))
+    thoughts = answer
+    while thoughts > start and items[thoughts - 1].kind == THOUGHT:
+        thoughts -= 1
+    reasoning = "\n".join(item.text for item in items[thoughts:answer])
+    return items[:thoughts] + items[answer + 1 :], reasoning, items[answer].text
 
 
 def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
-    """The first of these fields that can name a trace."""
+    """The first of these fields that can be the id of a trace."""
     for key in keys:
         value = record.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
@@ -216,25 +176,25 @@ def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
     return None
 
 
-def part_of(record: Any, *keys: str) -> Mapping[str, Any]:
-    """The object below these keys; an empty one where there is none."""
+def object_at(record: Any, *keys: str) -> Mapping[str, Any]:
+    """The object below these keys; an empty one if there is none."""
     for key in keys:
         record = record.get(key) if isinstance(record, Mapping) else None
     return record if isinstance(record, Mapping) else {}
 
 
-def items_of(record: Mapping[str, Any], key: str, odd: Odd) -> Iterator[Mapping[str, Any]]:
-    """The objects of a list; whatever else stands in its place is odd."""
+def objects_in(record: Mapping[str, Any], key: str, warn: Warn) -> Iterator[Mapping[str, Any]]:
+    """The objects of the list in this field."""
     value = record.get(key)
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping):
             yield item
         else:
-            odd(f"in {key!r} something that is not an object")
+            warn(f"{key!r} contains something that is not an object")
     if value is not None and not isinstance(value, list):
-        odd(f"{key!r} is not a list")
+        warn(f"{key!r} is not a list")
 
 
-def text_of(record: Mapping[str, Any], *keys: str) -> str:
-    """The first of these fields that is a text; empty where none is."""
+def text_at(record: Mapping[str, Any], *keys: str) -> str:
+    """The first of these fields that is a text; empty if none is."""
     return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
