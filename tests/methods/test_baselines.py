@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks
+from labels import changed, prompts
 from runs import learner, lessons_read, spelled
 from scripts import Learned
 from test_combee import curated, curated_by, insight, learned, lessons
-from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import scripts
 from helpers import client, context_bytes, make_tasks, number_of, world
+from labels import changed, prompts
 from pydantic import TypeAdapter
 from runs import OPS, learner, lessons_read, random_curator, spelled
 from scripts import Learned
-from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods

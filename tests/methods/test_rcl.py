@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks, world
+from labels import changed, prompts
 from scripts import added, insight, learned, number, resumed, right, scripted, shape, warm, wrong
-from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks, world
+from labels import changed, prompts
 from runs import Late, Words
 from scripts import (
     Learned,
@@ -24,7 +25,6 @@ from scripts import (
     shape,
     wrong,
 )
-from test_no_labels import changed, prompts
 
 import practicum
 from practicum import methods

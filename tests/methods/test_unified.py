@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks, world
+from labels import changed
 from runs import Late
 from scripts import (
     Learned,
@@ -23,7 +24,6 @@ from scripts import (
     shape,
     wrong,
 )
-from test_no_labels import changed
 from test_reasoning_bank import Differing, chancy, guessing, refusing, traced
 
 import practicum
