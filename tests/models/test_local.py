@@ -1,4 +1,4 @@
-"""The local model: names, the real small model served by llama.cpp, grammars, and how it ends."""
+"""Local models: their names, how their server starts and ends, and what llama.cpp gives with a real small model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -45,27 +45,24 @@ def content(reply: dict[str, Any]) -> str:
     return str(reply["choices"][0]["message"]["content"])
 
 
-# ---- names
-
-
 @pytest.mark.parametrize("name", ["local:", "other", "locally", "local:hf:", "local:hf:owner/repo"])
-def test_a_name_that_is_none(name: str) -> None:
+def test_a_malformed_name_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match=r"local:hf:OWNER/REPO/FILE"):
         resolve(name)
 
 
-def test_a_path(tmp_path: Path) -> None:
+def test_a_path_must_be_a_gguf_file(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     with pytest.raises(ModelError, match="No such file"):
         resolve(f"local:{model}")
     model.write_bytes(b"<html>")
-    with pytest.raises(ModelError, match="is no GGUF model: it begins with b'<htm'"):
+    with pytest.raises(ModelError, match="is not a GGUF model: it begins with b'<htm'"):
         resolve(f"local:{model}")
     model.write_bytes(b"GGUF and more")
     assert resolve(f"local:{model}") == model
 
 
-def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cannot_be_reached_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 
     def unreachable(*_: object, **__: object) -> str:
@@ -77,25 +74,137 @@ def test_the_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ModelError, match=r"pip install 'practicum\[local\]'"):
         LocalServer(tmp_path / "model.gguf", log=tmp_path / "log")
 
 
-def test_a_grammar_is_made_once_and_leaves_its_schema_alone() -> None:
+def test_a_grammar_is_made_once_allows_no_white_space_and_leaves_its_schema_alone() -> None:
     pytest.importorskip("xllamacpp")
     schema = json.loads(json.dumps(SCHEMA))
-    assert compact_grammar(schema) is compact_grammar(SCHEMA)
+    grammar = compact_grammar(schema)
+    assert compact_grammar(SCHEMA) is grammar
+    assert 'space ::= ""' in grammar or '"whitespace_flexible":false' in grammar
     assert schema == SCHEMA
 
 
-def test_a_broken_model(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(ModelError, match=r"could not load it .* ends with: .*exiting due to model loading error"):
+    with pytest.raises(ModelError, match=r"could not load .* ends with: .*exiting due to model loading error"):
         LocalServer(model, log=tmp_path / "log")
+
+
+FAKE_XLLAMACPP = """
+import json, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+TRAINED_WINDOW = 512
+
+def CommonParams():
+    return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
+
+class Server:
+    def __init__(self, params):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path == "/v1/endless":
+                    print("in flight", flush=True)
+                    time.sleep(60)
+                window = min(params.n_ctx // params.n_parallel, TRAINED_WINDOW)
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps({"default_generation_settings": {"n_ctx": window}}).encode())
+
+        http = ThreadingHTTPServer((params.hostnames[0], params.port), Handler)
+        threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        self.listening_address = f"http://127.0.0.1:{http.server_port}/"
+        print("model loaded", flush=True)
+"""
+"""Stands in for llama.cpp; like it, it keeps its process alive unless it is ended."""
+
+
+@pytest.fixture
+def fake_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model for the fake llama.cpp, which is found instead of the real one."""
+    (tmp_path / "xllamacpp.py").write_text(FAKE_XLLAMACPP)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    return model
+
+
+def test_a_server_has_its_window_and_its_log_and_is_gone_when_closed(
+    fake_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "new" / "log"
+    with LocalServer(fake_model, slots=3, window=256, log=log) as server:
+        assert server.window == 256
+        assert answers(server.url)
+    assert "model loaded" in log.read_text()
+    assert capfd.readouterr() == ("", "")
+    assert not answers(server.url)
+    with LocalServer(fake_model, slots=3, window=1000, log=log) as second:
+        assert second.window == 512
+        assert second.url != server.url
+
+
+def test_closing_ends_requests_in_flight(fake_model: Path, tmp_path: Path) -> None:
+    server, log = LocalServer(fake_model, log=tmp_path / "log"), tmp_path / "log"
+    with ThreadPoolExecutor(1) as pool:
+        request = pool.submit(urlopen, f"{server.url}/endless", timeout=60)
+        while "in flight" not in log.read_text():
+            time.sleep(0.01)
+        server.close()
+        server.close()
+        assert isinstance(request.exception(), OSError)
+
+
+LEAVING = """
+import pathlib, sys, time
+from practicum.models.local import LocalServer
+server = LocalServer(pathlib.Path(sys.argv[1]), slots=1, window=256, log=pathlib.Path(sys.argv[2]))
+print(server.url, flush=True)
+if sys.argv[3] == "raise":
+    raise RuntimeError("on purpose")
+if sys.argv[3] == "wait":
+    time.sleep(60)
+"""
+
+ENDS = pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("wait", -signal.SIGKILL)])
+
+
+@ENDS
+def test_a_server_ends_with_its_process(fake_model: Path, tmp_path: Path, how: str, code: int) -> None:
+    check_that_the_server_ends(fake_model, tmp_path, how, code)
+
+
+def check_that_the_server_ends(model: Path, folder: Path, how: str, code: int) -> None:
+    command = [sys.executable, "-c", LEAVING, str(model), str(folder / "log"), how]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout
+        assert process.stderr
+        url = process.stdout.readline().decode().strip()
+        if how == "wait":
+            process.kill()
+        assert process.wait(20) == code
+        assert ("on purpose" if how == "raise" else "") in process.stderr.read().decode()
+    deadline = time.monotonic() + 10
+    while answers(url):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/models", timeout=5):
+            return True
+    except OSError:
+        return False
 
 
 # ---- the real model
@@ -113,6 +222,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
 
 
 @pytest.mark.local
+@pytest.mark.slow
 def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> None:
     text = content(ask(server.url, "Describe a ball in JSON, at length.", grammar=compact_grammar(SCHEMA)))
     answer = json.loads(text)
@@ -126,6 +236,7 @@ def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> 
 
 
 @pytest.mark.local
+@pytest.mark.slow
 def test_a_repeated_prompt_comes_from_the_cache(server: LocalServer) -> None:
     for _ in range(2):
         usage = ask(server.url, "The same long question. " * 40, max_tokens=2)["usage"]
@@ -133,17 +244,13 @@ def test_a_repeated_prompt_comes_from_the_cache(server: LocalServer) -> None:
 
 
 @pytest.mark.local
-def test_the_window_is_what_was_asked_for(server: LocalServer) -> None:
-    assert server.window == 1024
-
-
-@pytest.mark.local
+@pytest.mark.slow
 def test_two_models_each_with_its_own_log_and_the_trained_window(
     server: LocalServer, model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "new" / "log"
     with LocalServer(model, slots=1, window=10_000, log=log) as second:
-        assert second.window == 8192
+        assert (server.window, second.window) == (1024, 8192)
         assert second.url != server.url
         assert content(ask(second.url, "Hello.", max_tokens=4))
         assert content(ask(server.url, "Hello.", max_tokens=4))
@@ -154,61 +261,18 @@ def test_two_models_each_with_its_own_log_and_the_trained_window(
 
 
 @pytest.mark.local
-def test_closing_does_not_wait_for_requests_in_flight(model: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_closing_a_real_server_ends_requests_in_flight(model: Path, tmp_path: Path) -> None:
     server = LocalServer(model, slots=1, log=tmp_path / "log")
-    failed: list[Exception] = []
-
-    def endless() -> None:
-        try:
-            ask(server.url, "Count.", max_tokens=4000, ignore_eos=True)
-        except OSError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=endless)
-    thread.start()
-    time.sleep(1)
-    start = time.monotonic()
-    server.close()
-    server.close()
-    thread.join(5)
-    assert time.monotonic() - start < 5
-    assert failed
-
-
-LEAVING = """
-import pathlib, sys, time
-from practicum.models.local import LocalServer
-server = LocalServer(pathlib.Path(sys.argv[1]), slots=1, window=256, log=pathlib.Path(sys.argv[2]))
-print(server.url, flush=True)
-if sys.argv[3] == "raise":
-    raise RuntimeError("on purpose")
-if sys.argv[3] == "wait":
-    time.sleep(60)
-"""
+    with ThreadPoolExecutor(1) as pool:
+        request = pool.submit(ask, server.url, "Count.", max_tokens=4000, ignore_eos=True)
+        time.sleep(1)
+        server.close()
+        assert isinstance(request.exception(), OSError)
 
 
 @pytest.mark.local
-@pytest.mark.parametrize(("how", "code"), [("end", 0), ("raise", 1), ("wait", -signal.SIGKILL)])
-def test_the_server_ends_with_its_process(model: Path, tmp_path: Path, how: str, code: int) -> None:
-    command = [sys.executable, "-c", LEAVING, str(model), str(tmp_path / "log"), how]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
-        assert process.stdout
-        assert process.stderr
-        url = process.stdout.readline().decode().strip()
-        if how == "wait":
-            process.kill()
-        assert process.wait(20) == code
-        assert ("on purpose" if how == "raise" else "") in process.stderr.read().decode()
-    deadline = time.monotonic() + 10
-    while _answers(url):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urlopen(f"{url}/models", timeout=5):
-            return True
-    except OSError:
-        return False
+@pytest.mark.slow
+@ENDS
+def test_a_real_server_ends_with_its_process(model: Path, tmp_path: Path, how: str, code: int) -> None:
+    check_that_the_server_ends(model, tmp_path, how, code)
