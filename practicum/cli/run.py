@@ -110,14 +110,14 @@ def run(
 
 def _draw(found: Answered, context: Path, given: Mapping[str, Any], path: Path) -> None:
     """The page of what happened."""
-    from practicum.analysis.network.page import picture
+    from practicum.analysis.network.page import answer_page
     from practicum.core.files import write_atomic
     from practicum.methods.mael import Settings, team_of
     from practicum.session.records import over, run_config
 
     made = over(run_config(context), given)
     team = team_of(Settings(**made["settings"]), made.get("seed", 0)) if made.get("method") == "mael" else None
-    write_atomic(path, picture(found, team))
+    write_atomic(path, answer_page(found, team))
 
 
 def _nothing() -> Any:

@@ -1,22 +1,26 @@
-"""The page of an attempt: a network's graph and its steps, or the steps of any other method; and the pools as told."""
+"""The page of an answer: a network's graph and its steps, or the steps of any other method; and the pools."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scripts
 from helpers import client, make_tasks
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from scripts import Learned
 from test_mael import divided, learned, team, written
 
 import practicum
 from practicum.agents.team import Team, load_team, make_team
-from practicum.analysis.network.page import picture
+from practicum.analysis.network.page import answer_page, network_figure
 from practicum.cli.app import main
 from practicum.session.ask import Answered, ask
 
@@ -45,19 +49,33 @@ def asked(run: Learned, query: str = "Message 9: say word9", **how: Any) -> Answ
     return practicum.run_sync(ask(query, run.folder, parts=parts, **how))
 
 
-def drawn(found: Answered, network: Team | None) -> Reader:
-    return Reader(picture(found, network))
+def page_of(answered: Answered, network: Team | None) -> Reader:
+    return Reader(answer_page(answered, network))
+
+
+def moves_of(answered: Answered) -> Sequence[Any]:
+    return answered.rollout.trace.data["moves"]
+
+
+def drawn(figure: Figure) -> dict[str, list[Line2D]]:
+    """The agents and links of a network's picture, by what they are."""
+    lines: dict[str, list[Line2D]] = {}
+    for line in figure.axes[0].lines:
+        lines.setdefault(str(line.get_gid()), []).append(line)
+    return lines
 
 
 def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
-    page = drawn(asked(run), make_team(4, "complete"))
-    circles = page.of("agent")
-    assert len(circles) == 4
-    assert len(page.of("entry")) == 1
+    answered, network = asked(run), make_team(4, "complete")
+    page = page_of(answered, network)
+    figure = network_figure(network, moves_of(answered))
     # agent4 was given nothing.
-    assert len(page.of("idle")) == 1
-    assert (len(page.of("handed")), len(page.of("link"))) == (2, 4)
+    numbers = {kind: len(lines) for kind, lines in drawn(figure).items()}
+    assert numbers == {"entry": 1, "agent": 2, "idle": 1, "handed": 2, "link": 4}
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert [text for text in texts if text != "●"] == ["6", "agent1", "2", "agent2", "1", "agent3", "0", "agent4"]
+    assert texts.count("●") == 4 + 1 + 1
     steps = re.findall(r"(agent\d)\n (\w+) (the whole|part \d)(, round \d)?", page.words)
     assert [(who, did, what) for who, did, what, _ in steps] == [
         ("agent1", "judged", "the whole"), ("agent1", "decomposed", "the whole"),
@@ -71,7 +89,7 @@ def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
 
 def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
-    page = drawn(asked(run, learn=True, target="word9"), make_team(4, "complete"))
+    page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"))
     # The critiques that changed nothing have none.
     assert len(page.of("reward")) == 7
     assert re.search(r"aggregated the whole\nreward 1\.00", page.words)
@@ -79,11 +97,18 @@ def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("settings", [{"agents": 1}, {"topology": "chain", "agents": 2}, {"agents": 12}])
 def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: dict[str, Any]) -> None:
-    run = learned(tmp_path, 1, settings)
-    page = drawn(asked(run), make_team(settings["agents"], settings.get("topology", "complete")))
-    places = [(float(str(c["cx"])), float(str(c["cy"]))) for c in page.of("agent")]
-    assert len({*places}) == settings["agents"]
-    assert all(15 <= x <= 345 and 15 <= y <= 225 for x, y in places)
+    answered = asked(learned(tmp_path, 1, settings))
+    figure = network_figure(make_team(settings["agents"], settings.get("topology", "complete")), moves_of(answered))
+    figure.draw_without_rendering()
+    agents = [line for kind, lines in drawn(figure).items() if kind in ("entry", "agent", "idle") for line in lines]
+    assert len(agents) == settings["agents"]
+    boxes = [line.get_window_extent() for line in agents]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    for box in (*boxes, *(text.get_window_extent() for text in figure.axes[0].texts)):
+        assert figure.bbox.padded(1).containsx(box.x0)
+        assert figure.bbox.padded(1).containsx(box.x1)
+        assert figure.bbox.padded(1).containsy(box.y0)
+        assert figure.bbox.padded(1).containsy(box.y1)
 
 
 def test_what_others_wrote_is_text_and_the_page_needs_nothing_else(tmp_path: Path) -> None:
@@ -92,20 +117,20 @@ def test_what_others_wrote_is_text_and_the_page_needs_nothing_else(tmp_path: Pat
     file.write_text(json.dumps({**value, "links": [["<b>x</b>", "y" * 40]]}))
     run = learned(tmp_path, divided(1), {"topology": str(file)})
     found = asked(run, "Message 9: <script>alert(1)</script>")
-    text = picture(found, load_team(file))
+    text = answer_page(found, load_team(file))
     page = Reader(text)
     assert {tag for tag, _ in page.tags} <= {
-        "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "pre", "p", "svg", "line", "circle",
-        "text", "span", "i", "ol", "li", "b", "details", "summary",
+        "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "pre", "p", "figure", "img", "span", "i",
+        "ol", "li", "b", "details", "summary",
     }  # fmt: skip
     assert "<script>alert(1)</script>" in page.words
-    assert not re.search(r"(src|href)=|url\(|@import", text)
+    assert re.findall(r"(?:src|href)=.{15}|url\(|@import", text) == ['src="data:image/png']
 
 
 def test_other_methods_have_their_steps_told(tmp_path: Path) -> None:
     run = learned(tmp_path, 1, {"depth": 0})
-    page = drawn(asked(run), None)
-    assert not [tag for tag, _ in page.tags if tag == "svg"]
+    page = page_of(asked(run), None)
+    assert not [tag for tag, _ in page.tags if tag == "img"]
     assert "word9" in page.words
 
 

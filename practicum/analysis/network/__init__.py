@@ -1,1 +1,1 @@
-"""What the agents of a network remember."""
+"""Networks of agents: what is in their experience pools, and what happened in one attempt."""

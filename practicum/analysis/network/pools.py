@@ -1,4 +1,4 @@
-"""The pools of a network's agents as numbers: how much is in them, what it is worth, and what of it is used (MAEL)."""
+"""The experience pools of a network's agents in numbers: their sizes, their rewards and their use (MAEL)."""
 
 from __future__ import annotations
 
@@ -12,55 +12,58 @@ from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 
-KINDS: tuple[Kind, ...] = ("judge", "decompose", "solve", "critique", "aggregate")
+KIND_COLOURS: Mapping[Kind, str] = {
+    "judge": "#777777", "decompose": "#0072B2", "solve": "#009E73", "critique": "#D55E00", "aggregate": "#CC79A7",
+}  # fmt: skip
+"""The kinds of steps, in colours that people of any colour vision can tell apart (Okabe and Ito 2008)."""
 
 TENTHS = 10
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The experiences of one agent, in the order they were made; at least one."""
+    """The experiences of one agent (at least one), oldest first."""
 
     agent: str
     entries: tuple[Entry, ...]
 
     @property
     def rewards(self) -> list[float]:
-        """Rewards, lowest first."""
+        """All rewards, lowest first."""
         return sorted(float(entry.data["reward"]) for entry in self.entries)
 
     @property
     def mean(self) -> float:
-        """Mean reward."""
+        """The mean reward."""
         return fmean(self.rewards)
 
     @property
     def median(self) -> float:
-        """Median reward."""
+        """The median reward."""
         return median(self.rewards)
 
     @property
     def shown(self) -> int:
-        """How often an experience of this pool was shown in training."""
+        """How many times an experience of this pool was shown in training."""
         return sum(entry.uses for entry in self.entries)
 
     def by_kind(self) -> Mapping[Kind, Pool]:
-        """The pool divided by kinds of steps, those it has."""
-        parts = {kind: tuple(e for e in self.entries if e.data["kind"] == kind) for kind in KINDS}
+        """The pool divided by kind of step, without empty kinds."""
+        parts = {kind: tuple(e for e in self.entries if e.data["kind"] == kind) for kind in KIND_COLOURS}
         return {kind: Pool(self.agent, entries) for kind, entries in parts.items() if entries}
 
     def spread(self) -> list[int]:
-        """How many rewards fall into each tenth from 0 to 1; 1 belongs to the last."""
+        """How many rewards fall into each tenth of [0, 1]; a reward of 1 belongs to the last."""
         tenths = [min(int(reward * TENTHS + 1e-9), TENTHS - 1) for reward in self.rewards]
         return [tenths.count(n) for n in range(TENTHS)]
 
     def most_used(self, k: int) -> list[Entry]:
-        """Experiences that were shown, most often first, the older on ties; at most k."""
+        """At most k experiences that were shown, the most shown first, older ones first on ties."""
         used = [entry for entry in self.entries if entry.uses]
         return sorted(used, key=lambda entry: (-entry.uses, entry.number))[:k]
 
     def as_json(self, k: int) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Plain values, as `--json` prints them, with the k most used experiences."""
         used = [
             {"id": e.id, "kind": e.data["kind"], "reward": e.data["reward"], "shown": e.uses, "given": e.key,
              "done": e.text}
@@ -78,9 +81,9 @@ class Pool:
 
 
 def pools_of(context: Context) -> list[Pool]:
-    """The pools of a context by name of agent."""
-    found: dict[str, list[Entry]] = {}
+    """The pools of a context, sorted by the agent's name."""
+    entries: dict[str, list[Entry]] = {}
     for entry in context:
         if entry.section.startswith(POOL) and "reward" in entry.data:
-            found.setdefault(entry.section.removeprefix(POOL), []).append(entry)
-    return [Pool(agent, tuple(entries)) for agent, entries in sorted(found.items())]
+            entries.setdefault(entry.section.removeprefix(POOL), []).append(entry)
+    return [Pool(agent, tuple(own)) for agent, own in sorted(entries.items())]
