@@ -10,6 +10,7 @@ import pytest
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
 
+from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.server import ServerProcess, start_process
 
 hypothesis.settings.load_profile(PROFILE)
@@ -18,6 +19,12 @@ hypothesis.settings.load_profile(PROFILE)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes, kills and pauses."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Databases do not wait for the disk, except in tests that are about durability (`@pytest.mark.durable`)."""
+    os.environ[SYNCHRONOUS_VARIABLE] = "FULL" if item.get_closest_marker("durable") else "OFF"
 
 
 @pytest.fixture(scope="session")

@@ -303,7 +303,7 @@ def _remove(store: Store, run_id: str, versions: Sequence[Version], wanted: froz
     (store.folder / INDEX_FILE).unlink(missing_ok=True)
     state = {"state": "forgotten", "result": None}
     statements.append(schema.runs.update().where(schema.runs.c.run_id == run_id).values(state))
-    store.change(*statements)
+    store.execute(*statements)
     return rows
 
 

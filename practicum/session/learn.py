@@ -129,7 +129,7 @@ class Session:
         self.watch.began(self, *self.estimate.calls())
         root = Run(self.house)
         # Versions to come may take the place of those that an earlier sitting ended with.
-        self.store.change(invalidate_snapshot(RUN))
+        self.store.execute(invalidate_snapshot(RUN))
         stopped = None
         try:
             await self._learn(root)
@@ -143,7 +143,7 @@ class Session:
             except Stopped as stop:
                 stopped = stop.reason
         await self.house.write()
-        await self.store.written()
+        await self.store.flush()
         result = self._result(final, stopped, root)
         await keep(self.store, final, self.house.retriever)
         state, report = "done" if stopped is None else "stopped", json.dumps(result.as_json(), ensure_ascii=False)
@@ -189,7 +189,7 @@ class Session:
             await self.store.write(schema.versions, [version_row(RUN, version)])
             best = replace(best, version=version.version, next_number=last.next_number)
         # An earlier sitting may have ended with another best context, which it wrote down as its last version.
-        self.store.change(delete_versions_after(RUN, best.version))
+        self.store.execute(delete_versions_after(RUN, best.version))
         return best
 
     async def _evaluate(self, root: Run, name: str, context: Context) -> None:

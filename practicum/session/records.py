@@ -74,7 +74,7 @@ def begin(store: Store, config: Config, splits: Splits, seed: Context, state: st
         schema.versions: [version_row(RUN, seed_version(seed))],
         schema.runs: [run],
     }
-    store.change_all((table.insert(), of) for table, of in rows.items() if of)
+    store.execute_all((table.insert(), of) for table, of in rows.items() if of)
 
 
 def create_seed(folder: Path, context: Context) -> None:
@@ -90,7 +90,7 @@ def as_seed(context: Context) -> Context:
 
 def update_run(store: Store, **values: Any) -> None:
     """Change what is known of the run."""
-    store.change(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
+    store.execute(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
 
 
 def seconds_spent(store: Store) -> float:

@@ -44,7 +44,7 @@ def edited(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     outcome = before.apply(edits(before))
     if outcome.applied:
         made = _version(before, outcome.context, _most(store, schema.versions.c.step), outcome.applied)
-        store.change(_put(schema.versions, [made]), _state(state="edited"))
+        store.execute(_put(schema.versions, [made]), _state(state="edited"))
     return outcome
 
 
@@ -69,7 +69,7 @@ def learned(store: Store, task: Task, before: Context, report: StepReport, secon
     statements.append(_put(schema.tasks, [_task_row(store, task)]))
     if report.context.version != before.version:
         statements.append(_put(schema.versions, [_version(before, report.context, report.step, report.applied)]))
-    store.change(*statements, _state(state="asked", seconds=seconds_spent(store) + seconds))
+    store.execute(*statements, _state(state="asked", seconds=seconds_spent(store) + seconds))
 
 
 def _version(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ async def reembedded(store: Store, embedder: Embedder) -> int:
         yield from ((statement, []) for statement in delete_snapshot(RUN))
         yield schema.runs.update().where(schema.runs.c.run_id == RUN).values(config=config.model_dump_json()), []
 
-    store.change_all(statements())
+    store.execute_all(statements())
     await keep(store, read_context(store, RUN), Retriever(Vectors(embedder, store)))
     return vectors.made
 

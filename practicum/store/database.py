@@ -1,13 +1,12 @@
-"""The run folder: one SQLite file in WAL mode, one writer thread, one process at a time.
+"""The database of a run: one SQLite file in WAL mode, one writer thread, one writing process at a time.
 
-A write resolves when it is on the disk (synchronous=FULL). Writes that wait while another commit is under way share
-the next one, so that durability costs one flush for many calls, not one each.
+A write returns once its rows are on the disk (synchronous=FULL). Writes that arrive while a commit is under way share
+the next one, so many calls in flight cost one flush and not one each.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import threading
@@ -15,22 +14,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool
 
-from practicum.core.errors import NotARun, StoreError
+from practicum.core.errors import NotARun, StoreError, UsageError
 from practicum.store import migrations, schema
 
 DATABASE_FILE = "run.sqlite"
+LOCK_FILE = "lock"
 INDEX_FILE = "vectors.usearch"
-"""Beside it, where there are many vectors: an index of them, which can be made anew."""
+"""The index of the run's vectors, if it has many. It can be rebuilt from the database."""
 
-BUSY = 10.0
-"""Seconds to wait for another process that reads or writes the same file."""
+BUSY_SECONDS = 10.0
+"""How long SQLite waits for another process that holds the file."""
+
+SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
+"""An environment variable for tests: SQLite's `synchronous` (OFF, NORMAL or FULL) of databases that are opened from
+now on. OFF does not wait for the disk, so a power failure may lose or corrupt a run; the default is FULL."""
 
 RowValues = Mapping[str, Any]
 
@@ -42,9 +47,9 @@ class _Write(NamedTuple):
 
 
 class Store:
-    """An open run folder. `read_only` ones may be many, and beside a running one."""
+    """An open run folder. Any number of processes may have it open read-only, also while one writes to it."""
 
-    def __init__(self, folder: Path, engine: Engine, lock: IO[str] | None) -> None:
+    def __init__(self, folder: Path, engine: Engine, lock: FileLock | None) -> None:
         self.folder = folder
         self._engine = engine
         self._lock = lock
@@ -56,7 +61,7 @@ class Store:
 
     @classmethod
     def create(cls, folder: Path) -> Store:
-        """A new run folder; refused where a run is already."""
+        """Make a new run folder. Raises StoreError if it holds a run already or cannot be made."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -65,133 +70,134 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """An existing run folder, to go on with; refused while another process has it open for writing."""
+        """Open an existing run folder for writing and bring its format up to date.
+
+        Raises NotARun if it holds no run, StoreError if another process has it open for writing.
+        """
         _must_exist(folder)
         return cls._open(folder, new=False)
 
     @classmethod
     def read(cls, folder: Path) -> Store:
-        """An existing run folder, to look at."""
+        """Open an existing run folder read-only.
+
+        Raises NotARun if it holds no run, StoreError if its format is one that this version does not read.
+        """
         _must_exist(folder)
         store = cls(folder, _engine(folder, read_only=True), None)
-        store._check_format()
+        with _database_errors(folder), store._engine.connect() as db:
+            version = int(db.execute(text("PRAGMA user_version")).scalar_one())
+        newest = len(migrations.MIGRATIONS)
+        if not migrations.READABLE <= version <= newest:
+            advice = "upgrade practicum" if version > newest else f"bring it up to date: practicum resume {folder}"
+            raise StoreError(f"{folder} has run format {version}, this practicum reads {newest}: {advice}")
         return store
 
     @classmethod
     def _open(cls, folder: Path, new: bool) -> Store:
-        lock = _locked(folder)
+        lock = _acquire_lock(folder)
         try:
             if new and (folder / DATABASE_FILE).exists():
                 raise StoreError(
-                    f"{folder} holds a run already: go on with it: practicum resume {folder}, or give another --out"
+                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another --out"
                 )
             store = cls(folder, _engine(folder), lock)
-            with _plainly(folder), store._engine.begin() as db:
-                # SQLite's driver opens no transaction for the making of tables; a migration is whole or not at all.
+            with _database_errors(folder), store._engine.begin() as db:
+                # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 db.execute(text("BEGIN IMMEDIATE"))
                 migrations.migrate(db, str(folder))
         except BaseException:
-            lock.close()
+            lock.release()
             raise
         return store
 
-    def _check_format(self) -> None:
-        with _plainly(self.folder), self._engine.connect() as db:
-            version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-        if not migrations.READABLE <= version <= len(migrations.MIGRATIONS):
-            raise StoreError(
-                f"{self.folder} has run format {version}, this practicum reads {len(migrations.MIGRATIONS)}: "
-                + ("upgrade practicum" if version > len(migrations.MIGRATIONS) else "resume it once to bring it up")
-            )
-
     @property
     def read_only(self) -> bool:
-        """Whether it is open to look at alone."""
+        """Whether it was opened with `read`."""
         return self._lock is None
 
-    def has(self, table: Table) -> bool:
-        """Whether it has this table: one of an older format, that is only read, may not."""
-        with _plainly(self.folder), self._engine.connect() as db:
+    def has_table(self, table: Table) -> bool:
+        """Whether the table exists: a run of an older format that is open read-only may lack it."""
+        with _database_errors(self.folder), self._engine.connect() as db:
             return inspect(db).has_table(table.name)
 
     def rows(self, query: Select[Any]) -> list[Any]:
-        """The rows of a query, as tuples with names."""
-        with _plainly(self.folder), self._engine.connect() as db:
+        """The rows of a query, as named tuples."""
+        with _database_errors(self.folder), self._engine.connect() as db:
             return list(db.execute(query))
 
     async def write(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows; returns once they are on the disk."""
+        """Insert or replace rows, and return once they are on the disk."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._send(_Write(table, rows, done))
+        self._enqueue(_Write(table, rows, done))
         await done
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows soon: before anything that is written later, and at the latest on close.
+        """Insert or replace rows without waiting: before any later write, and at the latest on close.
 
-        For what a resume makes anew, and for what only later writes rest on. A failure is raised by whatever is written
-        or changed next, and at the latest where the store is left.
+        For rows that a resume can make again, and for rows that only later writes depend on. If this fails, the next
+        write raises the error, or at the latest the end of the store's `with` block.
         """
         if rows:
-            self._send(_Write(table, rows, None))
+            self._enqueue(_Write(table, rows, None))
 
-    async def written(self) -> None:
-        """Wait until all that was posted is on the disk."""
+    async def flush(self) -> None:
+        """Wait until all posted rows are on the disk."""
         await self.write(schema.runs, [])
 
-    def _must_work(self) -> None:
-        """Raises what went wrong with an earlier write, on which this one may rest."""
+    def _raise_failure(self) -> None:
+        """Raise the error of an earlier write: what comes now may depend on it."""
         if self._failure is not None:
             raise self._failure
 
-    def _send(self, write: _Write) -> None:
-        self._must_work()
+    def _enqueue(self, write: _Write) -> None:
+        self._raise_failure()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="practicum-store", daemon=True)
+            self._thread = threading.Thread(target=self._write_loop, name="practicum-store", daemon=True)
             self._thread.start()
         self._queue.put(write)
 
-    def change(self, *statements: Any) -> None:
-        """Run statements in one transaction, at once: for the small edits made outside a run."""
-        self._must_work()
-        with _plainly(self.folder), self._engine.begin() as db:
-            for statement in statements:
-                db.execute(statement)
+    def execute(self, *statements: Any) -> None:
+        """Run statements at once, in one transaction: for edits made outside a run."""
+        self.execute_all((statement, ()) for statement in statements)
 
-    def change_all(self, statements: Iterable[tuple[Any, Sequence[RowValues]]]) -> None:
-        """Run statements, each with the rows it is run for, in one transaction, at once. They may be made one by one,
-        so that not all rows are in memory."""
-        self._must_work()
-        with _plainly(self.folder), self._engine.begin() as db:
+    def execute_all(self, statements: Iterable[tuple[Any, Sequence[RowValues]]]) -> None:
+        """Run statements at once, each with its rows, in one transaction. A generator keeps memory small."""
+        self._raise_failure()
+        with _database_errors(self.folder), self._engine.begin() as db:
             for statement, rows in statements:
                 db.execute(statement, rows) if rows else db.execute(statement)
 
     def put(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows, at once."""
-        self._must_work()
-        if rows:
-            with _plainly(self.folder), self._engine.begin() as db:
-                db.execute(self._insert(table), list(rows))
+        """Insert or replace rows at once."""
+        self.execute_all([(self._insert(table), list(rows))] if rows else [])
 
     def scrub(self) -> None:
-        """Overwrite what was deleted: no deleted text stays in the file or in its log."""
-        with _plainly(self.folder), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log.
+
+        Raises StoreError if another process reads the run and so keeps the log from being truncated.
+        """
+        with (
+            _database_errors(self.folder),
+            self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db,
+        ):
             db.execute(text("VACUUM"))
             busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
         if busy:
             raise StoreError(
-                f"another process is reading {self.folder}: what was deleted is gone from the run, but stays in the "
-                "bytes of its log until no process has it open"
+                f"another process is reading {self.folder}: the deleted rows are no longer part of the run, but their "
+                "bytes stay in its write-ahead log until no process has the run open"
             )
 
     def close(self) -> None:
-        """Write what is queued, and let go of the folder."""
+        """Write what is queued and release the folder."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
         self._engine.dispose()
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def __enter__(self) -> Store:
@@ -200,65 +206,66 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
         if kind is None:
-            # What nobody waited for may have failed too.
-            self._must_work()
+            # A row that was posted, and that nobody waited for, may have failed.
+            self._raise_failure()
 
     def _insert(self, table: Table) -> Insert:
         if table.name not in self._inserts:
             self._inserts[table.name] = table.insert().prefix_with("OR REPLACE")
         return self._inserts[table.name]
 
-    def _work(self) -> None:
-        """The writer thread: take all that waits, commit it together, say so."""
-        open_ = True
-        while open_:
+    def _write_loop(self) -> None:
+        """The writer thread: take every write that waits, commit them together, wake their callers."""
+        running = True
+        while running:
             batch = [self._queue.get()]
             while not self._queue.empty():
                 batch.append(self._queue.get())
-            writes = [w for w in batch if w is not None]
-            open_ = len(writes) == len(batch)
+            writes = [write for write in batch if write is not None]
+            running = len(writes) == len(batch)
             if writes:
-                _tell(writes, self._commit(writes))
+                _wake_callers(writes, self._commit(writes))
         if self._writer is not None:
             self._writer.close()
 
     def _commit(self, writes: Sequence[_Write]) -> StoreError | None:
-        """Write these rows together. After a first failure nothing is written any more."""
+        """Write these rows in one transaction. After the first failure nothing more is written."""
         if self._failure is not None:
             return self._failure
-        together: dict[str, tuple[Table, list[RowValues]]] = {}
+        by_table: dict[str, tuple[Table, list[RowValues]]] = {}
         for write in writes:
-            together.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
+            by_table.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
         try:
             if self._writer is None:
                 self._writer = self._engine.connect()
             with self._writer.begin():
-                for table, rows in ((table, rows) for table, rows in together.values() if rows):
-                    self._writer.execute(self._insert(table), rows)
-        # Whatever it is, those who wait must hear of it.
+                for table, rows in by_table.values():
+                    if rows:
+                        self._writer.execute(self._insert(table), rows)
+        # Any exception: the callers wait for an outcome, and nobody sees what this thread raises.
         except Exception as error:
             self._failure = StoreError(
-                f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full?); what was "
-                "written before is safe, make room and resume"
+                f"cannot write to {self.folder}: {getattr(error, 'orig', None) or error} (is the disk full?); all "
+                "earlier writes are safe: make room and resume the run"
             )
         return self._failure
 
 
 @contextmanager
-def _plainly(folder: Path) -> Iterator[None]:
-    """Turn the database's errors into one clear line."""
+def _database_errors(folder: Path) -> Iterator[None]:
+    """Raise the database's errors as one clear line."""
     try:
         yield
     except DatabaseError as error:
         raise StoreError(f"cannot use the run in {folder}: {error.orig}") from error
 
 
-def _tell(writes: Iterable[_Write], failure: StoreError | None) -> None:
-    """Wake all waiters of a loop with one call; a loop that is gone needs no word."""
+def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:
+    """Resolve the futures of each event loop with one call; a loop that is closed has no callers left."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
-    for done in (write.done for write in writes):
-        if done is not None:
-            by_loop.setdefault(done.get_loop(), []).append(done)
+    for write in writes:
+        if write.done is not None:
+            by_loop.setdefault(write.done.get_loop(), []).append(write.done)
     for loop, futures in by_loop.items():
         if not loop.is_closed():
             loop.call_soon_threadsafe(_resolve, futures, failure)
@@ -279,32 +286,38 @@ def _must_exist(folder: Path) -> None:
         raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}")
 
 
-def _locked(folder: Path) -> IO[str]:
-    """Hold the folder against other processes; the operating system lets go when this one ends, however it ends."""
+def _acquire_lock(folder: Path) -> FileLock:
+    """The lock that keeps other writers out; the operating system releases it however this process ends."""
+    # The store may be closed by another thread than the one that opened it.
+    lock = FileLock(folder / LOCK_FILE, thread_local=False)
     try:
-        lock = (folder / "lock").open("a")
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise StoreError(
+            f"another process is writing to {folder}: wait until it ends, or give another --out"
+        ) from error
     except OSError as error:
         raise StoreError(f"cannot write to the run folder {folder}: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"{folder} is in use by another process: wait for it to end, or give another --out") from error
     return lock
 
 
 def _engine(folder: Path, read_only: bool = False) -> Engine:
     mode = "mode=ro" if read_only else "mode=rwc"
     if read_only and not os.access(folder, os.W_OK) and not (folder / f"{DATABASE_FILE}-wal").exists():
-        # SQLite would make a log to read by, and cannot; without one nobody is writing.
+        # To read, SQLite would create a log, which it cannot here. Without a log nobody is writing.
         mode += "&immutable=1"
     uri = f"file:{quote(str((folder / DATABASE_FILE).absolute()))}?{mode}"
+    synchronous = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
+    if synchronous not in ("OFF", "NORMAL", "FULL"):
+        raise UsageError(f"{SYNCHRONOUS_VARIABLE}={synchronous!r} is not one of OFF, NORMAL, FULL")
+    # `synchronous` first: the switch to WAL writes too.
+    pragmas = () if read_only else (f"synchronous={synchronous}", "journal_mode=WAL", "secure_delete=ON")
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, check_same_thread=False)
-        for pragma in () if read_only else ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
         return connection
 
-    # Connections stay open: each time the last one closes, SQLite writes its log back and deletes it.
+    # Connections stay open: each time the last one closes, SQLite merges its log into the file and deletes it.
     return create_engine("sqlite://", creator=connect, poolclass=QueuePool)

@@ -103,7 +103,7 @@ def read_context(store: Store, run_id: str, version: int | None = None) -> Conte
 def _opened(store: Store, run_id: str, way: list[int]) -> Context:
     """The snapshot, where it lies on the way; else an empty context."""
     table = schema.snapshots
-    if not store.has(table):
+    if not store.has_table(table):
         return Context()
     for row in store.rows(select(table).where(table.c.run_id == run_id)):
         if row.version in way:
@@ -148,7 +148,7 @@ def write_snapshot(store: Store, run_id: str, context: Context, indexed: int = 0
         yield invalidate_snapshot(run_id), []
         yield snapshots.insert(), [{**row, "size": context.size, "indexed": indexed}]
 
-    store.change_all(statements())
+    store.execute_all(statements())
 
 
 def invalidate_snapshot(run_id: str) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from helpers import Launcher, make_tasks, wait_until, write_tasks
 
 from practicum.testing.server import start_process
@@ -59,6 +60,7 @@ def command(url: str, out: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.durable
 def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
     tmp_path: Path, launcher: Launcher
 ) -> None:

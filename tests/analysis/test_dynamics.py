@@ -262,7 +262,7 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     with Store.open(tmp_path / "run") as store:
         update_run(store, state="running")
         last = max(v.version for v in read_versions(store, RUN))
-        store.change(schema.versions.delete().where(schema.versions.c.version == last))
+        store.execute(schema.versions.delete().where(schema.versions.c.version == last))
     steps = len(rows(tmp_path / "run", "select * from steps"))
     assert steps > 1
     found = measure(tmp_path / "run")
@@ -363,7 +363,7 @@ def test_wrong_use_pays_nothing(tmp_path: Path) -> None:
         measure(tmp_path / "run", tasks=DEV, parts=practicum.Parts())
     with pytest.raises(StoreError, match="is not a run folder"):
         measure(tmp_path / "nowhere", model, DEV)
-    with Store.open(tmp_path / "run"), pytest.raises(StoreError, match="in use by another process"):
+    with Store.open(tmp_path / "run"), pytest.raises(StoreError, match="another process is writing to"):
         measure(tmp_path / "run", model, DEV)
     assert model.calls == []
 

@@ -221,7 +221,7 @@ def test_vectors_that_are_not_there_are_made_where_that_is_free(tmp_path: Path) 
     before = columns(watched(run.folder), "context")
     assert before["coherence"][-1] is not None
     with Store.open(run.folder) as store:
-        store.change(schema.vectors.delete())
+        store.execute(schema.vectors.delete())
     assert columns(watched(run.folder), "context")["coherence"] == near(before["coherence"])
     with Store.read(run.folder) as store:
         assert store.rows(schema.vectors.select()) == []

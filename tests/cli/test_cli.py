@@ -389,7 +389,7 @@ def test_wrong_use_is_told_in_one_line(run: Any, here: Path, typed: str, words: 
 FAILURES: dict[str, tuple[str, str]] = {
     "down": ("learn tasks.jsonl --model http://127.0.0.1:9/v1#x --out made", "cannot reach http://127.0.0.1:9/v1#x"),
     "eval down": ("eval tasks.jsonl --model http://127.0.0.1:9/v1#x", "cannot reach http://127.0.0.1:9/v1#x"),
-    "exists": ("learn tasks.jsonl --model scripted:model --out run", "go on with it: practicum resume run"),
+    "exists": ("learn tasks.jsonl --model scripted:model --out run", "continue it with practicum resume run"),
 }
 
 
@@ -400,7 +400,7 @@ def test_a_failure_of_the_world_is_told_in_one_line(run: Any, learned: Path, typ
 
 def test_a_run_that_another_process_holds_is_left_alone(run: Any, learned: Path) -> None:
     with Store.open(learned):
-        assert "in use by another process" in run("resume", "run", code=1).line
+        assert "another process is writing to" in run("resume", "run", code=1).line
         assert len(run("show", "run", "--json").json["entries"]) == 8
 
 

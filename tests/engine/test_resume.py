@@ -66,6 +66,7 @@ def journaled(folder: Path) -> int:
         return 0  # killed before there were tables
 
 
+@pytest.mark.durable
 def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
     tmp_path: Path, slow_server: ServerProcess, launcher: Launcher
 ) -> None:
@@ -252,7 +253,7 @@ def test_a_run_killed_before_it_was_written_down_can_be_started_again(tmp_path: 
     with pytest.raises(StoreError, match="nothing was paid; start it again"):
         resume(folder, client())
     assert learn(folder, client(), n=3).steps == 1
-    with pytest.raises(StoreError, match="holds a run already"):
+    with pytest.raises(StoreError, match="already holds a run"):
         learn(folder, client(), n=3)
 
 

@@ -52,7 +52,7 @@ def test_a_folder_that_is_or_is_not_a_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run folder"):
         Store.read(tmp_path / "nowhere")
     Store.create(tmp_path / "run").close()
-    with pytest.raises(StoreError, match="holds a run already: go on with it: practicum resume"):
+    with pytest.raises(StoreError, match="already holds a run: continue it with practicum resume"):
         Store.create(tmp_path / "run")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot make the run folder"):
@@ -72,13 +72,14 @@ with Store.open(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.durable
 def test_a_folder_that_another_process_holds(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(StoreError, match="in use by another process"):
+        with pytest.raises(StoreError, match="another process is writing to"):
             Store.open(tmp_path)
         Store.read(tmp_path).close()
         other.kill()
@@ -137,6 +138,7 @@ say("at the end:", work)
 """
 
 
+@pytest.mark.durable
 def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
     *written, failed, still, end = done.stdout.splitlines()
@@ -162,11 +164,11 @@ def test_a_row_nobody_waits_for_is_told_to_what_comes_next(tmp_path: Path) -> No
     store = Store.create(tmp_path)
     store.post(schema.versions, [BROKEN])
     wrong = [
-        lambda: asyncio.run(store.written()),
+        lambda: asyncio.run(store.flush()),
         lambda: store.post(schema.vectors, [vector(b"x")]),
         lambda: store.put(schema.vectors, [vector(b"x")]),
-        lambda: store.change(schema.runs.delete()),
-        lambda: store.change_all([(schema.runs.delete(), [])]),
+        lambda: store.execute(schema.runs.delete()),
+        lambda: store.execute_all([(schema.runs.delete(), [])]),
     ]
     for do in wrong:
         with pytest.raises(StoreError, match="cannot write"):
@@ -189,6 +191,7 @@ def test_a_row_nobody_waits_for_is_told_at_the_end_where_all_else_went_well(
         work()
 
 
+@pytest.mark.durable
 def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         commits = 0
@@ -242,13 +245,13 @@ def test_close_writes_what_is_queued(tmp_path: Path) -> None:
 
 
 def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("practicum.store.database.BUSY", 0.01)
+    monkeypatch.setattr("practicum.store.database.BUSY_SECONDS", 0.01)
     secret = b"the secret that must go" * 300
     with Store.create(tmp_path) as store:
         store.put(schema.vectors, [vector(b"s", secret), vector(b"t")])
         with Store.read(tmp_path) as reader, reader._engine.connect() as db:
             seen = db.execute(select(schema.vectors))
-            store.change(schema.vectors.delete().where(schema.vectors.c.key == b"s"))
+            store.execute(schema.vectors.delete().where(schema.vectors.c.key == b"s"))
             with pytest.raises(StoreError, match="another process is reading"):
                 store.scrub()
             seen.close()

@@ -23,6 +23,7 @@ from practicum.core import playbook
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.learn import Result
+from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.fill import fill
 
 AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
@@ -166,6 +167,7 @@ class Launcher:
         """Start `practicum arguments` in a folder."""
         files = (folder / ".stdout", folder / ".stderr")
         request = {"arguments": [str(a) for a in arguments], "folder": str(folder), "files": [str(f) for f in files]}
+        request["synchronous"] = os.environ[SYNCHRONOUS_VARIABLE]
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         return Running(self.receive(), self, files)
@@ -215,6 +217,7 @@ def _fork_on_demand() -> None:
 def _become(request: dict[str, Any]) -> None:
     from practicum.cli.app import main
 
+    os.environ[SYNCHRONOUS_VARIABLE] = request["synchronous"]
     os.chdir(request["folder"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, file in zip((1, 2), request["files"], strict=True):

@@ -316,7 +316,7 @@ def test_runs_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "newer").mkdir()
     shutil.copy(tmp_path / "empty" / DATABASE_FILE, tmp_path / "newer" / DATABASE_FILE)
     with Store.open(tmp_path / "newer") as store:
-        store.change(schema.rollouts.delete())
+        store.execute(schema.rollouts.delete())
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / DATABASE_FILE).write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     (tmp_path / "odd").mkdir()
