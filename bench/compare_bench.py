@@ -22,8 +22,8 @@ import practicum
 from practicum.analysis.compare.harness import ComparisonWatch
 from practicum.analysis.compare.outcome import RunOutcome
 from practicum.bench import simulated_world
+from practicum.bench.measure import Target
 from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
-from practicum.bench.target import Target
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
 from practicum.session.opening import Shared
@@ -100,7 +100,7 @@ def main() -> None:
         Target(what="outside of all runs, by the wall time", value=statistics.median(outside), bound=MOST),
         Target(what="beside the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST),
     ]
-    print("\n".join(target.words() for target in targets))
+    print("\n".join(target.summary() for target in targets))
     print(f"load average {before:.1f} before, {os.getloadavg()[0]:.1f} after")
     if options.json:
         print(json.dumps({"pairs": pairs, "outside": outside, "targets": [t.as_json() for t in targets]}))

@@ -1,7 +1,7 @@
-"""Facts that a context either still holds or does not: each a rule with a rare name and a number of its own.
+"""Facts that a context either still holds or does not: each is a rule with a rare name and a number of its own.
 
-The names are made up and the numbers random, so that no model knows them, and none can be told from another: what is
-lost on the way into a context is lost for good (Combee, section 2.2: the specific, high-value entries).
+The names are made up and the numbers random, so that no model knows them and none follows from another: what is lost
+on the way into a context is lost for good (Combee, section 2.2: specific, high-value entries).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ Wick Yarl Zeld Brisk Corm Dunn Ferr Grim Hald"""
 ENDINGS = "holt mere wick stead thorpe gate ford bury march field combe haven ness dale moor by ston rick vale worth"
 NAMES = tuple(start + end for start, end in product(BEGINNINGS.split(), ENDINGS.split()))
 
-MOST = len(NAMES)
-"""Facts there can be at once."""
+MAX_FACTS = len(NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class Fact:
     text: str
 
 
-def facts(count: int, seed: int = 0) -> list[Fact]:
-    """So many different facts, with the templates in turn. Raises UsageError for fewer than one, or too many."""
-    if not 1 <= count <= MOST:
-        raise UsageError(f"{count} facts: there can be 1 to {MOST}")
+def make_facts(count: int, seed: int = 0) -> list[Fact]:
+    """Distinct facts, from each template in turn. Raises UsageError unless `count` is from 1 to MAX_FACTS."""
+    if not 1 <= count <= MAX_FACTS:
+        raise UsageError(f"{count} facts: the number must be from 1 to {MAX_FACTS}")
     rng = Random(f"facts {seed}")
     keys = rng.sample(NAMES, count)
     values = rng.sample(range(1000, 10_000), count)
@@ -56,37 +55,37 @@ def facts(count: int, seed: int = 0) -> list[Fact]:
     ]
 
 
-def told(known: Sequence[Fact], texts: Iterable[str]) -> dict[str, set[str]]:
-    """For each key the values that the texts tell for it.
-
-    In a text with several values a key goes with the value that follows it first or, where none does, with the last
-    one before it. So a rule that lists many names and then many numbers tells hardly any of them.
-    """
-    values = {fact.value for fact in known}
-    keys = {fact.key.casefold(): fact.key for fact in known}
-    found: dict[str, set[str]] = {fact.key: set() for fact in known}
-    for text in texts:
-        # "4,718" is the number 4718.
-        words = [(m.start(), m.group()) for m in re.finditer(r"\w+", re.sub(r"(?<=\d),(?=\d)", "", text))]
-        numbers = [(at, word) for at, word in words if word in values]
-        for at, word in words:
-            if word.casefold() in keys and numbers:
-                after = [number for where, number in numbers if where > at]
-                found[keys[word.casefold()]].add(after[0] if after else numbers[-1][1])
-    return found
-
-
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """How many facts can still be read, and how many only with another fact's number."""
+class FactCount:
+    """The number of facts that can still be read, and of those that stand only with another fact's number."""
 
     readable: int
     wrong: int
 
 
-def kept(known: Sequence[Fact], texts: Iterable[str]) -> Kept:
-    """What of these facts the entries of a context still say; a fact is readable if one entry has both its parts."""
-    found = told(known, texts)
-    readable = sum(fact.value in found[fact.key] for fact in known)
-    wrong = sum(bool(found[fact.key]) and fact.value not in found[fact.key] for fact in known)
-    return Kept(readable, wrong)
+def count_facts(facts: Sequence[Fact], texts: Iterable[str]) -> FactCount:
+    """Count the facts that the entries' texts still hold. A fact is readable if one text has both its parts."""
+    stated = stated_values(facts, texts)
+    readable = sum(fact.value in stated[fact.key] for fact in facts)
+    wrong = sum(bool(stated[fact.key]) and fact.value not in stated[fact.key] for fact in facts)
+    return FactCount(readable, wrong)
+
+
+def stated_values(facts: Sequence[Fact], texts: Iterable[str]) -> dict[str, set[str]]:
+    """The values that the texts state for each key.
+
+    If a text has several values, a key goes with the first value after it, or else with the last one before it. So a
+    rule that lists many names and then many numbers states hardly any of them.
+    """
+    values = {fact.value for fact in facts}
+    keys = {fact.key.casefold(): fact.key for fact in facts}
+    stated: dict[str, set[str]] = {fact.key: set() for fact in facts}
+    for text in texts:
+        # "4,718" is the number 4718.
+        words = [(m.start(), m.group()) for m in re.finditer(r"\w+", re.sub(r"(?<=\d),(?=\d)", "", text))]
+        numbers = [(position, word) for position, word in words if word in values]
+        for position, word in words:
+            if word.casefold() in keys and numbers:
+                after = [number for where, number in numbers if where > position]
+                stated[keys[word.casefold()]].add(after[0] if after else numbers[-1][1])
+    return stated

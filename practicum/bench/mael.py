@@ -1,9 +1,10 @@
-"""`practicum bench mael`: what experience does for a network of agents (MAEL, tables 1 to 3, figures 2 to 4).
+"""`practicum bench mael`: the effect of experience on a network of agents (MAEL, tables 1 to 3, figures 2 to 4).
 
-The network learns once, without looking at its pools, so that every way to use them is measured on the same ones. Then
-the same test tasks are solved alone, by the network without experience, and with pools of the first so many tasks, by
-step and by task; and with the largest by like or unlike, good or bad experience. Everything is journaled under `out`,
-each row that is whole in a file of its own, so that the same command again goes on and pays for nothing twice.
+The network learns once, without using its pools, so that every variant is measured with the same ones. Then the same
+test tasks are solved by one agent, by the network without experience, and with the pools of the first N tasks,
+retrieved by step and by task; with the largest pools also by high and low similarity and reward. Everything is
+journaled under `out`, and each complete row has a file of its own, so the same command again continues and pays for
+nothing twice.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from practicum.session.records import load_context
 from practicum.store.journal import digest
 
 SIZES = (0, 10, 20, 30)
-"""Tasks whose experience is in the pools (figures 2 to 4)."""
+"""Numbers of tasks whose experience is in the pools (figures 2 to 4)."""
 
-ALONE, NONE = "one agent", "no experience"
-OWN = ("retrieval", "similarity", "reward")
-"""Settings that the rows differ by."""
+ONE_AGENT, NO_EXPERIENCE = "one agent", "no experience"
+VARIED = ("retrieval", "similarity", "reward")
+"""The settings in which the variants differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaelPlan:
-    """What is measured: `learning` makes the pools, `testing` is scored; `config` holds fields of `Config`."""
+    """What to measure: `learning` fills the pools, `testing` is scored; `config` holds fields of `Config`."""
 
     learning: Sequence[Task]
     testing: Sequence[Task]
@@ -49,21 +50,23 @@ class MaelPlan:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if taken := [name for name in OWN if name in self.settings]:
-            raise UsageError(f"{taken[0]} is what is measured: leave it out")
-        if max(self.sizes) > len(self.learning):
-            have = len(self.learning)
-            raise UsageError(f"pools of {max(self.sizes)} tasks need as many to learn from: there are {have}")
+        if varied := [name for name in VARIED if name in self.settings]:
+            raise UsageError(f"the setting {varied[0]} is varied by this bench: leave it out")
+        if (most := max(self.sizes)) > len(self.learning):
+            raise UsageError(f"pools of {most} tasks need {most} tasks to learn from: there are {len(self.learning)}")
         if not self.testing:
-            raise UsageError("there are no tasks left to test on: give --test, or fewer to learn from")
+            raise UsageError("no tasks are left to test on: give --test, or smaller --sizes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaelRow:
-    """What came of one way on all test tasks. `tokens` and `calls` are a task's on average, `rounds` of critique too,
-    of attempts that came to an answer; `pool` counts tasks, `experiences` what they left. `measures` are means of what
-    the scorer measured, over the answers it measured: of `software` the size of a project's code (table 3). An attempt
-    whose judge was away has no score, and none of 0."""
+    """One variant on all test tasks.
+
+    `tokens`, `calls` and `rounds` of critique are averages a task; `rounds` of the attempts with an answer. `pool` is
+    the number of tasks in the pools, `experiences` the number of entries they left. `measures` are averages of the
+    scorer's further measures: with `software`, the size of a project's code (table 3). The score of an attempt is None
+    if its judge failed.
+    """
 
     name: str
     retrieval: str
@@ -82,26 +85,24 @@ class MaelRow:
 
     @property
     def usage(self) -> Usage:
-        """Calls and tokens of all its tasks; the tokens not told apart."""
+        """The calls and tokens of all tasks; all tokens count as input."""
         n = len(self.scores)
         return Usage(calls=round(self.calls * n), input_tokens=round(self.tokens * n))
 
     def over(self, other: MaelRow) -> Difference | None:
-        """What it gains over another row, on the tasks that both have a score of; None without any."""
-        pairs = zip(self.scores, other.scores, strict=True)
-        both = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
-        return difference([[ours] for ours, _ in both], [[theirs] for _, theirs in both]) if both else None
+        """The gain over another row, on the tasks that are scored in both; None if there are none."""
+        pairs = [(a, b) for a, b in zip(self.scores, other.scores, strict=True) if a is not None and b is not None]
+        return difference([[a] for a, _ in pairs], [[b] for _, b in pairs]) if pairs else None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         values = asdict(self) | {"measures": {name: round(mean, 4) for name, mean in self.measures.items()}}
         return {name: round(v, 4) if isinstance(v, float) else v for name, v in values.items()}
 
 
 @dataclass
 class SharedBudget:
-    """What all pieces of a bench may spend together. They are paid one after the other, the one under way from
-    `budget`; `calls` and `tokens` are those of the pieces before it. What it is told to stop for stops them all."""
+    """The budget of all runs of a bench together. They follow one another: `budget` is that of the current run, `calls`
+    and `tokens` are those of the runs before it. `stop` stops them all."""
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     calls: int = 0
@@ -111,32 +112,32 @@ class SharedBudget:
 
     @property
     def in_flight(self) -> int:
-        """Calls that a stop lets finish."""
+        """The calls that will still finish after a stop."""
         return self.budget.in_flight if self.budget else 0
 
     def stop(self, reason: str) -> None:
-        """Let nothing start from now on."""
+        """Start no further call."""
         self.reason = self.reason or reason
         if self.budget is not None:
             self.budget.stop(self.reason)
 
-    def opened(self, budget: Budget) -> None:
-        """A piece begins, or goes on: it may spend what the others left."""
+    def open(self, budget: Budget) -> None:
+        """Begin or continue a run, which may spend what the runs before it left."""
         self.budget = budget
         budget.limits = self.limits
         budget.hold(Need(self.calls, self.tokens))
         if self.reason:
             budget.stop(self.reason)
 
-    def closed(self, usage: Usage) -> None:
-        """A piece ended."""
+    def close(self, usage: Usage) -> None:
+        """End the current run."""
         self.calls += usage.calls
         self.tokens += usage.tokens
 
 
 @dataclass(frozen=True)
 class MaelResult:
-    """The rows that are whole, and why there are no more."""
+    """The complete rows, and why there are no more of them."""
 
     rows: list[MaelRow]
     stopped: str | None = None
@@ -144,7 +145,7 @@ class MaelResult:
 
 @dataclass(frozen=True)
 class Variant:
-    """A row to be measured."""
+    """A row to measure: settings of the method, and the number of tasks in the pools."""
 
     name: str
     settings: Mapping[str, Any]
@@ -152,8 +153,8 @@ class Variant:
 
 
 def variants(sizes: Sequence[int]) -> list[Variant]:
-    """All rows, those without experience first."""
-    bare = [Variant(ALONE, {"depth": 0, "retrieval": "none"}, 0), Variant(NONE, {"retrieval": "none"}, 0)]
+    """All variants, those without experience first."""
+    bare = [Variant(ONE_AGENT, {"depth": 0, "retrieval": "none"}, 0), Variant(NO_EXPERIENCE, {"retrieval": "none"}, 0)]
     grown = [n for n in sorted({*sizes}) if n]
     used = [Variant(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
     others = (("high", "low"), ("low", "high"), ("low", "low"))
@@ -168,35 +169,36 @@ def variants(sizes: Sequence[int]) -> list[Variant]:
 
 async def mael(
     plan: MaelPlan, out: Path, *, parts: Parts | None = None, budget: SharedBudget | None = None,
-    tell: Callable[[MaelRow], None] = lambda row: None,
+    report: Callable[[MaelRow], None] = lambda row: None,
 ) -> MaelResult:  # fmt: skip
-    """Learn, and measure each way, as far as the budget goes. Raises UsageError where `out` holds something else."""
+    """Learn, and measure each variant, as far as the budget allows. Raises UsageError if `out` holds anything else."""
     parts, budget = parts or Parts(), budget or SharedBudget()
-    _same(plan, out / "plan.json")
+    _claim(plan, out / "plan.json")
     rows: list[MaelRow] = []
-    pools, stopped = await _learned(plan, out / "learning", parts, budget)
-    for n, way in enumerate(variants(plan.sizes), 1):
+    pools, stopped = await _learn_pools(plan, out / "learning", parts, budget)
+    for n, variant in enumerate(variants(plan.sizes), 1):
         if stopped:
             break
-        kept = out / f"row-{n}.json"
-        if kept.is_file():
-            row = _row(json.loads(kept.read_text(encoding="utf-8")))
-            budget.closed(row.usage)
+        path = out / f"row-{n}.json"
+        if path.is_file():
+            value = json.loads(path.read_text(encoding="utf-8"))
+            row = MaelRow(**{**value, "ci95": tuple(value["ci95"]), "scores": tuple(value["scores"])})
+            budget.close(row.usage)
         else:
-            made = first(pools, way.pool)
-            found = await _evaluated(plan, way, made, out / f"row-{n}", parts, budget)
-            if stopped := found.stopped:
+            context = first_tasks(pools, variant.pool)
+            evaluation = await _evaluate(plan, variant, context, out / f"row-{n}", parts, budget)
+            if stopped := evaluation.stopped:
                 break
-            row = _summed(way, len(made), found)
-            write_atomic(kept, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
+            row = _summarize(variant, len(context), evaluation)
+            write_atomic(path, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
         rows.append(row)
-        tell(row)
+        report(row)
     return MaelResult(rows, stopped)
 
 
-def _same(plan: MaelPlan, path: Path) -> None:
-    """Whether the folder is of this plan; a new one is made its."""
-    # Scorers read the meta; a folder of before it was kept here is still known where there is none.
+def _claim(plan: MaelPlan, path: Path) -> None:
+    """Mark a new folder as this plan's. Raises UsageError if it is another plan's, or holds anything else."""
+    # Scorers read the meta. It is left out if empty, so that folders from before it was included are still recognized.
     tasks = [
         (task.id, task.input, task.target or "", *([dict(task.meta)] if task.meta else []))
         for task in (*plan.learning, *plan.testing)
@@ -204,61 +206,57 @@ def _same(plan: MaelPlan, path: Path) -> None:
     name = digest(tasks, len(plan.learning), list(plan.sizes), dict(plan.settings), dict(plan.config))
     if path.is_file():
         if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
-            raise UsageError(f"{path.parent} holds a bench of other tasks or settings: take another --out")
+            raise UsageError(f"{path.parent} holds a bench with other tasks or settings: give another --out")
         return
     if path.parent.exists() and any(path.parent.iterdir()):
-        raise UsageError(f"{path.parent} holds something else: take another --out")
+        raise UsageError(f"{path.parent} is not empty and holds no bench: give another --out")
     write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
-async def _learned(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
-    """The pools of all tasks to learn from, and why some are missing."""
+async def _learn_pools(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
+    """The pools of all tasks to learn from, and why learning stopped early, if it did."""
     settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
-    how: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.opened(session.house.budget)}
+    options: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.open(session.house.budget)}
     if begun(folder):
-        result = await resume(folder, **how)
+        result = await resume(folder, **options)
     else:
-        result = await learn(plan.learning, out=folder, method="mael", settings=settings, **how, **plan.config)
-    budget.closed(result.usage)
+        result = await learn(plan.learning, out=folder, method="mael", settings=settings, **options, **plan.config)
+    budget.close(result.usage)
     return load_context(folder), result.stopped
 
 
-def first(pools: Context, tasks: int) -> Context:
-    """What the first so many tasks left, in the order they were learned from."""
-    traces = list(dict.fromkeys(entry.data["trace"] for entry in pools if entry.section.startswith(POOL)))
-    traces.sort(key=_order)
-    kept = {*traces[:tasks]}
-    gone = (Delete(entry.id) for entry in pools if entry.data.get("trace") not in kept)
-    return pools.apply(Delta(tuple(gone))).context
+def first_tasks(pools: Context, tasks: int) -> Context:
+    """The pools with the experience of the first `tasks` tasks alone, in the order of learning."""
+
+    def order(place: str) -> tuple[int, ...]:
+        return tuple(int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place))
+
+    traces = dict.fromkeys(entry.data["trace"] for entry in pools if entry.section.startswith(POOL))
+    kept = {*sorted(traces, key=order)[:tasks]}
+    removed = (Delete(entry.id) for entry in pools if entry.data.get("trace") not in kept)
+    return pools.apply(Delta(tuple(removed))).context
 
 
-def _order(place: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place))
-
-
-async def _evaluated(
-    plan: MaelPlan, way: Variant, pools: Context, out: Path, parts: Parts, budget: SharedBudget
+async def _evaluate(
+    plan: MaelPlan, variant: Variant, pools: Context, out: Path, parts: Parts, budget: SharedBudget
 ) -> Evaluation:
-    given = {k: v for k, v in plan.settings.items() if k != "alpha" or way.settings["retrieval"] != "none"}
-    found = await evaluate(
-        plan.testing, pools, out=out, method="mael", settings={**given, **way.settings}, parts=parts,
-        on_house=lambda house: budget.opened(house.budget), **plan.config,
+    given = {k: v for k, v in plan.settings.items() if k != "alpha" or variant.settings["retrieval"] != "none"}
+    evaluation = await evaluate(
+        plan.testing, pools, out=out, method="mael", settings={**given, **variant.settings}, parts=parts,
+        on_house=lambda house: budget.open(house.budget), **plan.config,
     )  # fmt: skip
-    budget.closed(found.usage)
-    return found
+    budget.close(evaluation.usage)
+    return evaluation
 
 
-def _summed(way: Variant, experiences: int, found: Evaluation) -> MaelRow:
-    came = [r for r in found.rollouts if r.trace.error is None]
-    made, n = way.settings, max(len(found.rollouts), 1)
+def _summarize(variant: Variant, experiences: int, evaluation: Evaluation) -> MaelRow:
+    answered = [r for r in evaluation.rollouts if r.trace.error is None]
+    settings, n = variant.settings, max(len(evaluation.rollouts), 1)
     return MaelRow(
-        name=way.name, retrieval=made["retrieval"], pool=way.pool, similarity=made.get("similarity", "high"),
-        reward=made.get("reward", "high"), experiences=experiences, score=found.score, ci95=found.ci95,
-        tokens=found.usage.tokens / n, calls=found.usage.calls / n,
-        rounds=fmean(r.trace.data["rounds"] for r in came) if came else 0.0, errors=found.errors,
-        scores=tuple(r.score.value if r.score else None for r in found.rollouts), measures=found.measures,
+        name=variant.name, retrieval=settings["retrieval"], pool=variant.pool, experiences=experiences,
+        similarity=settings.get("similarity", "high"), reward=settings.get("reward", "high"),
+        score=evaluation.score, ci95=evaluation.ci95,
+        tokens=evaluation.usage.tokens / n, calls=evaluation.usage.calls / n,
+        rounds=fmean(r.trace.data["rounds"] for r in answered) if answered else 0.0, errors=evaluation.errors,
+        scores=tuple(r.score.value if r.score else None for r in evaluation.rollouts), measures=evaluation.measures,
     )  # fmt: skip
-
-
-def _row(value: Mapping[str, Any]) -> MaelRow:
-    return MaelRow(**{**value, "ci95": tuple(value["ci95"]), "scores": tuple(value["scores"])})

@@ -1,9 +1,9 @@
-"""`practicum bench overload`: how much of n lessons is left in a context after one update, by method and by model
+"""`practicum bench overload`: how many of n lessons are left in a context after one update, by method
 (Combee, section 2.2: context overload).
 
-Each lesson carries one fact (see `facts`) and is ready-made, so that nobody but the curator is asked. They go through
-the methods' own updates, with the methods' own settings. Each measurement is a run in a folder of its own under `out`:
-it can be looked at (`practicum show`), and the same command again goes on where it stopped and pays nothing twice.
+Each lesson carries one fact (see `facts`) and is ready-made, so only the curator is asked. The lessons go through the
+methods' own updates, with the methods' own settings. Each measurement is a run in a folder of its own under `out`: it
+can be inspected with `practicum show`, and the same command again continues and pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 from practicum import methods
 from practicum.bench import overloaded_curator
-from practicum.bench.facts import Fact, facts, kept
-from practicum.bench.target import Target
+from practicum.bench.facts import Fact, count_facts, make_facts
+from practicum.bench.measure import Target
 from practicum.blocks.attempt.attempt import shown_answers
 from practicum.blocks.update.curator import Decisions
 from practicum.core.context import Context
@@ -39,7 +39,7 @@ from practicum.store.database import DATABASE_FILE, Store
 from practicum.testing.server import start_process
 
 SIMULATED = "simulated"
-"""The model that is simulated (see `forgetful`), on a server in a process of its own."""
+"""The simulated model (see `overloaded_curator`), on a server in a process of its own."""
 
 SEQUENTIAL, NAIVE, COMBEE, UNACCOUNTED, LEVEL_1 = "sequential", "naive", "combee", "unaccounted", "level-1"
 ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -52,21 +52,21 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "exact": ("combee", {"exact": True}),
     LEVEL_1: ("combee", {"levels": 1, "copies": 1, "accounting": False}),
 }
-"""Methods and their settings, beside a batch of all lessons."""
+"""Methods and their settings; the batch holds all lessons unless the settings say otherwise."""
 
 INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
 
 LIMITS = ("max_calls", "max_tokens", "max_usd")
 
 MANY = 40
-"""Lessons from which there are targets: a few overload nobody."""
+"""The fewest lessons that have targets: a few do not overload a curator."""
 KEPT, TOKENS, WALL = 0.8, 1.5, 0.25
-"""Targets: what combee keeps, and its tokens and its wall time by those of one lesson at a time."""
+"""Targets: the share that combee keeps, and its tokens and wall time over those of one lesson at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadPlan:
-    """What is measured. `config` holds further fields of `Config`; limits are for all measurements together."""
+    """What to measure. `config` holds further fields of `Config`; `limits` are for all measurements together."""
 
     sizes: Sequence[int] = (10, 20, 40, 80)
     arms: Sequence[str] = tuple(ARMS)
@@ -79,14 +79,14 @@ class OverloadPlan:
         if unknown := [arm for arm in self.arms if arm not in ARMS]:
             raise UsageError(f"unknown {unknown[0]!r} in --methods: known are {', '.join(ARMS)}")
         for size in self.sizes:
-            facts(size, self.seed)
+            make_facts(size, self.seed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadRow:
-    """What came of n lessons by one method. `readable` and `wrong` are shares of the facts; `wall_s` is None where a
-    stop cut a step in two, `usd` where the price is not known; `by_code` counts lessons that the curator left out and
-    code kept as they were."""
+    """One method with n lessons. `readable` and `wrong` are shares of the facts (see `facts.FactCount`); `wall_s` is
+    None if a step was interrupted, `usd` if the price is unknown; `by_code` counts lessons that the curator ignored and
+    that were added unchanged by code."""
 
     n: int
     method: str
@@ -107,16 +107,13 @@ class OverloadRow:
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     @property
     def usage(self) -> Usage:
-        """What the calls cost."""
         return Usage(self.calls, self.input_tokens, self.cached_tokens, self.output_tokens, self.usd)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         wall = None if self.wall_s is None else round(self.wall_s, 3)
         return asdict(self) | {"tokens": self.tokens, "wall_s": wall}
 
@@ -126,51 +123,51 @@ async def overload(
     out: Path,
     *,
     client: Client | None = None,
-    tell: Callable[[OverloadRow], None] = lambda row: None,
+    report: Callable[[OverloadRow], None] = lambda row: None,
     on_session: Callable[[Session], None] = lambda session: None,
 ) -> list[OverloadRow]:
-    """Measure each method with each number of lessons; ends early where a limit is reached or a stop was asked for.
+    """Measure each method with each number of lessons; ends early if a limit is reached or a stop is requested.
 
-    `client` takes the place of the model's name. Raises UsageError where `out` holds something else.
+    `client` replaces the model's name. Raises UsageError if `out` holds runs with other settings or lessons.
     """
     rows: list[OverloadRow] = []
     async with _client(plan, client) as model:
         for size in plan.sizes:
             for arm in plan.arms:
-                limits = _left(plan.limits, sum((row.usage for row in rows), Usage()))
-                rows.append(await _measured(plan, arm, size, out / f"{arm}-{size}", limits, model, on_session))
-                tell(rows[-1])
+                limits = _remaining(plan.limits, sum((row.usage for row in rows), Usage()))
+                rows.append(await _measure(plan, arm, size, out / f"{arm}-{size}", limits, model, on_session))
+                report(rows[-1])
                 if rows[-1].stopped:
                     return rows
     return rows
 
 
 def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
-    """Those that these rows can tell of. The wall time has one on the simulated server only."""
-    found: list[Target] = []
+    """The targets of these rows. Wall time has one with the simulated model only."""
+    targets: list[Target] = []
     for n in dict.fromkeys(row.n for row in rows if row.n >= MANY and not row.stopped):
         by = {row.method: row for row in rows if row.n == n and not row.stopped}
-        one, many, plain, first = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
+        one, many, plain, level_1 = (by.get(arm) for arm in (SEQUENTIAL, COMBEE, UNACCOUNTED, LEVEL_1))
         if many:
-            found.append(Target(what=f"{n}: combee keeps", value=many.readable, bound=KEPT, at_least=True))
+            targets.append(Target(what=f"{n}: combee keeps", value=many.readable, bound=KEPT, at_least=True))
         if one and many:
-            found.append(Target(what=f"{n}: combee's tokens", value=many.tokens / max(one.tokens, 1), bound=TOKENS))
+            targets.append(Target(what=f"{n}: combee's tokens", value=many.tokens / max(one.tokens, 1), bound=TOKENS))
             if model == SIMULATED and one.wall_s and many.wall_s:
-                found.append(Target(what=f"{n}: combee's wall time", value=many.wall_s / one.wall_s, bound=WALL))
-        if plain and first:
-            what = f"{n}: without accounting, beside level 1 alone"
-            found.append(Target(what=what, value=plain.readable, bound=first.readable, at_least=True))
-    return found
+                targets.append(Target(what=f"{n}: combee's wall time", value=many.wall_s / one.wall_s, bound=WALL))
+        if plain and level_1:
+            what = f"{n}: without accounting, over level 1 alone"
+            targets.append(Target(what=what, value=plain.readable, bound=level_1.readable, at_least=True))
+    return targets
 
 
-def _left(limits: Mapping[str, Any], spent: Usage) -> dict[str, Any]:
-    """Limits less what was spent. The least a limit can be is one call, or what no call is as small as."""
+def _remaining(limits: Mapping[str, Any], spent: Usage) -> dict[str, Any]:
+    """The limits less what was spent. A limit must be positive, so a spent one becomes too small for a call."""
     used = {"max_calls": spent.calls, "max_tokens": spent.tokens, "max_usd": spent.usd or 0.0}
     least = {"max_calls": 1, "max_tokens": 1, "max_usd": 1e-9}
     return {name: max(limits[name] - used[name], least[name]) for name in LIMITS if limits.get(name) is not None}
 
 
-async def _measured(
+async def _measure(
     plan: OverloadPlan,
     arm: str,
     size: int,
@@ -179,29 +176,30 @@ async def _measured(
     client: Client | None,
     on_session: Callable[[Session], None],
 ) -> OverloadRow:
-    """One row, from its run's folder; a run that is not done is begun or gone on with first."""
-    known = facts(size, plan.seed)
+    """Begin or continue the run in the folder unless it is done, and read its row."""
+    facts = make_facts(size, plan.seed)
     parts = Parts(clients={"agent": client} if client else {})
-    config, splits = _config(plan, arm, size, limits, parts, known)
+    config, splits = _config(plan, arm, size, limits, parts, facts)
     state = _state(folder, config, splits)
     if state != "done":
         with Store.open(folder) if state else create(folder) as store:
             await _run(store, folder, config, splits, parts, state, on_session)
-    return _row(folder, arm, known)
+    return _row(folder, arm, facts)
 
 
 def _config(
-    plan: OverloadPlan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, known: Sequence[Fact]
+    plan: OverloadPlan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, facts: Sequence[Fact]
 ) -> tuple[Config, Splits]:
     method, settings = ARMS[arm]
-    tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(known, 1))
+    tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(facts, 1))
     given = {"method": method, "settings": {"batch": size, **settings}, "model": plan.model, "seed": plan.seed}
     config = configured({**given, "instructions": INSTRUCTIONS, **plan.config, **limits})
     return checked(config, Splits(tasks), parts), Splits(tasks)
 
 
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
-    """How far the run in this folder is; None where there is none. Refuses one of other lessons or settings."""
+    """The state of the run in this folder, None if there is none. Raises UsageError if its settings or lessons differ,
+    except its limits."""
     if not (folder / DATABASE_FILE).is_file():
         return None
     with Store.read(folder) as store:
@@ -212,7 +210,7 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
         if name not in LIMITS and getattr(old, name) != value:
             raise UsageError(f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out")
     if tasks != splits:
-        raise UsageError(f"{folder} was made of other lessons: give another --out")
+        raise UsageError(f"{folder} was made with other lessons: give another --out")
     return state
 
 
@@ -225,8 +223,8 @@ async def _run(
     state: str | None,
     on_session: Callable[[Session], None],
 ) -> None:
-    """The update of all lessons, as a run whose attempts and reflections are there already."""
-    method = replace(methods.build(config.method, config.settings), attempt=shown_answers(), reflect=_ready)
+    """Update with all lessons, as a run whose attempts and reflections are ready-made."""
+    method = replace(methods.build(config.method, config.settings), attempt=shown_answers(), reflect=_lessons)
     seconds = seconds_spent(store)
     async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=False, seconds=seconds) as house:
         session = Session(folder, config, splits, method, house, store, Context())
@@ -235,28 +233,28 @@ async def _run(
         else:
             update_run(store, state="running", config=config.model_dump_json())
         on_session(session)
-        # What loads on first use is not the first lesson's to wait for.
+        # Load the embedder before the clock starts.
         await house.vectors([INSTRUCTIONS])
         await session.run()
 
 
-async def _ready(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """The lesson that each task holds."""
     return [Lesson(r.task.id, r.task.input, sources=r.sources) for r in rollouts]
 
 
-def _row(folder: Path, arm: str, known: Sequence[Fact]) -> OverloadRow:
+def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
     with Store.read(folder) as store:
-        (found,) = store.rows(select(schema.runs.c.result))
+        (run,) = store.rows(select(schema.runs.c.result))
         steps = [step["seconds"] for step in step_data(store)]
-    result = json.loads(found.result)
+    result = json.loads(run.result)
     usage, errors = result["usage"], result["errors"]
-    left = kept(known, [entry["text"] for entry in result["entries"]])
+    left = count_facts(facts, [entry["text"] for entry in result["entries"]])
     return OverloadRow(
-        n=len(known),
+        n=len(facts),
         method=arm,
-        readable=left.readable / len(known),
-        wrong=left.wrong / len(known),
+        readable=left.readable / len(facts),
+        wrong=left.wrong / len(facts),
         entries=len(result["entries"]),
         context_tokens=result["context_tokens"],
         **usage,
@@ -270,23 +268,23 @@ def _row(folder: Path, arm: str, known: Sequence[Fact]) -> OverloadRow:
 
 @asynccontextmanager
 async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Client | None]:
-    """The client to ask, where a name alone would not do."""
+    """The client to ask; None if the model's name is enough."""
     if client is not None or plan.model != SIMULATED:
         yield client
         return
     models = Models(ClientSettings(concurrency=plan.config.get("concurrency", 16)))
     with start_process(overloaded_curator.MODULE) as server:
         try:
-            made = models.open(f"{server.url}#sim")
-            # Connects, and imports what the first call needs.
-            await made.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
-            yield cast(Client, _Renamed(made, SIMULATED))
+            opened = models.open(f"{server.url}#sim")
+            # A first call connects, and imports what calls need, before the clock starts.
+            await opened.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
+            yield cast(Client, _Renamed(opened, SIMULATED))
         finally:
             await models.close()
 
 
 class _Renamed:
-    """A client under a name that does not change with the server's port, so that a journal knows its answers again."""
+    """A client with a name that does not depend on the server's port, so that a resume finds its answers."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.client, self.name = client, name

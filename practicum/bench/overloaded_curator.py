@@ -1,9 +1,9 @@
-"""A simulated curator that is overloaded by many lessons: it keeps about every second one it reads in a call, and never
-more than eight; of the others it says nothing (Combee, section 2.2).
+"""A simulated curator that many lessons overload: it keeps about half of the lessons in a call, at most eight, and
+ignores the others (Combee, section 2.2).
 
-Which ones it keeps looks like chance and is a function of the prompt. A level 2 that reads all that level 1 proposes is
-one such call too, so the simulation is no judge of the paper's own way. `respond` answers in process, for a scripted
-model; `python -m practicum.bench.overloaded_curator` serves the same and takes the server's options.
+Which ones it keeps looks random and is a function of the prompt. A level 2 that reads all that level 1 proposes is one
+such call too, so this simulation cannot judge the paper's own join. `respond` answers a scripted model in process;
+`python -m practicum.bench.overloaded_curator` serves the same, with the server's options.
 """
 
 from __future__ import annotations
@@ -16,31 +16,10 @@ from practicum.models.scripted import Call
 from practicum.testing.server import Body, main
 
 MODULE = "practicum.bench.overloaded_curator"
-"""What `start_process` starts."""
+"""The module that `start_process` starts."""
 
-HOLDS = 8
-"""Lessons of one call that are kept at most."""
-
-
-def curate(asked: str) -> str:
-    """What the curator answers to its last message: it adds what it keeps, in the lessons' own words."""
-    lessons = re.findall(r"^Lesson (\d+)", asked, re.MULTILINE)
-    added = [
-        {"lesson": int(number), "op": "ADD", "ids": [], "text": "", "reason": "no rule says this"}
-        for number in _remembered(lessons, asked)
-    ]
-    return json.dumps({"decisions": added})
-
-
-def summarize(asked: str) -> str:
-    """What the curator answers when it is to sum lessons up: it repeats what it keeps of the numbered list."""
-    lessons = re.findall(r"^\d+\. (.*)$", asked, re.MULTILINE)
-    return json.dumps({"points": _remembered(lessons, asked)})
-
-
-def _remembered(items: list[str], asked: str) -> list[str]:
-    some = set(Random(asked).sample(range(len(items)), min(-(-len(items) // 2), HOLDS)))
-    return [item for n, item in enumerate(items) if n in some]
+MAX_KEPT = 8
+"""Most lessons of one call that are kept."""
 
 
 def respond(call: Call) -> str:
@@ -49,12 +28,25 @@ def respond(call: Call) -> str:
 
 
 def responder(body: Body) -> str:
-    """The same for a server."""
+    """The answer to a request to the server."""
     return _answer(body["response_format"]["json_schema"]["name"], str(body["messages"][-1]["content"]))
 
 
-def _answer(name: str, asked: str) -> str:
-    return summarize(asked) if name == "Summary" else curate(asked)
+def _answer(schema: str, prompt: str) -> str:
+    if schema == "Summary":  # repeat the points it keeps of a numbered list
+        return json.dumps({"points": _remembered(re.findall(r"^\d+\. (.*)$", prompt, re.MULTILINE), prompt)})
+    lessons = re.findall(r"^Lesson (\d+)", prompt, re.MULTILINE)
+    # An ADD without a text takes the lesson's own words.
+    decisions = [
+        {"lesson": int(number), "op": "ADD", "ids": [], "text": "", "reason": "no rule says this"}
+        for number in _remembered(lessons, prompt)
+    ]
+    return json.dumps({"decisions": decisions})
+
+
+def _remembered(items: list[str], prompt: str) -> list[str]:
+    kept = set(Random(prompt).sample(range(len(items)), min(-(-len(items) // 2), MAX_KEPT)))
+    return [item for n, item in enumerate(items) if n in kept]
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How learning holds up when its reflector errs or harms, with the acceptance gate and without it (ACE, tables 16, 17).
+"""`practicum bench robustness`: learning from a harmful or weak reflector, with the acceptance gate and without it
+(ACE, tables 16, 17).
 
-A simulated world, so that whole runs cost seconds. Each task is about one of a few kinds of things and mentions
-another; each kind has one right answer. Without a rule for the kind the agent is right 7 times in 10 (the base, as on
-FiNER); with one it does what most rules for the kind say, the newest on ties, 19 times in 20. The reflector writes the
-right rule. A harmful one, at every X-th step, writes a wrong answer of its own; a weak one blames, as often as its
-noise says, the thing that was only mentioned. Each lesson becomes an entry: no curator, no de-duplication and no
-pruning by votes stands between them, so what is measured is the gate alone.
+The world is simulated, so that a run takes seconds. Each task is about one kind of thing and mentions another; each
+kind has one right answer. Without a rule for the kind, the agent is right with a chance of 0.7 (the base, as on FiNER).
+With rules, it follows the majority of them, the newest on ties, with a chance of 0.95. The reflector writes the right
+rule, except that a harmful one writes a wrong answer at every X-th step, and a weak one writes its rule for the kind
+that was only mentioned, with the chance `noise`. Each lesson becomes an entry: without a curator, de-duplication and
+pruning, the gate alone is measured.
 
 All chance follows from the task's text and the seed. The score is that of the last context, not of the best one by
-validation, and the tasks of learning, gate and test are different ones. A simulation does not stand in for the papers'
-numbers.
+validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import practicum
-from practicum.bench.target import Target
+from practicum.bench.measure import Target
 from practicum.core.context import Context
 from practicum.core.types import Task
 from practicum.core.views import render_full
@@ -43,15 +43,15 @@ KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
 ANSWERS = {kind: f"{kind[::-1]}lyn" for kind in KINDS}
 BASE, FOLLOWED = 0.7, 0.95
 LEARNING, GATE, TEST = 40, 48, 400
-"""Tasks of each sort; a step is one task."""
+"""Numbers of tasks; a step is one task."""
 
 SETTINGS = {"online": True, "rounds": 0, "curator": "append", "dedupe": "never", "harmful": 0}
-"""ACE on a stream, in which task n is step n."""
+"""ACE on a stream, so that task n is step n."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReflectorSetting:
-    """A reflector that is harmful at every `every`-th step (never where None), else wrong with the chance `noise`."""
+    """A reflector that is harmful at every `every`-th step (never if None), else wrong with the chance `noise`."""
 
     every: int | None = None
     noise: float = 0.0
@@ -65,7 +65,8 @@ class ReflectorSetting:
 
 @dataclass(frozen=True, slots=True)
 class RobustnessRow:
-    """One setting with the gate or without it: scores on the test tasks, one a seed, beside the base."""
+    """One setting with the gate or without it. The tuples have a value a seed: the scores on the test tasks without a
+    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls of learning."""
 
     setting: ReflectorSetting
     gate: bool
@@ -76,7 +77,7 @@ class RobustnessRow:
 
     @property
     def gain(self) -> float:
-        """Mean over seeds of the score above the base."""
+        """The score minus the base, averaged over the seeds."""
         return mean(self.gains)
 
     @property
@@ -84,55 +85,52 @@ class RobustnessRow:
         return [score - base for score, base in zip(self.scores, self.base, strict=True)]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {"name": self.setting.name, **asdict(self), "gain": self.gain}
 
 
 @dataclass(frozen=True)
-class Looking(Nobody):
-    """Keeps the context of the last step."""
-
-    seen: list[Context]
+class _ContextRecorder(Nobody):
+    contexts: list[Context]
 
     def stepped(self, session: Session, report: StepReport) -> None:
-        self.seen.append(report.context)
+        self.contexts.append(report.context)
 
 
-class Flat:
-    """An embedder for runs that compare no texts."""
+class _ConstantEmbedder:
+    """For runs that compare no texts."""
 
-    name = "flat"
+    name = "constant"
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         return np.ones((len(texts), 1), dtype=np.float32)
 
 
-def made_tasks(count: int, sort: str, seed: int) -> list[Task]:
-    """Tasks about every kind in turn, each beside another kind; different for each sort and seed."""
-    rng = Random(f"{sort} {seed}")
-    made = []
+def make_tasks(count: int, split: str, seed: int) -> list[Task]:
+    """Tasks about each kind in turn, each mentioning another kind; different for each split and seed."""
+    rng = Random(f"{split} {seed}")
+    tasks = []
     for n in range(count):
         kind = KINDS[n % len(KINDS)]
         beside = rng.choice([other for other in KINDS if other != kind])
-        made.append(Task(f"{sort}{n}", f"Note {n} of {sort} {seed} on {kind}, beside {beside}.", ANSWERS[kind]))
-    return made
+        tasks.append(Task(f"{split}{n}", f"Note {n} of {split} {seed} on {kind}, beside {beside}.", ANSWERS[kind]))
+    return tasks
 
 
-def answered(text: str, shown: str) -> str:
-    """What the agent answers to a task with these rules before it."""
-    kind = _read(text)[1]
-    told = re.findall(rf"If {kind}, answer (\w+)\.", shown)
-    if not told:
+def agent_answer(text: str, context: str) -> str:
+    """The agent's answer to a task, with the rules of this context."""
+    kind = _parse(text)[1]
+    rules = re.findall(rf"If {kind}, answer (\w+)\.", context)
+    if not rules:
         return ANSWERS[kind] if Random(f"alone {text}").random() < BASE else "unsure"
-    counts = Counter(told)
+    counts = Counter(rules)
     most = max(counts.values())
-    rule = next(answer for answer in reversed(told) if counts[answer] == most)
+    rule = next(answer for answer in reversed(rules) if counts[answer] == most)
     return rule if Random(f"told {text}").random() < FOLLOWED else "unsure"
 
 
-def reflected(text: str, setting: ReflectorSetting) -> str:
-    """The lesson of an attempt at a task."""
-    number, kind, beside = _read(text)
+def reflector_rule(text: str, setting: ReflectorSetting) -> str:
+    """The reflector's lesson from an attempt at a task."""
+    number, kind, beside = _parse(text)
     luck = Random(f"reflector {text}")
     if setting.every and (number + 1) % setting.every == 0:
         return f"If {kind}, answer nay{luck.randrange(1000)}."
@@ -140,47 +138,47 @@ def reflected(text: str, setting: ReflectorSetting) -> str:
 
 
 def score(tasks: Sequence[Task], context: Context) -> float:
-    """Share of the tasks that are solved with this context."""
-    shown = "\n".join(render_full(context).pages)
-    return mean(answered(task.input, shown) == task.target for task in tasks)
+    """The share of the tasks that are solved with this context."""
+    text = "\n".join(render_full(context).pages)
+    return mean(agent_answer(task.input, text) == task.target for task in tasks)
 
 
 def robustness(
-    settings: Sequence[ReflectorSetting], seeds: int, tell: Callable[[RobustnessRow], None]
+    settings: Sequence[ReflectorSetting], seeds: int, report: Callable[[RobustnessRow], None]
 ) -> list[RobustnessRow]:
-    """Each setting without the gate and with it, on the same tasks for each seed."""
+    """Measure each setting without the gate and with it, on the same tasks for each seed."""
     rows = []
     for setting in settings:
         for gate in (False, True):
-            found = [one(setting, gate, seed) for seed in range(seeds)]
-            rows.append(RobustnessRow(setting, gate, *zip(*found, strict=True)))
-            tell(rows[-1])
+            runs = [run_once(setting, gate, seed) for seed in range(seeds)]
+            rows.append(RobustnessRow(setting, gate, *zip(*runs, strict=True)))
+            report(rows[-1])
     return rows
 
 
-def one(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, float, int, int]:
+def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, float, int, int]:
     """One run: base, score, deltas dropped, model calls of learning."""
-    test = made_tasks(TEST, "test", seed)
-    model, seen = ScriptedClient(partial(_respond, setting)), [Context()]
+    test = make_tasks(TEST, "test", seed)
+    model, contexts = ScriptedClient(partial(_respond, setting)), [Context()]
     with tempfile.TemporaryDirectory(prefix="practicum-robustness-") as folder:
         run = practicum.learn(
-            made_tasks(LEARNING, "learning", seed),
-            val=made_tasks(GATE, "gate", seed) if gate else (),
+            make_tasks(LEARNING, "learning", seed),
+            val=make_tasks(GATE, "gate", seed) if gate else (),
             out=Path(folder) / "run",
             method="ace",
             settings=SETTINGS | ({"gate": True} if gate else {}),
-            # The best context by validation is not what is looked for here.
+            # The last context is measured, so a run with the gate validates only once.
             validate_every=LEARNING if gate else 1,
             seed=seed,
-            parts=practicum.Parts(clients={"agent": model}, embedder=Flat()),
-            watch=Looking(seen),
+            parts=practicum.Parts(clients={"agent": model}, embedder=_ConstantEmbedder()),
+            watch=_ContextRecorder(contexts),
         )
         dropped = practicum.run_sync(run).errors.get("deltas dropped by the gate", 0)
-    return score(test, Context()), score(test, seen[-1]), dropped, len(model.calls)
+    return score(test, Context()), score(test, contexts[-1]), dropped, len(model.calls)
 
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
-    """With the gate no run ends below the base, harmful steps or not."""
+    """With the gate, no run with harmful steps ends below the base."""
     name = "least gain over the base with the gate, {}"
     return [
         Target(what=name.format(row.setting.name), value=min(row.gains), bound=0.0, at_least=True)
@@ -191,21 +189,21 @@ def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
 
 def _respond(setting: ReflectorSetting, call: Call) -> str:
     text = re.findall(_TASK, call.prompt.user)[-1]
-    said = answered(text, call.prompt.head)
+    answer = agent_answer(text, call.prompt.head)
     if call.schema is None:
-        return said
-    made = fill(call.schema, 0)
+        return answer
+    filled = fill(call.schema, 0)
     if call.role == "agent":
-        return json.dumps({**made, "answer": said, "used": []})
-    return json.dumps({**made, "insight": reflected(text, setting), "tags": []})
+        return json.dumps({**filled, "answer": answer, "used": []})
+    return json.dumps({**filled, "insight": reflector_rule(text, setting), "tags": []})
 
 
-def _read(text: str) -> tuple[int, str, str]:
-    """Number of a task, its kind, and what it mentions."""
-    found = re.match(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.", text)
-    if found is None:
-        raise ValueError(f"no task of this world: {text!r}")
-    return int(found[1]), found[2], found[3]
+def _parse(text: str) -> tuple[int, str, str]:
+    """The number of a task, its kind, and the kind it mentions."""
+    match = re.match(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.", text)
+    if match is None:
+        raise ValueError(f"not a task of this world: {text!r}")
+    return int(match[1]), match[2], match[3]
 
 
 _TASK = r"Note \d+ of \w+ \d+ on \w+, beside \w+\."

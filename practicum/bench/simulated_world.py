@@ -1,10 +1,10 @@
-"""The simulated world of the speed benchmarks: tasks, and a model that plays all roles of the methods in it.
+"""The simulated world of the speed benches: tasks, and a model that plays all roles of the methods.
 
-The agent is wrong at first where a task says that it is hard, and right once it has read a reflection. Each reflection
-has a rule of its own, with a case number of its own, so that no two are taken for the same; the curator adds each one.
-A failure is always the playbook's fault. All of it is a function of the prompt, but that an agent that is asked to
-reason does so at another length each time, and then gets a hard task right about every second time.
-`python -m practicum.bench.simulated_world` serves it; it takes the server's options.
+The agent fails a hard task at first, and solves it after it read a reflection. Each reflection has a rule with a case
+number of its own, so that none is a duplicate; the curator adds each one. A failure is always the playbook's fault.
+Answers are a function of the prompt, with one exception: an agent that is asked to reason does so at a different length
+each time, and then solves a hard task about every second time.
+`python -m practicum.bench.simulated_world` serves it, with the server's options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from practicum.testing.fill import fill
 from practicum.testing.server import Body, main
 
 MODULE = "practicum.bench.simulated_world"
-"""What `start_process` starts."""
+"""The module that `start_process` starts."""
 
 LABELS = ("north", "south", "east", "west", "harbour")
 VOCABULARY = """card transfer refund cash salary mortgage passport travel insurance fraud password phone branch letter
@@ -35,87 +35,88 @@ dentist lawyer judge soldier sailor pilot farmer miner weaver potter"""
 TOPICS = VOCABULARY.split()
 
 PLACES = ("the front", "the back", "the left", "the right", "the top")
-"""The parts that every task has for a network of agents; none needs another."""
+"""The parts of every task for a network of agents; none needs another."""
 
-MOST_DECISIONS = 48
-"""As many as a curator's schema allows."""
+MAX_DECISIONS = 48
+"""The bound in the curator's schema."""
 
 
 def words(seed: str, count: int) -> str:
-    """Different words of the vocabulary, always the same for the same seed."""
+    """Distinct words of the vocabulary; the same for the same seed."""
     return " ".join(Random(seed).sample(TOPICS, count))
 
 
-def filled(text: str, tokens: int) -> str:
-    """The text brought to a number of tokens of four characters."""
+def padded(text: str, tokens: int) -> str:
+    """The text, cut or padded to a number of tokens of four characters."""
     return text[: 4 * tokens].ljust(4 * tokens, ".")
 
 
-INSTRUCTIONS = filled("You route the messages of customers to one of five teams. " + f"{words('told', 90)}. " * 3, 300)
+INSTRUCTIONS = padded("You route the messages of customers to one of five teams. " + f"{words('told', 90)}. " * 3, 300)
 """300 tokens."""
 
 
 def tasks(count: int, easy: int = 6) -> list[Task]:
-    """Distinct tasks of 100 tokens, `easy` of each ten solved at once; the teams are told by the choices."""
+    """Distinct tasks of 100 tokens; `easy` of each ten are solved at once. The target is one of the teams, LABELS."""
     return [Task(f"t{n}", _message(n, n % 10 < easy), LABELS[n % len(LABELS)]) for n in range(count)]
 
 
 def _message(number: int, easy: bool) -> str:
-    return filled(f"{'M' if easy else 'Hard m'}essage {number}: it is about {words(f'task {number}', 75)}", 100)
+    return padded(f"{'M' if easy else 'Hard m'}essage {number}: it is about {words(f'task {number}', 75)}", 100)
 
 
 def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int = 0) -> str:
-    """What the simulated models say; `name` is the schema's, `text` all that was sent, `last` the last message. It was
-    asked that often `before`.
+    """The answer of a simulated model.
 
-    A value made up for the schema, with what matters put right, so that other fields may come and go.
+    `name` is the name of the schema, `text` the whole prompt, `last` its last message, and `before` the number of
+    earlier calls with this prompt. The answer is made up to fit the schema, and only the fields that matter here are
+    set, so that methods may add and remove others.
     """
     reasons = "reasoning" in schema.get("properties", ())
     seed = int(sha256(f"{text}{before if reasons else ''}".encode()).hexdigest()[:12], 16)
-    made = fill(schema, seed)
+    answer = fill(schema, seed)
     match name:
         case "Attribution":
-            made["attribution"] = "actionable_gap"
+            answer["attribution"] = "actionable_gap"
         case "RootCause":
-            made["tags"] = []
+            answer["tags"] = []
         case "State":
-            made["assessment"] = []
+            answer["assessment"] = []
         case "Reflection" | "Review" | "CoverageGap":
             about = f"{words(str(seed), 11)} and names case {seed % 10**8}"
-            made["insight"] = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
-            if "tags" in made:
-                made["tags"] = []
+            answer["insight"] = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
+            if "tags" in answer:
+                answer["tags"] = []
         case "Decisions" | "Mutations":
-            first = {**made["decisions"][0], "op": "ADD", "ids": [], "text": ""}
-            told = re.findall(r"^Lesson (\d+)", last, re.MULTILINE)[:MOST_DECISIONS]
-            made["decisions"] = [{**first, "lesson": int(number)} for number in told]
+            first = {**answer["decisions"][0], "op": "ADD", "ids": [], "text": ""}
+            lessons = re.findall(r"^Lesson (\d+)", last, re.MULTILINE)[:MAX_DECISIONS]
+            answer["decisions"] = [{**first, "lesson": int(number)} for number in lessons]
         case "Ability":
-            made["alone"] = False
+            answer["alone"] = False
         case "Plan":
-            made["parts"] = [{"text": f"{part} of {words(f'{seed} {part}', 9)}", "needs": []} for part in PLACES]
+            answer["parts"] = [{"text": f"{part} of {words(f'{seed} {part}', 9)}", "needs": []} for part in PLACES]
         case "Verdict" | "Contrast" | "Memories" | "Answered" | "Critique" | "Quality":
             pass
         case _:
             number = int(last.split(":")[0].split()[-1])
-            # The words after the task of a second try make it longer than 100 tokens.
+            # A message of over 100 tokens has a reflection after the task.
             wrong = last.startswith("Hard") and len(last) <= 400 and not (reasons and seed % 2)
-            made["used"], made["answer"] = [], LABELS[(number + wrong) % len(LABELS)]
-            if "doubts" in made:
-                made["doubts"] = []
-    return json.dumps(made)
+            answer["used"], answer["answer"] = [], LABELS[(number + wrong) % len(LABELS)]
+            if "doubts" in answer:
+                answer["doubts"] = []
+    return json.dumps(answer)
 
 
 @dataclass
 class Responder:
-    """The same for a server."""
+    """Answers requests to the server, and counts them by their prompts."""
 
-    asked: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, body: Body) -> str:
-        said = [str(message["content"]) for message in body["messages"]]
-        text, shape = "\n".join(said), body["response_format"]["json_schema"]
-        self.asked[text] += 1
-        return respond(shape["name"], shape["schema"], text, said[-1], self.asked[text] - 1)
+        messages = [str(message["content"]) for message in body["messages"]]
+        text, form = "\n".join(messages), body["response_format"]["json_schema"]
+        self.calls[text] += 1
+        return respond(form["name"], form["schema"], text, messages[-1], self.calls[text] - 1)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,23 @@
-"""`practicum bench speed`: how fast lessons are learned together, beside one after the other (Combee, section 4.2).
+"""`practicum bench speed`: how fast a run learns from many tasks at once, against one at a time (Combee, section 4.2).
 
-Tasks of the simulated world (see `world`) go through ACE one at a time, and through the ways to learn from many at
-once. Every attempt is followed by one reflection, so an iteration is attempts, reflections, level 1, level 2. Beside
-them is RCL with all its primitives, whose iteration is executions (groups and twins included), the heads of all
-failures, mutator, state; and ReasoningBank with five attempts a task, one task at a time, whose iteration is the
-slowest of them, verdicts, contrast, extractions; and MAEL, whose iteration is judging, decomposing, the slowest part
-with its critiques, aggregating, and the rewards. A run before the clock starts loads libraries and the embedder.
+Tasks of the simulated world go through ACE one at a time, and through the methods that learn from many at once. One
+reflection follows each attempt, so an iteration is attempts, reflections, level 1, level 2. Three more methods:
 
-    wall / critical   wall time by that of the critical path (see `critical`): what the house adds to the models' time
-    speed-up          wall time of one task at a time by this one's
-    ceiling           the same of the critical paths: no house could do better with these calls
+- RCL with all its primitives: executions (groups and twins included), the heads of all failures, mutator, state.
+- ReasoningBank with five attempts a task, one task at a time: the slowest attempt, verdicts, contrast, extractions.
+- MAEL: judging, decomposing, the slowest part with its critiques, aggregating, rewards.
+
+A run before the clock starts loads the libraries and the embedder.
+
+    wall / critical   wall time over the critical path (see `critical_path`): what practicum adds to the models' time
+    speed-up          wall time of one task at a time over this one's
+    ceiling           the same ratio of the critical paths: the most that is possible with these calls
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,16 +26,13 @@ from typing import Any
 from practicum.bench import concurrency, simulated_world
 from practicum.bench.concurrency import ConcurrencyRow
 from practicum.bench.critical_path import critical_path
-from practicum.bench.target import Target
-from practicum.bench.timed import timed
+from practicum.bench.measure import Report, Target, timed_run
 from practicum.core.errors import UsageError
 from practicum.testing.server import ServerOptions, ServerProcess, start_process
 
-Tell = Callable[[str], None]
-
 NEAR, NETWORK_NEAR, FASTER, TAIL_FASTER = 1.10, 1.15, 15.0, 1.8
-"""Targets: wall of combee, of rcl and of scaled attempts by their critical paths, that of a network, combee's speed-up,
-and that without a barrier where latencies differ."""
+"""Targets: wall time over the critical path of combee, rcl and scaled attempts, that of a network, combee's speed-up,
+and the speed-up without a barrier if latencies have a heavy tail."""
 
 SEQUENTIAL, COMBEE, ASYNCHRONOUS, RCL, SCALED, NETWORK, HEAVY_TAIL, IN_FLIGHT = (
     "sequential", "combee", "asynchronous", "rcl", "scaled", "network", "heavy-tail", "in-flight",
@@ -49,26 +48,27 @@ WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     SCALED: ("reasoning_bank", {"batch": 1, "k": 5}),
     NETWORK: ("mael", {"batch": 5, "rounds": 2}),
 }
-"""Methods and their settings, beside a batch of `SpeedPlan.batch` tasks where they name none."""
+"""Methods and their settings. A batch has `SpeedPlan.batch` tasks unless the settings say otherwise."""
 PARTS = (*WAYS, HEAVY_TAIL, IN_FLIGHT)
 EXECUTIONS = 120
-"""As many as rcl runs at once: thirty tasks at most, each in a group of three and with a twin."""
+"""The most that rcl runs at once: thirty tasks, each in a group of three and with a twin."""
 FEW = 15
-"""Tasks of `SCALED`, which takes them one at a time, and of `NETWORK`, which takes many calls for each."""
+"""Tasks of `SCALED`, which takes them one at a time, and of `NETWORK`, which makes many calls for each."""
 REASONING: Mapping[str, Any] = {"labels": False, "reasoning": True}
-"""Beside the settings of `SCALED`: attempts that differ in length and outcome, which a judge tells apart."""
+"""Further options of `SCALED`: attempts differ in length and outcome, and a judge compares them."""
 SYNCHRONOUS = "synchronous"
-"""What combee is called beside its asynchronous self."""
+"""The name of combee with a barrier, in the comparison with `ASYNCHRONOUS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedPlan:
-    """What is measured. `draws` are the servers with a heavy tail, each with other latencies, whose times add up."""
+    """What to measure. `draws` is the number of servers with a heavy tail, each with other latencies; their times are
+    added."""
 
     parts: Sequence[str] = PARTS
     tasks: int = 90
     batch: int = 40
-    law: ServerOptions = field(default_factory=ServerOptions)
+    latencies: ServerOptions = field(default_factory=ServerOptions)
     tail: float = 1.0
     tail_tasks: int = 240
     draws: int = 3
@@ -84,8 +84,8 @@ class SpeedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
-    """One way to learn. Times in seconds; `critical_s` is None where there is no barrier; `most` calls were in flight
-    at once; `errors` are what the run counted."""
+    """One way to learn. Times are in seconds; `critical_s` is None without a barrier. `most` is the most calls in
+    flight at once, `errors` are the run's counts."""
 
     name: str
     iterations: int
@@ -100,19 +100,19 @@ class SpeedRow:
 
     @property
     def ratio(self) -> float | None:
-        """Wall by critical path."""
+        """Wall time over the critical path."""
         return None if self.critical_s is None else self.wall_s / self.critical_s
 
-    def speed_up(self, of: SpeedRow) -> tuple[float, float | None]:
-        """How many times faster than another, and the most it could be."""
-        if self.critical_s is None or of.critical_s is None:
-            return of.wall_s / self.wall_s, None
-        return of.wall_s / self.wall_s, of.critical_s / self.critical_s
+    def speed_up(self, over: SpeedRow) -> tuple[float, float | None]:
+        """How many times faster than another row, and its ceiling, the same ratio of the critical paths."""
+        if self.critical_s is None or over.critical_s is None:
+            return over.wall_s / self.wall_s, None
+        return over.wall_s / self.wall_s, over.critical_s / self.critical_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedResult:
-    """Everything that was measured."""
+    """All measurements. `tail` holds wall times in seconds, a value a draw."""
 
     rows: Sequence[SpeedRow] = ()
     tail: Mapping[str, Sequence[float]] = field(default_factory=dict)
@@ -123,29 +123,29 @@ class SpeedResult:
 
     @property
     def tail_ratio(self) -> float | None:
-        """How many times faster it is without a barrier, where latencies have a heavy tail."""
+        """How many times faster combee is without a barrier, if latencies have a heavy tail."""
         return sum(self.tail[SYNCHRONOUS]) / sum(self.tail[ASYNCHRONOUS]) if self.tail else None
 
     def targets(self) -> list[Target]:
-        """Those that what was measured can tell of."""
-        found: list[Target] = []
+        """The targets of what was measured."""
+        targets: list[Target] = []
         one, many = self.row(SEQUENTIAL), self.row(COMBEE)
         for row in (many, self.row(RCL), self.row(SCALED)):
             if row and row.ratio is not None:
-                found.append(Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR))
-        if (team := self.row(NETWORK)) and team.ratio is not None:
-            found.append(Target(what="network: wall / critical path", value=team.ratio, bound=NETWORK_NEAR))
+                targets.append(Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR))
+        if (network := self.row(NETWORK)) and network.ratio is not None:
+            targets.append(Target(what="network: wall / critical path", value=network.ratio, bound=NETWORK_NEAR))
         if one and many:
             times, ceiling = many.speed_up(one)
             note = f"ceiling {ceiling:.1f} by the critical paths, {one.iterations / many.iterations:.3g} by iterations"
-            found.append(Target(what="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
+            targets.append(Target(what="combee: speed-up", value=times, bound=FASTER, at_least=True, note=note))
         if self.tail_ratio is not None:
             what = "heavy tail: synchronous / asynchronous"
-            found.append(Target(what=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
-        return found + [target for row in self.in_flight for target in row.targets()]
+            targets.append(Target(what=what, value=self.tail_ratio, bound=TAIL_FASTER, at_least=True))
+        return targets + [target for row in self.in_flight for target in row.targets()]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """The values that `--json` prints."""
         one = self.row(SEQUENTIAL)
         rows = []
         for row in self.rows:
@@ -161,24 +161,24 @@ class SpeedResult:
         }
 
 
-def speed(plan: SpeedPlan, tell: Tell = lambda said: None) -> SpeedResult:
-    """Measure what the plan asks for, one thing after the other; `tell` hears of what is done."""
+def speed(plan: SpeedPlan, report: Report = lambda line: None) -> SpeedResult:
+    """Measure what the plan names, one after another."""
     with tempfile.TemporaryDirectory(prefix="practicum-speed-") as name:
         folder = Path(name)
-        rows = list(_rows(plan, folder, tell))
-        tail = _heavy_tail(plan, folder, tell) if HEAVY_TAIL in plan.parts else {}
-    flying = concurrency.measured(plan.at_once, tell) if IN_FLIGHT in plan.parts else []
+        rows = list(_rows(plan, folder, report))
+        tail = _heavy_tail(plan, folder, report) if HEAVY_TAIL in plan.parts else {}
+    flying = concurrency.measure_all(plan.at_once, report) if IN_FLIGHT in plan.parts else []
     return SpeedResult(rows=rows, tail=tail, in_flight=flying)
 
 
-def _rows(plan: SpeedPlan, folder: Path, tell: Tell) -> Iterator[SpeedRow]:
+def _rows(plan: SpeedPlan, folder: Path, report: Report) -> Iterator[SpeedRow]:
     wanted = [name for name in WAYS if name in plan.parts]
     if not wanted:
         return
-    with _warm_server(plan.law, folder / "warm") as server:
+    with _warm_server(plan.latencies, folder / "warm") as server:
         for name in wanted:
             row = _row(name, plan, server, folder / name)
-            tell(f"{name}: {row.wall_s:.1f} s")
+            report(f"{name}: {row.wall_s:.1f} s")
             yield row
 
 
@@ -189,12 +189,12 @@ def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> Spe
     tasks = min(FEW, plan.tasks) if name in (SCALED, NETWORK) else plan.tasks
     more = REASONING if name == SCALED else {}
     server.reset()
-    result, wall = timed(server.url, tasks, method, settings, folder, concurrency, **more)
+    result, wall = timed_run(server.url, tasks, method, settings, folder, concurrency, **more)
     return SpeedRow(
         name=name,
         iterations=result.steps,
         wall_s=wall,
-        critical_s=None if settings.get("asynchronous") else critical_path(folder, plan.law),
+        critical_s=None if settings.get("asynchronous") else critical_path(folder, plan.latencies),
         calls=result.usage.calls,
         tokens=result.usage.tokens,
         cached_share=result.usage.cached_share,
@@ -204,24 +204,24 @@ def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> Spe
     )
 
 
-def _heavy_tail(plan: SpeedPlan, folder: Path, tell: Tell) -> dict[str, list[float]]:
-    """Wall times with and without a barrier, for the same number of attempts, by draw. The same prompts take the same
-    time in both."""
+def _heavy_tail(plan: SpeedPlan, folder: Path, report: Report) -> dict[str, list[float]]:
+    """Wall times with and without a barrier, for the same number of attempts, by draw. A prompt has the same latency in
+    both."""
     spent: dict[str, list[float]] = {SYNCHRONOUS: [], ASYNCHRONOUS: []}
     for draw in range(plan.draws):
-        with _warm_server(replace(plan.law, tail=plan.tail, seed=draw), folder / f"warm-{draw}") as server:
+        with _warm_server(replace(plan.latencies, tail=plan.tail, seed=draw), folder / f"warm-{draw}") as server:
             for name, walls in spent.items():
                 settings = {"batch": plan.batch, "asynchronous": name == ASYNCHRONOUS}
                 place = folder / f"{name}-{draw}"
-                walls.append(timed(server.url, plan.tail_tasks, "combee", settings, place, 2 * plan.batch)[1])
-                tell(f"heavy tail, {name}: {walls[-1]:.1f} s")
+                walls.append(timed_run(server.url, plan.tail_tasks, "combee", settings, place, 2 * plan.batch)[1])
+                report(f"heavy tail, {name}: {walls[-1]:.1f} s")
     return spent
 
 
 @contextmanager
-def _warm_server(law: ServerOptions, folder: Path) -> Iterator[ServerProcess]:
-    """A server in a process of its own, after a small run of everything."""
-    with start_process(simulated_world.MODULE, **asdict(law)) as server:
-        timed(server.url, 4, "combee", {"batch": 4}, folder, 8)
-        timed(server.url, 1, "mael", {}, folder.with_name(f"{folder.name}-network"), 8)
+def _warm_server(latencies: ServerOptions, folder: Path) -> Iterator[ServerProcess]:
+    """A server in a process of its own, after small runs that load everything."""
+    with start_process(simulated_world.MODULE, **asdict(latencies)) as server:
+        timed_run(server.url, 4, "combee", {"batch": 4}, folder, 8)
+        timed_run(server.url, 1, "mael", {}, folder.with_name(f"{folder.name}-network"), 8)
         yield server

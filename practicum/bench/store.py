@@ -1,9 +1,10 @@
 """`practicum bench store`: retrieval among many memories, in memory and from the disk.
 
-Memories have vectors of 256 dimensions in clusters, as those of real texts are: most of what sets them apart lies in
-few dimensions (`Clustered`). Questions are drawn as the memories are. "best" is the fastest, for machines that are
-shared with other work. Exact and indexed search, and opening from the disk, have a process each, since a peak of memory
-does not go down again: `python -m practicum.bench.store PART N FOLDER` is one, and prints one line of JSON.
+The vectors of memories have 256 dimensions and lie in clusters, and differ mostly in few dimensions, as vectors of real
+texts do (`ClusteredEmbedder`). Questions are drawn from the same distribution. "best" is the fastest question, for
+machines that are shared with other work. Exact search, indexed search and opening from the disk have a process each,
+since a peak of memory does not go down again: `python -m practicum.bench.store PART N FOLDER` is one such process, and
+prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from practicum.bench.concurrency import peak_mb
-from practicum.bench.target import Target
+from practicum.bench.measure import Report, Target, peak_mb
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
 from practicum.core.errors import UsageError
@@ -39,18 +39,17 @@ EXACT_MS, INDEX_MS, RECALL, ADD_S, PEAK_MB = 150.0, 20.0, 0.95, 2.0, 2500.0
 
 DIMS, K, QUESTIONS, ADDED = 256, 5, 100, 1_000
 PER_CLUSTER, SPREAD = 200, 0.8
-"""Memories of a cluster, and how far they lie from its centre, as a share of its own length."""
+"""Memories in a cluster, and their distance from its centre, as a share of the centre's length."""
 
-TOGETHER = 4_096
+BLOCK = 4_096
+"""Vectors that are made at once."""
 ALL = 2**40
-"""More memories than there are: no index is asked."""
-
-Tell = Callable[[str], None]
+"""A limit above the number of memories, so that no index is used."""
 
 
-class Clustered:
-    """Embeds a text that ends with a number as that number's point. The deviation along dimension i goes with i to
-    the power of -1/2, as it about does in embeddings of real texts."""
+class ClusteredEmbedder:
+    """Embeds a text that ends with a number as that number's point. The standard deviation along dimension i is
+    proportional to i to the power of -1/2, about as in embeddings of real texts."""
 
     name = "clustered"
 
@@ -62,15 +61,15 @@ class Clustered:
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         numbers = np.array([int(text.rpartition(" ")[2]) for text in texts])
         points = np.empty((len(texts), DIMS), dtype=np.float32)
-        for block in np.unique(numbers // TOGETHER):
-            here = numbers // TOGETHER == block
-            points[here] = self._points(int(block))[numbers[here] % TOGETHER]
+        for block in np.unique(numbers // BLOCK):
+            here = numbers // BLOCK == block
+            points[here] = self._points(int(block))[numbers[here] % BLOCK]
         return points
 
     def _points(self, block: int) -> np.ndarray:
         rng = np.random.default_rng((1, block))
-        centres = self._centres[rng.integers(0, len(self._centres), TOGETHER)]
-        noise = _unit(rng.standard_normal((TOGETHER, DIMS), np.float32) * self._scale)
+        centres = self._centres[rng.integers(0, len(self._centres), BLOCK)]
+        noise = _unit(rng.standard_normal((BLOCK, DIMS), np.float32) * self._scale)
         return _unit(centres + SPREAD * noise)
 
 
@@ -80,7 +79,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def memories(first: int, end: int) -> Iterator[Add]:
-    """Memories as methods make them: a title, a description and what to do, found by the task they came from."""
+    """Memories as methods add them: a title, a description and advice, with the task they came from as the key."""
     for n in range(first, end):
         text = f"Refund {n}: when the customer names an order.\nLook the order up in ledger {n % 97} before you answer."
         data = {"title": f"Refund {n}", "outcome": "failure" if n % 3 else "success"}
@@ -89,53 +88,52 @@ def memories(first: int, end: int) -> Iterator[Add]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreResult:
-    """Numbers by part, as the parts printed them."""
+    """The numbers of each part."""
 
     memories: int
     parts: Mapping[str, Mapping[str, float]]
 
     def targets(self) -> list[Target]:
         recall = self.parts["indexed"]["recall"]
-        found = [Target(what="indexed: share of the true top 5", value=recall, bound=RECALL, at_least=True)]
+        targets = [Target(what="indexed: share of the true top 5", value=recall, bound=RECALL, at_least=True)]
         for name, part in self.parts.items():
             most = EXACT_MS if name == "exact" else INDEX_MS
             note = f"best {part['best_ms']:.3g}"
-            found.append(Target(what=f"{name}: top 5, ms, median", value=part["median_ms"], bound=most, note=note))
-            found.append(Target(what=f"{name}: adding {ADDED:,}, s", value=part["add_s"], bound=ADD_S))
-            found.append(Target(what=f"{name}: peak MB", value=part["peak_mb"], bound=PEAK_MB))
-        return found
+            targets.append(Target(what=f"{name}: top 5, ms, median", value=part["median_ms"], bound=most, note=note))
+            targets.append(Target(what=f"{name}: adding {ADDED:,}, s", value=part["add_s"], bound=ADD_S))
+            targets.append(Target(what=f"{name}: peak MB", value=part["peak_mb"], bound=PEAK_MB))
+        return targets
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {"memories": self.memories, **self.parts, "targets": [target.as_json() for target in self.targets()]}
 
 
-def store(n: int, tell: Tell = lambda said: None) -> StoreResult:
-    """Measure n memories, part by part; `tell` hears of what is done."""
-    found = {}
+def store(n: int, report: Report = lambda line: None) -> StoreResult:
+    """Measure n memories, part by part."""
+    parts = {}
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
         for name in PARTS:
             command = [sys.executable, "-m", "practicum.bench.store", name, str(n), folder]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 raise UsageError(f"{name} with {n:,} memories failed: {done.stderr.strip()[-500:]}")
-            found[name] = json.loads(done.stdout)
-            tell(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in found[name].items()))
-    return StoreResult(memories=n, parts=found)
+            parts[name] = json.loads(done.stdout)
+            report(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in parts[name].items()))
+    return StoreResult(memories=n, parts=parts)
 
 
 async def exact(n: int, folder: Path) -> dict[str, float]:
-    """All memories compared for every question."""
-    _, numbers = await _searched(n, Retriever(Vectors(Clustered(n)), ALL))
+    """Compare each question with all memories."""
+    _, numbers = await _search(n, Retriever(Vectors(ClusteredEmbedder(n)), ALL))
     return numbers
 
 
 async def indexed(n: int, folder: Path) -> dict[str, float]:
-    """An index asked; then everything is saved for `opened`."""
+    """Search by an index; then save everything for `opened`."""
     with Store.create(folder / "run") as run:
-        vectors = Vectors(Clustered(n), run)
+        vectors = Vectors(ClusteredEmbedder(n), run)
         retriever = Retriever(vectors, 1)
-        context, numbers = await _searched(n, retriever)
+        context, numbers = await _search(n, retriever)
         numbers["recall"] = await _recall(n, context, retriever)
         began = time.perf_counter()
         begin(run, Config(method="none"), Splits(()), context, "done")
@@ -145,20 +143,20 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
 
 
 async def opened(n: int, folder: Path) -> dict[str, float]:
-    """A run opened and searched from the disk, in a process that did nothing else."""
+    """Open a run from the disk and search it, in a process that did nothing else."""
     before, began = peak_mb(), time.perf_counter()
     with Store.read(folder / "run") as run:
-        retriever = Retriever(Vectors(Clustered(n), run), 1)
+        retriever = Retriever(Vectors(ClusteredEmbedder(n), run), 1)
         context = read_context(run, RUN)
         open_s = time.perf_counter() - began
         began = time.perf_counter()
         await retriever.nearest(context, _questions(n)[0], K)
         numbers = {"open_s": open_s, "first_s": time.perf_counter() - began}
-        numbers |= await _asked(n, context, retriever)
+        numbers |= await _ask(n, context, retriever)
     return {**numbers, "before_mb": before}
 
 
-async def _searched(n: int, retriever: Retriever) -> tuple[Context, dict[str, float]]:
+async def _search(n: int, retriever: Retriever) -> tuple[Context, dict[str, float]]:
     context, vectors = initial_context(memories(0, n)), retriever.vectors
     question = _questions(n)[0]
     began = time.perf_counter()
@@ -166,12 +164,12 @@ async def _searched(n: int, retriever: Retriever) -> tuple[Context, dict[str, fl
     embedded = time.perf_counter()
     await retriever.nearest(context, question, K)
     numbers = {"embed_s": embedded - began, "first_s": time.perf_counter() - embedded}
-    return context, numbers | await _asked(n, context, retriever)
+    return context, numbers | await _ask(n, context, retriever)
 
 
-async def _asked(n: int, context: Context, retriever: Retriever) -> dict[str, float]:
-    """Questions, one after the other, and then memories added and another question. What the stand-in for an embedder
-    takes is no part of it."""
+async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, float]:
+    """Time the questions one after another, then adding memories with one more question. The time of the simulated
+    embedder is not included."""
     questions = _questions(n)
     await retriever.vectors.ready([*questions, *(add.key for add in memories(n, n + ADDED))])
     times = []
@@ -193,7 +191,7 @@ async def _asked(n: int, context: Context, retriever: Retriever) -> dict[str, fl
 
 
 async def _recall(n: int, context: Context, retriever: Retriever) -> float:
-    """The share of the true nearest that the index finds."""
+    """The share of the true nearest memories that the index finds."""
     everything = Retriever(retriever.vectors, ALL)
     hits = 0
     questions = _questions(n)

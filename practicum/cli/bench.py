@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from practicum.bench.measure import Target
     from practicum.bench.overload import OverloadRow
     from practicum.bench.speed import SpeedResult
-    from practicum.bench.target import Target
 
 Opt = typer.Option
 
@@ -45,8 +45,8 @@ def speed(
     from practicum.cli.running import console_for, print_json
     from practicum.testing.server import ServerOptions
 
-    parts, law = _listed(only, "--only") or PARTS, ServerOptions(output_tokens=output_tokens)
-    plan = SpeedPlan(parts=parts, tasks=tasks, law=law, tail_tasks=tail_tasks, at_once=at_once)
+    parts, latencies = _listed(only, "--only") or PARTS, ServerOptions(output_tokens=output_tokens)
+    plan = SpeedPlan(parts=parts, tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once)
     console = console_for(json_)
     before = _load()
     found = measure(plan, lambda said: console.print(said))
@@ -79,7 +79,7 @@ def overload(
 
     from practicum.bench.overload import ARMS, OverloadPlan, targets
     from practicum.bench.overload import overload as measure
-    from practicum.bench.overload_plot import overload_plot
+    from practicum.bench.plots import overload_plot
     from practicum.cli.inputs import bench_window
     from practicum.cli.running import console_for, print_json, run_work
     from practicum.core.files import write_atomic
@@ -101,7 +101,7 @@ def overload(
     before = _load()
     console.print(f"kept in {folder}")
     rows = run_work(
-        lambda stop: measure(plan, folder, tell=lambda row: console.print(_said(row)), on_session=stop.session),
+        lambda stop: measure(plan, folder, report=lambda row: console.print(_said(row)), on_session=stop.session),
         console,
     )
     reached = targets(rows, model)
@@ -166,7 +166,7 @@ def _load() -> float:
 
 def _print_end(console: Console, targets: Sequence[Target], before: float) -> None:
     for target in targets:
-        console.print(target.words(), style="" if target.met else "red")
+        console.print(target.summary(), style="" if target.met else "red")
     console.print(f"load average {before} before, {_load()} after, {os.cpu_count()} cores")
 
 

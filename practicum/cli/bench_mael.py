@@ -71,7 +71,7 @@ def mael(
 
     async def work(stop: Any) -> MaelResult:
         stop.stoppable = budget
-        return await measure(plan, folder, budget=budget, tell=lambda row: console.print(_said(row)))
+        return await measure(plan, folder, budget=budget, report=lambda row: console.print(_said(row)))
 
     found = run_work(work, console)
     value = {"bench": "mael", "model": model, "seed": seed, "rows": [row.as_json() for row in found.rows]}
@@ -85,7 +85,7 @@ def mael(
 
 def _report(console: Console, found: MaelResult, folder: Path, spent: str) -> None:
     """What was measured; pictures where that is all of it."""
-    from practicum.bench.mael_plot import cells_picture, pools_picture
+    from practicum.bench.plots import cells_plot, pools_plot
     from practicum.cli.tables import print_table
 
     console.print()
@@ -100,8 +100,8 @@ def _report(console: Console, found: MaelResult, folder: Path, spent: str) -> No
         far = f"Stopped early, with {len(found.rows)} of the ways measured: {found.stopped}."
         console.print(f"{far} The same command with --out {folder} goes on.")
         return
-    pools_picture(found.rows, folder / "pools.png")
-    cells_picture(found.rows, folder / "cells.png")
+    pools_plot(found.rows, folder / "pools.png")
+    cells_plot(found.rows, folder / "cells.png")
     console.print(f"{folder}/mael.json, {folder}/pools.png, {folder}/cells.png")
 
 
@@ -120,12 +120,12 @@ def _said(row: MaelRow) -> str:
 
 
 def _table(rows: Sequence[MaelRow]) -> Table:
-    from practicum.bench.mael import NONE
+    from practicum.bench.mael import NO_EXPERIENCE
     from practicum.cli.tables import table
 
     numbers = ("score", "change", "95%", "tokens", "more", "rounds", "calls", "experiences")
     made = table("way", *numbers, "sure", numbers=numbers)
-    none = next((row for row in rows if row.name == NONE), None)
+    none = next((row for row in rows if row.name == NO_EXPERIENCE), None)
     for row in rows:
         cells = [f"{row.score:.1%}", "", "", f"{row.tokens:,.0f}", "", f"{row.rounds:.2f}", f"{row.calls:.1f}"]
         sure = ""

@@ -26,9 +26,9 @@ def robustness(
     """Learning from a harmful or weak reflector on a simulated world, with the gate and without it."""
     import json
 
+    from practicum.bench.plots import robustness_plot
     from practicum.bench.robustness import ReflectorSetting, targets
     from practicum.bench.robustness import robustness as measure
-    from practicum.bench.robustness_plot import robustness_plot
     from practicum.cli.running import console_for, print_json
     from practicum.core.files import write_atomic
     from practicum.session.records import new_folder
@@ -44,7 +44,7 @@ def robustness(
     robustness_plot(rows, folder / "robustness.png")
     _print(rows, json_)
     for target in reached:
-        console.print(target.words(), style="" if target.met else "red")
+        console.print(target.summary(), style="" if target.met else "red")
     console.print(f"{folder}/robustness.json, {folder}/robustness.png")
     if json_:
         print_json(value)

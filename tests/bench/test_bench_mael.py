@@ -16,8 +16,18 @@ from simulated import made_tasks
 from test_simulated_network import respond
 
 import practicum
-from practicum.bench.mael import ALONE, NONE, MaelPlan, MaelResult, MaelRow, SharedBudget, first, mael, variants
-from practicum.bench.mael_plot import cells_of, cells_picture, pools_picture
+from practicum.bench.mael import (
+    NO_EXPERIENCE,
+    ONE_AGENT,
+    MaelPlan,
+    MaelResult,
+    MaelRow,
+    SharedBudget,
+    first_tasks,
+    mael,
+    variants,
+)
+from practicum.bench.plots import cells_plot, experience_cells, pools_plot
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.budget import BudgetLimits
@@ -49,20 +59,20 @@ def test_every_way_is_measured_once(tmp_path: Path) -> None:
     rows = measured(tmp_path / "b", model)
     assert [row.name for row in rows] == [way.name for way in variants((0, 6, 12))]
     by = {row.name: row for row in rows}
-    assert (by[ALONE].calls, by[NONE].experiences) == (1.0, 0)
+    assert (by[ONE_AGENT].calls, by[NO_EXPERIENCE].experiences) == (1.0, 0)
     assert by["step-wise, 6 tasks"].experiences < by["step-wise, 12 tasks"].experiences
     assert all(len(row.scores) == 8 for row in rows)
     # On this world good experience of like tasks is best, and bad one harms.
-    assert by["step-wise, 12 tasks"].rounds < by[NONE].rounds
-    assert by["high similarity, low reward"].score < by[NONE].score
+    assert by["step-wise, 12 tasks"].rounds < by[NO_EXPERIENCE].rounds
+    assert by["high similarity, low reward"].score < by[NO_EXPERIENCE].score
     # The same again is read, not measured.
     made = len(model.calls)
     assert measured(tmp_path / "b", model) == rows
     assert len(model.calls) == made
-    pools_picture(rows, tmp_path / "pools.png")
-    cells_picture(rows, tmp_path / "cells.png")
+    pools_plot(rows, tmp_path / "pools.png")
+    cells_plot(rows, tmp_path / "cells.png")
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("pools.png", "cells.png"))
-    assert [[(r.similarity, r.reward) for r in line] for line in cells_of(rows)] == [
+    assert [[(r.similarity, r.reward) for r in line] for line in experience_cells(rows)] == [
         [("high", "high"), ("high", "low")], [("low", "high"), ("low", "low")],
     ]  # fmt: skip
 
@@ -74,10 +84,10 @@ def test_what_was_cut_off_goes_on_and_other_settings_are_refused(tmp_path: Path)
     made = len(model.calls)
     assert measured(tmp_path / "b", model) == rows
     assert len(model.calls) == made
-    with pytest.raises(UsageError, match="of other tasks or settings"):
+    with pytest.raises(UsageError, match="with other tasks or settings"):
         measured(tmp_path / "b", model, sizes=(0, 12))
     ruled = [replace(task, meta={**task.meta, "rule": "another"}) for task in TASKS[12:]]
-    with pytest.raises(UsageError, match="of other tasks or settings"):
+    with pytest.raises(UsageError, match="with other tasks or settings"):
         measured(tmp_path / "b", model, testing=ruled)
 
 
@@ -86,7 +96,7 @@ def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
     pools = load_context(tmp_path / "b" / "learning")
     order = list(dict.fromkeys(entry.data["trace"] for entry in pools))
     for n in (0, 1, 11, 12):
-        assert list(dict.fromkeys(entry.data["trace"] for entry in first(pools, n))) == order[:n]
+        assert list(dict.fromkeys(entry.data["trace"] for entry in first_tasks(pools, n))) == order[:n]
 
 
 SMALL: dict[str, Any] = {"learning": TASKS[:3], "testing": TASKS[12:15], "sizes": (0, 3)}
@@ -142,9 +152,9 @@ def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str
 def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
     budget, model = SharedBudget(), client(respond)
     parts = practicum.Parts(clients={"agent": model}, embedder=Words())
-    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, budget=budget, tell=lambda row: budget.stop("enough"))
+    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, budget=budget, report=lambda row: budget.stop("enough"))
     found = practicum.run_sync(work)
-    assert ([row.name for row in found.rows], found.stopped) == ([ALONE], "enough")
+    assert ([row.name for row in found.rows], found.stopped) == ([ONE_AGENT], "enough")
     assert len(model.calls) == budget.calls
 
 
@@ -199,7 +209,7 @@ def test_the_command_tells_the_size_of_software(launcher: Launcher, tmp_path: Pa
     assert {name: measures[name] for name in SIZE} == SIZE
     (head,) = [line.split() for line in done.err.splitlines() if "complexity" in line]
     assert head == ["way", "files", "lines", "tokens", "functions", "complexity"]
-    assert re.search(rf"^{NONE} +2.00 +4.00 +[0-9.]+ +1.00 +3.00$", done.err, re.MULTILINE)
+    assert re.search(rf"^{NO_EXPERIENCE} +2.00 +4.00 +[0-9.]+ +1.00 +3.00$", done.err, re.MULTILINE)
     done = launcher.run(["eval", "t.jsonl", "--model", "scripted:model", "--scorer", "software"], tmp_path)
     assert "measured, on average: files 2.00, lines 4.00, tokens " in done.out
 
@@ -223,9 +233,9 @@ def test_the_command_stops_at_its_budget_and_says_how_far_it_came(launcher: Laun
     [
         (("--sizes", "0"), "--sizes '0' must be whole numbers"),
         (("--sizes", "0,x"), "must be whole numbers"),
-        (("--sizes", "0,30"), "need as many to learn from: there are 4"),
-        (("--sizes", "0,4"), "no tasks left to test on"),
-        (("--sizes", "0,2", "--set", "retrieval=task"), "retrieval is what is measured"),
+        (("--sizes", "0,30"), "need 30 tasks to learn from: there are 4"),
+        (("--sizes", "0,4"), "no tasks are left to test on"),
+        (("--sizes", "0,2", "--set", "retrieval=task"), "the setting retrieval is varied by this bench"),
     ],
     ids=["nothing", "no number", "too few", "no test", "measured"],
 )

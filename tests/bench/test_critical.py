@@ -11,7 +11,7 @@ import pytest
 from helpers import client, make_tasks
 
 import practicum
-from practicum.bench.critical_path import longest
+from practicum.bench.critical_path import longest_path
 from practicum.session.learn import Result
 
 
@@ -65,7 +65,7 @@ def test_the_evaluation_is_one_more_stage_and_the_slowest_call_of_a_stage_decide
 def test_it_agrees_with_the_one_read_off_the_places(tmp_path: Path, method: str) -> None:
     settings = {"batch": 6, "rounds": 0}
     found = timed(tmp_path / "run", method, settings, "1.0 + (length(place) * 7919 % 13) / 10.0")
-    assert found.critical == pytest.approx(longest(calls(tmp_path / "run")))
+    assert found.critical == pytest.approx(longest_path(calls(tmp_path / "run")))
 
 
 def test_without_a_barrier_it_follows_the_order_in_which_attempts_ended(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 from helpers import Launcher
 
 from practicum.bench import overloaded_curator
-from practicum.bench.facts import MOST, Fact, Kept, facts, kept
+from practicum.bench.facts import MAX_FACTS, Fact, FactCount, count_facts, make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
-from practicum.bench.overload_plot import LOOKS, NAMES, overload_plot
+from practicum.bench.plots import LOOKS, overload_plot
 from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import load_context
@@ -34,18 +34,18 @@ def measure(plan: OverloadPlan, out: Path, client: ScriptedClient | None = None)
 
 
 def test_facts_are_distinct_and_the_same_for_a_seed() -> None:
-    many = facts(MOST)
-    assert len({fact.key.casefold() for fact in many}) == len({fact.value for fact in many}) == MOST
+    many = make_facts(MAX_FACTS)
+    assert len({fact.key.casefold() for fact in many}) == len({fact.value for fact in many}) == MAX_FACTS
     assert all(fact.key in fact.text and fact.value in fact.text and len(fact.text) < 100 for fact in many)
-    assert facts(20, 1) == facts(20, 1)
-    assert facts(20, 1) != facts(20, 2)
-    assert kept(many, [fact.text for fact in many]) == Kept(MOST, 0)
+    assert make_facts(20, 1) == make_facts(20, 1)
+    assert make_facts(20, 1) != make_facts(20, 2)
+    assert count_facts(many, [fact.text for fact in many]) == FactCount(MAX_FACTS, 0)
 
 
-@pytest.mark.parametrize("count", [0, -1, MOST + 1])
+@pytest.mark.parametrize("count", [0, -1, MAX_FACTS + 1])
 def test_there_can_be_so_many_facts(count: int) -> None:
-    with pytest.raises(UsageError, match="facts: there can be 1 to"):
-        facts(count)
+    with pytest.raises(UsageError, match="facts: the number must be from 1 to"):
+        make_facts(count)
 
 
 KNOWN = (Fact("Elkby", "1234", ""), Fact("Ulmdale", "5678", ""))
@@ -54,20 +54,20 @@ KNOWN = (Fact("Elkby", "1234", ""), Fact("Ulmdale", "5678", ""))
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (["If it is for Elkby, write 1234."], Kept(1, 0)),
-        (["If it is for ELKBY, write 1,234."], Kept(1, 0)),
-        (["Write bay 1234 if it is for Elkby."], Kept(1, 0)),
-        (["If it is for Elkby, write 1234; if for Ulmdale, 5678."], Kept(2, 0)),
-        (["If it is for Elkby or Ulmdale, write 1234 or 5678."], Kept(1, 1)),  # one cannot tell which is which
-        (["If it is for Elkby or Ulmdale, write 1234."], Kept(1, 1)),
-        (["If it is for Elkby, write 5678."], Kept(0, 1)),
-        (["If it is for Elkby, write 5678.", "If it is for Elkby, write 1234."], Kept(1, 0)),
-        (["If it is for Elkby, look it up.", "Numbers are 1234 and 5678."], Kept(0, 0)),
-        (["If it is for Elkbyton, write 12345."], Kept(0, 0)),
+        (["If it is for Elkby, write 1234."], FactCount(1, 0)),
+        (["If it is for ELKBY, write 1,234."], FactCount(1, 0)),
+        (["Write bay 1234 if it is for Elkby."], FactCount(1, 0)),
+        (["If it is for Elkby, write 1234; if for Ulmdale, 5678."], FactCount(2, 0)),
+        (["If it is for Elkby or Ulmdale, write 1234 or 5678."], FactCount(1, 1)),  # one cannot tell which is which
+        (["If it is for Elkby or Ulmdale, write 1234."], FactCount(1, 1)),
+        (["If it is for Elkby, write 5678."], FactCount(0, 1)),
+        (["If it is for Elkby, write 5678.", "If it is for Elkby, write 1234."], FactCount(1, 0)),
+        (["If it is for Elkby, look it up.", "Numbers are 1234 and 5678."], FactCount(0, 0)),
+        (["If it is for Elkbyton, write 12345."], FactCount(0, 0)),
     ],
 )
-def test_what_counts_as_readable(texts: list[str], expected: Kept) -> None:
-    assert kept(KNOWN, texts) == expected
+def test_what_counts_as_readable(texts: list[str], expected: FactCount) -> None:
+    assert count_facts(KNOWN, texts) == expected
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +156,12 @@ def test_a_folder_of_another_test_is_refused(tmp_path: Path, other: dict[str, An
 def test_a_measurement_is_a_run_that_can_be_looked_at(tmp_path: Path) -> None:
     row = measure(OverloadPlan(sizes=(4,), arms=("combee",)), tmp_path)["combee", 4]
     context = load_context(row.run)
-    assert {entry.text for entry in context} == {fact.text for fact in facts(4)}
+    assert {entry.text for entry in context} == {fact.text for fact in make_facts(4)}
     assert all(entry.sources[0].startswith("task:fact-") for entry in context)
 
 
 def test_the_picture(measured: dict[tuple[str, int], OverloadRow], tmp_path: Path) -> None:
-    assert set(LOOKS) == set(NAMES) == set(ARMS)
+    assert set(LOOKS) == set(ARMS)
     overload_plot(list(measured.values()), tmp_path / "all.png", "local:/models/one.gguf")
     overload_plot([measured["naive", 40]], tmp_path / "one.png", "simulated")
     for name in ("all.png", "one.png"):
@@ -204,7 +204,7 @@ def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> No
     [
         (["--n", "0,10"], "--n '0,10' must be whole numbers from 1"),
         (["--n", "ten"], "--n 'ten' must be whole numbers from 1"),
-        (["--n", "100000"], "100000 facts: there can be 1 to"),
+        (["--n", "100000"], "100000 facts: the number must be from 1 to"),
         (["--methods", "naive,best"], "unknown 'best' in --methods: known are sequential, naive"),
         (["--model", "nobody:knows"], "unknown model 'nobody:knows'"),
         (["--model", "scripted:nowhere"], "cannot read the script"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from practicum.bench.robustness import ReflectorSetting, RobustnessRow, made_tasks, reflected, robustness, targets
+from practicum.bench.robustness import ReflectorSetting, RobustnessRow, make_tasks, reflector_rule, robustness, targets
 from practicum.cli.app import main
 
 
@@ -36,14 +36,16 @@ def test_a_weak_reflector_gains_less_and_the_gate_brings_some_of_it_back() -> No
 
 
 def test_harm_comes_at_every_so_manyth_step_and_noise_as_often_as_it_says() -> None:
-    texts = [task.input for task in made_tasks(400, "learning", 0)]
-    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflected(text, ReflectorSetting(every=5))] == [
+    texts = [task.input for task in make_tasks(400, "learning", 0)]
+    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflector_rule(text, ReflectorSetting(every=5))] == [
         4,
         9,
         14,
         19,
     ]
-    wrong = sum(reflected(text, ReflectorSetting(noise=0.25)) != reflected(text, ReflectorSetting()) for text in texts)
+    wrong = sum(
+        reflector_rule(text, ReflectorSetting(noise=0.25)) != reflector_rule(text, ReflectorSetting()) for text in texts
+    )
     assert wrong / 400 == pytest.approx(0.25, abs=0.05)
 
 

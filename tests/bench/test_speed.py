@@ -10,7 +10,8 @@ import pytest
 from helpers import Launcher
 
 from practicum.bench import concurrency, simulated_world
-from practicum.bench.critical_path import critical_path, longest
+from practicum.bench.critical_path import critical_path, longest_path
+from practicum.bench.measure import Target, timed_run
 from practicum.bench.speed import (
     ASYNCHRONOUS,
     COMBEE,
@@ -23,8 +24,6 @@ from practicum.bench.speed import (
     SpeedRow,
     speed,
 )
-from practicum.bench.target import Target
-from practicum.bench.timed import timed
 from practicum.core.errors import UsageError
 from practicum.testing.server import ServerOptions, ServerProcess, start_process
 
@@ -55,7 +54,7 @@ def test_a_stage_lasts_as_long_as_its_slowest_job() -> None:
         ("step 2/update/curator", 256.0),
         ("step 12/update/curator", 512.0),
     ]
-    assert longest(calls) == 2.5 + 0.25 + 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512
+    assert longest_path(calls) == 2.5 + 0.25 + 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512
 
 
 def test_the_parts_of_a_networks_task_go_at_once() -> None:
@@ -69,7 +68,7 @@ def test_the_parts_of_a_networks_task_go_at_once() -> None:
         ("step 1/reflect/0.t0/2/judge", 32.0),
         ("step 1/reflect/0.t0/4/judge", 31.0),
     ]
-    assert longest(calls) == 1 + 2 + 12 + 16 + 32
+    assert longest_path(calls) == 1 + 2 + 12 + 16 + 32
 
 
 def test_the_runs_of_a_group_the_twin_and_the_heads_go_at_once() -> None:
@@ -86,7 +85,7 @@ def test_the_runs_of_a_group_the_twin_and_the_heads_go_at_once() -> None:
         ("step 2/attempt/run 3/0.t0/agent", 64.0),
         ("step 2/reflect/reflector", 128.0),
     ]
-    assert longest(calls) == 2.5 + 8 + 16 + 32 + 64 + 128
+    assert longest_path(calls) == 2.5 + 8 + 16 + 32 + 64 + 128
 
 
 def test_the_tries_of_an_attempt_go_at_once_then_its_verdicts_then_its_contrast() -> None:
@@ -107,7 +106,7 @@ def test_the_tries_of_an_attempt_go_at_once_then_its_verdicts_then_its_contrast(
         ("step 2/attempt/0.t2/verdict 0/1/verdict/judge", 128.0),
         ("step 2/attempt/0.t2/pass 1/agent", 256.0),
     ]
-    assert longest(calls) == (2.5 + 0.25 + 4) + 8 + 16 + 32 + 64 + 128 + 256
+    assert longest_path(calls) == (2.5 + 0.25 + 4) + 8 + 16 + 32 + 64 + 128 + 256
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +116,7 @@ def swift() -> Any:
 
 
 def test_the_world_teaches_a_distinct_rule_a_task(swift: ServerProcess, tmp_path: Path) -> None:
-    result, wall = timed(swift.url, 24, "combee", {"batch": 12}, tmp_path / "run", 32)
+    result, wall = timed_run(swift.url, 24, "combee", {"batch": 12}, tmp_path / "run", 32)
     assert (result.usage.calls, len(result.context), result.steps) == (48 + 2 * 3, 24, 2)
     assert result.errors == {}
     assert wall > 0
@@ -126,7 +125,7 @@ def test_the_world_teaches_a_distinct_rule_a_task(swift: ServerProcess, tmp_path
 def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
     swift: ServerProcess, tmp_path: Path
 ) -> None:
-    result, _ = timed(swift.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
+    result, _ = timed_run(swift.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
     assert result.by_role["agent"].calls == 10 + 5
     hard, easy = simulated_world.tasks(10, easy=5)[9], simulated_world.tasks(10, easy=5)[0]
     assert hard.input.startswith("Hard message 9:")
@@ -137,7 +136,7 @@ def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
 def test_the_critical_path_of_one_after_the_other_is_the_sum_of_the_servers_latencies(tmp_path: Path) -> None:
     law = ServerOptions(latency=0.004, per_1k_prompt=0.002, per_output=0.0001)
     with start_process(simulated_world.MODULE, latency=0.004, per_1k_prompt=0.002, per_output=0.0001) as server:
-        timed(server.url, 5, "ace", {}, tmp_path / "run", 4)
+        timed_run(server.url, 5, "ace", {}, tmp_path / "run", 4)
         assert critical_path(tmp_path / "run", law) == pytest.approx(server.stats()["latency_sum"])
     with pytest.raises(ValueError, match="heavy tail"):
         critical_path(tmp_path / "run", ServerOptions(tail=1.0))
@@ -149,7 +148,7 @@ def test_the_harness_measures_every_part(tmp_path: Path) -> None:
         parts=(*WAYS, "heavy-tail"),
         tasks=8,
         batch=4,
-        law=ServerOptions(latency=0.005, per_1k_prompt=0.0, per_output=0.0),
+        latencies=ServerOptions(latency=0.005, per_1k_prompt=0.0, per_output=0.0),
         tail_tasks=8,
         draws=1,
     )
@@ -199,14 +198,15 @@ def test_targets_say_what_was_missed_and_the_ceiling() -> None:
     near, faster = SpeedResult(rows=[one, many]).targets()
     assert near.met
     assert (
-        faster.words() == "combee: speed-up: 20 (at least 15): ok; ceiling 20.0 by the critical paths, 30 by iterations"
+        faster.summary()
+        == "combee: speed-up: 20 (at least 15): ok; ceiling 20.0 by the critical paths, 30 by iterations"
     )
-    assert "MISSED" in Target(what="CPU", value=4.0, bound=3.0).words()
+    assert "MISSED" in Target(what="CPU", value=4.0, bound=3.0).summary()
 
 
 def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "METHODS", {"combee": concurrency.METHODS["combee"]})
-    (row,) = concurrency.measured(12, lambda said: None)
+    (row,) = concurrency.measure_all(12, lambda said: None)
     assert (row.method, row.at_once, row.calls, row.most) == ("combee", 12, 27, 12)
     assert row.cpu_ms > 0
     assert 20 < row.peak_mb < 2000
@@ -215,7 +215,7 @@ def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: 
 
 @pytest.mark.parametrize("name", ["asynchronous", "naive"])
 def test_the_other_methods_in_flight(name: str, swift: ServerProcess, tmp_path: Path) -> None:
-    assert concurrency.one(name, swift.url, 12, tmp_path).most >= 12
+    assert concurrency.measure_method(name, swift.url, 12, tmp_path).most >= 12
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from practicum.bench.store import Clustered, StoreResult, opened, store
+from practicum.bench.store import ClusteredEmbedder, StoreResult, opened, store
 from practicum.cli.app import main
 from practicum.core.errors import StoreError
 
@@ -33,9 +33,9 @@ def test_what_missed_its_target_says_so() -> None:
 
 
 def test_points_are_clustered_and_belong_to_their_text() -> None:
-    points = asyncio.run(Clustered(4_000).embed([f"about {n}" for n in range(9_000)]))
+    points = asyncio.run(ClusteredEmbedder(4_000).embed([f"about {n}" for n in range(9_000)]))
     assert np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-5)
-    assert (asyncio.run(Clustered(4_000).embed(["else 8999", "about 3"])) == points[[8999, 3]]).all()
+    assert (asyncio.run(ClusteredEmbedder(4_000).embed(["else 8999", "about 3"])) == points[[8999, 3]]).all()
     similarity = np.sort(points[:50] @ points.T, axis=1)
     assert np.median(similarity) < 0.2 < 0.5 < np.median(similarity[:, -6])
 
