@@ -1,7 +1,7 @@
-"""Hard budgets. A call reserves its prompt and its largest output before it is sent, and gives back what it spared.
+"""Hard budgets: a call reserves the most that it can cost before it is sent, and returns what it did not use.
 
-A call that does not fit beside those in flight waits for them to settle; only when none is in flight and it still
-does not fit is the budget spent. A part can be held for the final evaluation, which alone may use it.
+A call that does not fit next to the calls in flight waits until they settle. The budget is spent only if a call does
+not fit and none is in flight. A part can be held back for the final evaluation.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from practicum.core.errors import Stopped
 from practicum.core.types import Usage
 
 ROUNDING = 1e-9
-"""US dollars that sums of many small prices may be off by."""
+"""Rounding error in US dollars that a sum of many small prices may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """What a run may spend over all its resumes; None is without bound. Tokens are input and output together."""
+    """What a run may spend over all its resumes; None means no limit. Tokens are input and output together."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -29,7 +29,7 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The most a piece of work can cost."""
+    """The most that a piece of work can cost."""
 
     calls: int = 0
     tokens: int = 0
@@ -47,72 +47,76 @@ class Need:
 
 @dataclass
 class Budget:
-    """Counts what was spent and what is promised. `spent` and `seconds` start from what earlier resumes spent."""
+    """Counts what is spent and what calls in flight have reserved.
+
+    `spent` and `seconds` start with what the run spent before it was resumed. `held` and `held_seconds` are kept back
+    for the final evaluation.
+    """
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
     spent: Usage = field(default_factory=Usage)
     seconds: float = 0.0
-    promised: Need = field(default_factory=Need)
+    reserved: Need = field(default_factory=Need)
     held: Need = field(default_factory=Need)
     held_seconds: float = 0.0
     in_flight: int = 0
     stop_reason: str = ""
-    _began: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=time.monotonic)
     _settled: asyncio.Event | None = None
 
     @property
     def elapsed(self) -> float:
-        """Seconds of work, over all resumes."""
-        return self.seconds + time.monotonic() - self._began
+        """Seconds of work over all resumes."""
+        return self.seconds + time.monotonic() - self._started
 
     def stop(self, reason: str) -> None:
-        """Let nothing start from now on; what is in flight may finish."""
+        """Let no new work start; calls in flight may finish. The first reason counts."""
         self.stop_reason = self.stop_reason or reason
         self._wake()
 
     def check(self) -> None:
-        """Raise Stopped where no new work may start."""
+        """Raise Stopped if no new work may start."""
         if self.stop_reason:
             raise Stopped(self.stop_reason)
         if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60 - self.held_seconds:
             raise Stopped(f"the budget of {self.limits.minutes:g} minutes is spent")
 
     async def reserve(self, need: Need) -> None:
-        """Promise `need` to a call; waits for calls in flight where that can help. Raises Stopped where it cannot."""
+        """Reserve `need` for a call; wait for calls in flight if that may help. Raises Stopped if it does not fit."""
         self.check()
-        while (over := self.fits(need)) is not None:
+        while (exceeded := self.exceeded_by(need)) is not None:
             if not self.in_flight:
-                raise Stopped(over)
+                raise Stopped(exceeded)
             if self._settled is None:
                 self._settled = asyncio.Event()
             await self._settled.wait()
             self.check()
-        self.promised += need
+        self.reserved += need
         self.in_flight += 1
 
     def settle(self, need: Need, usage: Usage) -> None:
-        """Replace a promise by what the call really cost (nothing, where it failed)."""
-        self.promised -= need
+        """Replace a reservation by the actual usage of the call, which is nothing if it failed."""
+        self.reserved -= need
         self.in_flight -= 1
         self.spent += usage
         self._wake()
 
-    def fits(self, need: Need) -> str | None:
-        """None where `need` could be spent now, else which budget it goes over."""
-        total = self.promised + self.held + need
+    def exceeded_by(self, need: Need) -> str | None:
+        """The limit that `need` would exceed now, as a message; None if it fits."""
+        total = self.reserved + self.held + need
         limits, spent = self.limits, self.spent
         if limits.calls is not None and spent.calls + total.calls > limits.calls:
             return f"the budget of {limits.calls} calls is spent"
         if limits.tokens is not None and spent.tokens + total.tokens > limits.tokens:
             return f"the budget of {limits.tokens} tokens is spent"
         if limits.usd is not None and spent.usd is None:
-            return f"the budget of {limits.usd:g} USD cannot be kept, since a call had no known price: it is spent"
+            return f"the budget of {limits.usd:g} USD cannot be checked: the price of an earlier call is unknown"
         if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd + ROUNDING:
             return f"the budget of {limits.usd:g} USD is spent"
         return None
 
     def hold(self, need: Need, seconds: float = 0.0) -> None:
-        """Keep `need`, and time, back for the final evaluation."""
+        """Hold `need` and time back for the final evaluation, in place of what was held before."""
         self.held, self.held_seconds = need, seconds
         self._wake()
 

@@ -1,5 +1,4 @@
-"""What is asked of a model: its size, what is left out where that is too much, its name in the journal, and asking
-again when the answer does not fit."""
+"""Prompts around a call: their size, cuts to fit a window, their digest in the journal, and repairs of bad output."""
 
 from __future__ import annotations
 
@@ -16,36 +15,56 @@ from practicum.core.views import count_tokens, truncate
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client
 from practicum.store.journal import digest
 
-ECHO = 2000
-"""Most characters of a bad answer that its author is shown again."""
+TOKENS_PER_TURN = 8
+TOKENS_PER_PROMPT = 16
+"""Tokens that the frames of the messages take."""
+
+MARK_TOKENS = 16
+"""Tokens of the mark that replaces what was cut, approximately."""
+
+SHOWN_ANSWER = 2000
+"""Characters of a bad answer that the model is shown again, at most."""
+
+CACHED_SCHEMAS = 256
+"""Schemas whose text is kept."""
+
+_schema_texts: dict[int, tuple[JSON, str]] = {}
 
 
 def prompt_tokens(prompt: Prompt) -> int:
-    """Estimated tokens of a prompt, with a few for each message's frame."""
-    turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + 8 for t in prompt.turns)
+    """Estimate the tokens of a prompt, the frames of its messages included."""
+    turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + TOKENS_PER_TURN for t in prompt.turns)
     texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user)))
-    return texts + turns + 16
+    return texts + turns + TOKENS_PER_PROMPT
 
 
-MARK = 16
-"""Tokens that the mark of a cut takes, about."""
+def check_fits_window(client: Client, role: str, tokens: int) -> None:
+    """Raise WindowError if a prompt of this many tokens is larger than the window of its model."""
+    if client.window is not None and tokens > client.window:
+        raise WindowError(
+            f"the {role}'s prompt of about {tokens} tokens is larger than the window of {client.name} "
+            f"({client.window} tokens): {WINDOW_ADVICE}"
+        )
 
 
 def shorten_prompt(prompt: Prompt, tokens: int) -> Prompt:
-    """The prompt with about `tokens` in its last message: the longest of its parts are cut alike in the middle, which
-    is marked, so that no part is left out and each keeps its beginning and its end."""
+    """Cut the last message of the prompt to about `tokens`.
+
+    The longest of its parts are cut to one size, in the middle, where a mark is left; so every part keeps its beginning
+    and its end.
+    """
     parts = prompt.parts or (prompt.user,)
     sizes = [count_tokens(part) for part in parts]
-    most = _share(sizes, tokens)
+    largest = _largest_size(sizes, tokens)
     short = tuple(
-        part if size <= most else truncate(part, len(part) * max(most - MARK, 1) // size)
+        part if size <= largest else truncate(part, len(part) * max(largest - MARK_TOKENS, 1) // size)
         for part, size in zip(parts, sizes, strict=True)
     )
     return replace(prompt, user="\n\n".join(short), parts=short)
 
 
-def _share(sizes: Sequence[int], room: int) -> int:
-    """The size to which the longest are cut for all to have room: what short ones leave goes to the others."""
+def _largest_size(sizes: Sequence[int], room: int) -> int:
+    """The size to which longer parts are cut so that all have room; what short parts leave goes to the others."""
     ordered = sorted(sizes)
     for n, size in enumerate(ordered):
         share = room // (len(ordered) - n)
@@ -55,54 +74,42 @@ def _share(sizes: Sequence[int], room: int) -> int:
     return ordered[-1]
 
 
-def check_fits_window(client: Client, role: str, estimate: int) -> None:
-    """Raises WindowError where a prompt of so many tokens is larger than the window of its model."""
-    if client.window is not None and estimate > client.window:
-        raise WindowError(
-            f"the {role}'s prompt of about {estimate} tokens is larger than the window of {client.name} "
-            f"({client.window} tokens): {WINDOW_ADVICE}"
-        )
-
-
 def prompt_digest(role: str, model: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> str:
-    """Names a question in the journal."""
+    """The digest by which the journal recognizes a call."""
     turns = [part for turn in prompt.turns for part in (turn.user, turn.assistant)]
     settings = f"{options.temperature} {options.max_output_tokens} {options.seed}"
-    return digest(role, model, prompt.system, *prompt.pages, "turns", *turns, prompt.user, _dumped(schema), settings)
+    return digest(
+        role, model, prompt.system, *prompt.pages, "turns", *turns, prompt.user, _schema_text(schema), settings
+    )
 
 
-_DUMPED: dict[int, tuple[JSON, str]] = {}
-DUMPED = 256
-"""Most schemas whose text is kept."""
-
-
-def _dumped(schema: JSON | None) -> str:
-    """A schema as text, once for each schema object (which is kept, so that its id stays its own)."""
+def _schema_text(schema: JSON | None) -> str:
+    """The schema as JSON. It is computed once for each schema object, which is kept so that its id stays its own."""
     if schema is None:
         return ""
-    known = _DUMPED.get(id(schema))
+    known = _schema_texts.get(id(schema))
     if known is None:
-        if len(_DUMPED) >= DUMPED:
-            _DUMPED.clear()
-        known = _DUMPED[id(schema)] = (schema, json.dumps(schema, sort_keys=True))
+        if len(_schema_texts) >= CACHED_SCHEMAS:
+            _schema_texts.clear()
+        known = _schema_texts[id(schema)] = (schema, json.dumps(schema, sort_keys=True))
     return known[1]
 
 
 @cache
 def json_schema(schema: type[BaseModel]) -> JSON:
-    """The schema a model is told; one object for each class."""
+    """The JSON schema of an output class; always the same object for the same class."""
     return schema.model_json_schema()
 
 
 def extract_json(text: str) -> str:
-    """The JSON object in an answer: models without enforced schemas wrap it in words or fences."""
+    """The JSON object in an answer: models without enforced schemas put it between words or fences."""
     stripped = text.strip()
     start, end = stripped.find("{"), stripped.rfind("}")
     return stripped[start : end + 1] if 0 <= start < end else stripped
 
 
 def describe_validation_error(error: ValidationError, cut: bool) -> str:
-    """What is wrong with an answer, in words for the model."""
+    """Describe to the model why its answer is invalid; `cut` if it reached the output limit."""
     if cut:
         return "it was cut off at the output limit; answer more briefly"
     first = error.errors()[0]
@@ -111,8 +118,8 @@ def describe_validation_error(error: ValidationError, cut: bool) -> str:
 
 
 def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:
-    """The same conversation, with the bad answer and what is wrong with it."""
-    shown = answer if len(answer) <= ECHO else answer[:ECHO] + " …"
+    """The conversation continued with the bad answer and a request for a valid one."""
+    shown = answer if len(answer) <= SHOWN_ANSWER else answer[:SHOWN_ANSWER] + " …"
     return replace(
         prompt,
         parts=(),
@@ -122,10 +129,6 @@ def repair_prompt(prompt: Prompt, answer: str, problem: str) -> Prompt:
 
 
 def invalid_output_message(role: str, model: str, problem: str, cut: bool) -> str:
-    """One line for a model that gave no valid output, with what to do."""
-    advice = (
-        "raise --max-output-tokens, or take another model"
-        if cut
-        else "try --structure tool or prompted, or take another model"
-    )
-    return f"the {role} ({model}) gave no valid output, asked three times: {problem}; {advice}"
+    """One line for the user about a model that gave no valid output in all attempts."""
+    advice = "raise --max-output-tokens" if cut else "try --structure tool or prompted"
+    return f"the {role} ({model}) gave no valid output, asked three times: {problem}; {advice}, or take another model"

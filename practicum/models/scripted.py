@@ -1,9 +1,9 @@
-"""A model that answers from a script: for tests and dry runs. It has no state, so equal prompts get equal answers.
+"""A model that answers from a script or a function, for tests and dry runs.
 
-A script file is JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The first
-rule whose role and pattern (searched in the system and user messages) fit gives the answer; \\1 or \\g<name> in it
-stand for what the pattern caught. Where plain text is asked for, an object gives its "answer". {"error": "429"} instead
-of an answer makes the provider fail.
+A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The
+first rule with the role of the call and a pattern that is found in its messages gives the answer, in which \\1 and
+\\g<name> stand for the groups of the match. If the call wants plain text, an object gives its field "answer".
+{"error": "429"} instead of an answer makes the call fail with a provider's error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from practicum.models.client import JSON, CallOptions, Reply
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a scripted model was asked."""
+    """A call that a scripted model received."""
 
     role: str
     prompt: Prompt
@@ -35,7 +35,7 @@ class Call:
 
     @property
     def text(self) -> str:
-        """All messages, one after the other."""
+        """All messages, one after another."""
         turns = [part for turn in self.prompt.turns for part in (turn.user, turn.assistant)]
         return "\n".join([self.prompt.head, *turns, self.prompt.user])
 
@@ -53,7 +53,13 @@ class ScriptRule(BaseModel):
 
 @dataclass
 class ScriptedClient:
-    """Answers with `respond(call)`: text, or an exception to raise. `calls` keeps what was asked, in order."""
+    """A client that answers with `respond(call)`: text, or an exception to raise.
+
+    Without a state of its own `respond` makes runs reproducible: equal prompts get equal answers. `calls` holds all
+    calls in order. `window` and `slots` are the limits that a real model would have; all calls cost 0 USD.
+
+        ScriptedClient(lambda call: '{"answer": "4", "used": []}' if call.role == "agent" else "{}")
+    """
 
     respond: Callable[[Call], str | Exception]
     name: str = "scripted"
@@ -64,7 +70,7 @@ class ScriptedClient:
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedClient:
-        """Read a script. Raises ModelError naming the line that is wrong."""
+        """Read a script. Raises ModelError with the line that is malformed."""
         rules = _rules(path)
         return cls(lambda call: _answer(rules, call, path), name=f"scripted:{path}")
 
@@ -76,12 +82,11 @@ class ScriptedClient:
         call = Call(role, prompt, schema, options)
         self.calls.append(call)
         answer = self.respond(call)
-        # A real model answers later, so that callers meet the interleavings they would meet in earnest.
+        # Let other tasks run, as they would while a real model works.
         await asyncio.sleep(0)
         if isinstance(answer, Exception):
             raise answer
-        usage = Usage(1, count_tokens(call.text), 0, count_tokens(answer))
-        return Reply(answer, usage)
+        return Reply(answer, Usage(1, count_tokens(call.text), 0, count_tokens(answer)))
 
     def cost(self, usage: Usage) -> float | None:
         return 0.0
@@ -92,7 +97,7 @@ class ScriptedClient:
 
 def _rules(path: Path) -> list[ScriptRule]:
     try:
-        # Not splitlines(): a JSON string may hold U+2028 and its like unescaped.
+        # splitlines() would also split at U+2028 and similar characters, which JSON strings may contain.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read the script {path}: {error}") from error
@@ -111,11 +116,12 @@ def _rule(line: str, where: str) -> ScriptRule:
     except (re.error, OverflowError, RecursionError) as error:
         raise ModelError(f"{where}: 'match' is not a regular expression: {error}") from error
     try:
-        _each_text(rule.answer, lambda text: pattern.sub(text, ""))
+        # sub() checks the template's groups, also without a match.
+        _map_texts(rule.answer, lambda text: pattern.sub(text, ""))
     except (re.error, IndexError) as error:
         raise ModelError(
-            f"{where}: 'answer' cannot be filled from 'match': {error}; a backslash that stands for itself is written "
-            "as four in JSON"
+            f"{where}: 'answer' does not fit the groups of 'match': {error}; write a literal backslash as four "
+            "backslashes in JSON"
         ) from error
     return rule
 
@@ -123,26 +129,25 @@ def _rule(line: str, where: str) -> ScriptRule:
 def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
     text = call.text
     for rule in rules:
-        found = re.search(rule.match, text) if rule.role in (None, call.role) else None
-        if found is None:
+        match = re.search(rule.match, text) if rule.role in (None, call.role) else None
+        if match is None:
             continue
         if rule.error is not None:
             return ProviderError(f"{path} answers with error {rule.error}")
         plain = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
-        return _filled(rule.answer["answer"] if plain else rule.answer, found)
-    return ModelError(f"no rule of {path} fits this call of the {call.role}: {call.prompt.user[:80]!r}")
+        return _fill(rule.answer["answer"] if plain else rule.answer, match)
+    return ModelError(f"no rule of {path} matches this call of the {call.role}: {call.prompt.user[:80]!r}")
 
 
-def _filled(answer: Any, found: re.Match[str]) -> str:
-    """The answer with what the pattern caught."""
-    filled = _each_text(answer, lambda text: found.expand(text) if "\\" in text else text)
+def _fill(answer: Any, match: re.Match[str]) -> str:
+    filled = _map_texts(answer, lambda text: match.expand(text) if "\\" in text else text)
     return filled if isinstance(filled, str) else json.dumps(filled, ensure_ascii=False)
 
 
-def _each_text(value: Any, fill: Callable[[str], str]) -> Any:
-    """The value with each of its strings filled; names of fields stay."""
+def _map_texts(value: Any, convert: Callable[[str], str]) -> Any:
+    """The value with each of its strings converted; field names stay."""
     if isinstance(value, str):
-        return fill(value)
+        return convert(value)
     if isinstance(value, list):
-        return [_each_text(part, fill) for part in value]
-    return {name: _each_text(part, fill) for name, part in value.items()} if isinstance(value, dict) else value
+        return [_map_texts(part, convert) for part in value]
+    return {name: _map_texts(part, convert) for name, part in value.items()} if isinstance(value, dict) else value

@@ -117,7 +117,7 @@ class Estimate:
         """Raise UsageError where a new run's budget does not reach for one step and the final evaluation."""
         step = self._one_call() * (self._step(self._first)[0] if self._first else 0)
         final = self.final()
-        over = Budget(self.config.limits).fits(step + final)
+        over = Budget(self.config.limits).exceeded_by(step + final)
         if over is not None:
             whole = step + final
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Budgets are hard, whatever the order in which calls come and go."""
+"""Budgets are hard, in whatever order calls start and end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALL = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3), st.b
 @given(
     st.lists(CALL, max_size=30), st.none() | st.integers(1, 20), st.none() | st.integers(1, 400), st.integers(0, 100)
 )
-def test_spent_and_promised_never_exceed_the_limits(
+def test_spent_and_reserved_never_exceed_the_limits(
     calls: list[tuple[int, int, int, bool]], most_calls: int | None, most_tokens: int | None, held: int
 ) -> None:
     usd = None if most_tokens is None else most_tokens / 1000
@@ -27,13 +27,13 @@ def test_spent_and_promised_never_exceed_the_limits(
     budget.hold(Need(0, held, 0.0))
 
     def within() -> None:
-        spent, promised = budget.spent, budget.promised
-        assert most_calls is None or spent.calls + promised.calls <= most_calls
-        assert most_tokens is None or spent.tokens + promised.tokens <= max(most_tokens - held, 0)
-        assert usd is None or (spent.usd or 0) + promised.usd <= usd + 1e-8
+        spent, reserved = budget.spent, budget.reserved
+        assert most_calls is None or spent.calls + reserved.calls <= most_calls
+        assert most_tokens is None or spent.tokens + reserved.tokens <= max(most_tokens - held, 0)
+        assert usd is None or (spent.usd or 0) + reserved.usd <= usd + 1e-8
 
-    async def one(reserved: int, actual: int, waits: int, fails: bool) -> bool:
-        need = Need(1, reserved, reserved / 1000)
+    async def call(most: int, actual: int, waits: int, fails: bool) -> bool:
+        need = Need(1, most, most / 1000)
         try:
             await budget.reserve(need)
         except Stopped:
@@ -41,18 +41,18 @@ def test_spent_and_promised_never_exceed_the_limits(
         within()
         for _ in range(waits):
             await asyncio.sleep(0)
-        real = min(actual, reserved)
+        real = min(actual, most)
         budget.settle(need, Usage() if fails else Usage(1, real, 0, 0, real / 1000))
         within()
         return True
 
     async def work() -> list[bool]:
-        return await asyncio.wait_for(asyncio.gather(*(one(*call) for call in calls)), 5)
+        return await asyncio.wait_for(asyncio.gather(*(call(*numbers) for numbers in calls)), 5)
 
     done = asyncio.run(work())
     within()
     assert budget.in_flight == 0
-    assert budget.promised.calls == budget.promised.tokens == 0
+    assert budget.reserved.calls == budget.reserved.tokens == 0
     if most_calls is None and most_tokens is None:
         assert all(done)
 
@@ -76,12 +76,12 @@ def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
     asyncio.run(work())
 
 
-def test_what_is_held_is_for_the_final_evaluation_alone() -> None:
+def test_what_is_held_back_is_for_the_final_evaluation() -> None:
     async def work() -> None:
         budget = Budget(BudgetLimits(calls=10))
         budget.hold(Need(8))
-        assert budget.fits(Need(2)) is None
-        assert budget.fits(Need(3)) == "the budget of 10 calls is spent"
+        assert budget.exceeded_by(Need(2)) is None
+        assert budget.exceeded_by(Need(3)) == "the budget of 10 calls is spent"
         await budget.reserve(Need(2))
         waiting = asyncio.create_task(budget.reserve(Need(8)))
         await asyncio.sleep(0)
@@ -91,7 +91,7 @@ def test_what_is_held_is_for_the_final_evaluation_alone() -> None:
     asyncio.run(work())
 
 
-def test_stop_lets_nothing_start_and_wakes_who_waits() -> None:
+def test_stop_lets_nothing_start_and_wakes_waiting_calls() -> None:
     async def work() -> None:
         budget = Budget(BudgetLimits(calls=1))
         await budget.reserve(Need(1))
@@ -118,9 +118,9 @@ def test_minutes_add_up_over_resumes() -> None:
 
 def test_usd_to_the_cent_and_unknown_prices() -> None:
     budget = Budget(BudgetLimits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
-    assert budget.fits(Need(usd=0.1)) is None
-    assert budget.fits(Need(usd=0.11)) == "the budget of 0.3 USD is spent"
-    unknown = Budget(BudgetLimits(usd=0.3), spent=Usage(1, usd=None)).fits(Need(usd=0.1))
+    assert budget.exceeded_by(Need(usd=0.1)) is None
+    assert budget.exceeded_by(Need(usd=0.11)) == "the budget of 0.3 USD is spent"
+    unknown = Budget(BudgetLimits(usd=0.3), spent=Usage(1, usd=None)).exceeded_by(Need(usd=0.1))
     assert unknown is not None
-    assert "no known price" in unknown
-    assert Budget(spent=Usage(1, usd=None)).fits(Need(10**9, 10**9, 10.0**9)) is None
+    assert "the price of an earlier call is unknown" in unknown
+    assert Budget(spent=Usage(1, usd=None)).exceeded_by(Need(10**9, 10**9, 10.0**9)) is None

@@ -22,7 +22,7 @@ def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> Sc
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ("\\1 and \\g<word>\\n", "this and this\n"),
         ("C:\\\\Users", "C:\\Users"),
@@ -30,13 +30,13 @@ def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> Sc
         ("one\u2028line", "one\u2028line"),
     ],
 )
-def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer: Any, said: str) -> None:
+def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer: Any, expected: str) -> None:
     reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, CallOptions()))
-    assert reply.text == said
+    assert reply.text == expected
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [
         ("C:\\Users", r"bad escape \\U"),
         ("\\2", "invalid group reference 2"),
@@ -44,8 +44,8 @@ def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer
         ([{"text": "at the end \\"}], "bad escape"),
     ],
 )
-def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path, answer: Any, why: str) -> None:
-    with pytest.raises(ModelError, match=f"script.jsonl line 1: 'answer' cannot be filled from 'match': {why}"):
+def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path, answer: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=f"script.jsonl line 1: 'answer' does not fit the groups of .match.: {reason}"):
         script(tmp_path, answer)
 
 
