@@ -20,7 +20,7 @@ from practicum.agents.base import AgentRun
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
 from practicum.core.types import Task, Trace
 from practicum.core.views import View
-from practicum.tasks.appworld.client import reached
+from practicum.tasks.appworld.client import connect
 
 OPENING = 120.0
 """Seconds that the server has in addition to those of the code: opening its first world loads all apps, which took
@@ -85,22 +85,22 @@ class _AppWorld:
         self._id, self._seconds = task.id, max(1, round(seconds))
         # Servers with one root share its folder of outputs, where worlds of one name would overwrite each other.
         self._name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
-        self._reached = reached(address)
+        self._connection = connect(address)
 
     async def __aenter__(self) -> Self:
-        self._server = await self._reached.__aenter__()
+        self._server = await self._connection.__aenter__()
         try:
-            await self._server.told("initialize", self._id, experiment_name=self._name, timeout_seconds=self._seconds)
+            await self._server.call("initialize", self._id, experiment_name=self._name, timeout_seconds=self._seconds)
         except BaseException:
-            await self._reached.__aexit__(None, None, None)
+            await self._connection.__aexit__(None, None, None)
             raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
         try:
-            await self._server.told("close", self._id)
+            await self._server.call("close", self._id)
         finally:
-            await self._reached.__aexit__(None, None, None)
+            await self._connection.__aexit__(None, None, None)
 
     @property
     def tools(self) -> list[Callable[..., Any]]:
@@ -112,8 +112,8 @@ class _AppWorld:
         Args:
             code: the code; `apis.<app>.<api>(...)` calls an app, and only what is printed is seen
         """
-        return str(await self._server.told("execute", self._id, code=code))
+        return str(await self._server.call("execute", self._id, code=code))
 
     async def state(self) -> dict[str, Any]:
         # Ask once an attempt: the server caches its evaluation, so a second one would miss later changes.
-        return {"evaluation": await self._server.told("evaluate", self._id, suppress_errors=True)}
+        return {"evaluation": await self._server.call("evaluate", self._id, suppress_errors=True)}

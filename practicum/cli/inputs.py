@@ -25,9 +25,9 @@ def read_tasks(path: Path | None, fields: str) -> list[Task]:
     try:
         return load_tasks(path, names)
     except TaskFileError as error:
-        from practicum.tasks.datasets import formats_of
+        from practicum.tasks.datasets import matching_formats
 
-        if names or not (formats := formats_of(path)):
+        if names or not (formats := matching_formats(path)):
             raise
         first = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
         looks = f"it looks like {' or '.join(formats)}"

@@ -23,7 +23,7 @@ def tasks(
     """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
     from practicum.cli.running import console_for, print_json
     from practicum.core.files import write_atomic
-    from practicum.tasks.datasets import as_lines, convert
+    from practicum.tasks.datasets import as_json_lines, convert
 
     if out is not None and not out.name:
         raise UsageError(f"--out {out} is a folder: give the name of a file")
@@ -32,17 +32,17 @@ def tasks(
     else:
         import asyncio
 
-        from practicum.tasks.appworld.tasks import listed
+        from practicum.tasks.appworld.tasks import read_task_ids
 
         if format is not None:
             raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")
-        found = asyncio.run(listed(file, server))
+        found = asyncio.run(read_task_ids(file, server))
     beside = out.with_suffix(".instructions.txt") if out is not None else None
     if out is not None and beside is not None:
         for path in (out, beside):
             if path.resolve() == file.resolve():
                 raise UsageError(f"--out {out} would overwrite the file it is made of: give another name")
-        write_atomic(out, as_lines(found.tasks))
+        write_atomic(out, as_json_lines(found.tasks))
         write_atomic(beside, found.instructions + "\n")
     choices = ["--choices", ",".join(found.choices)] if found.choices else []
     options = ["--scorer", found.scorer, *choices, *found.options]

@@ -21,7 +21,7 @@ from practicum.engine.quality import CommonGenScorer, SoftwareScorer
 from practicum.engine.run import Run, Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
-from practicum.tasks.appworld.client import addresses_in
+from practicum.tasks.appworld.client import parse_addresses
 from practicum.tasks.scoring import registry, rules
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if config.agent.startswith(TOOLS):
         return _tools_agent(config, parts)
     if config.agent.startswith(APPWORLD):
-        addresses = addresses_in(config.agent.removeprefix(APPWORLD))
+        addresses = parse_addresses(config.agent.removeprefix(APPWORLD))
         return AppWorldAgent(addresses, config.instructions, config.max_turns, config.tool_timeout)
     if config.agent.startswith(PYTHON):
         raise _object_missing("agent", config.agent)

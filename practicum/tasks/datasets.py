@@ -1,7 +1,7 @@
-"""Public data sets as tasks: their own files are read, told apart by their fields, and written out as ours.
+"""Public data sets: their files, recognised by their fields, are converted to tasks.
 
-Each format is a model of one line with what makes a task of it, and says what fits the whole: the scorer, the choices,
-the instructions. What gives an answer away goes to `target` and `meta`, which no model is shown.
+A format is a model of one line that can turn it into a task, with the scorer, choices and instructions that suit the
+data set. What would give an answer away goes to `target` and `meta`, which no model sees.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import choices_from, kind_of, numbered_lines, record_of, text_of
+from practicum.tasks.load import choices_from, numbered_lines, parse_record, read_text, type_name
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -28,7 +28,7 @@ Record = Mapping[str, Any]
 
 
 class Format(BaseModel):
-    """One line of a file. `task` is None for a line that cannot be one, which is counted and told."""
+    """One line of a file."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -38,17 +38,17 @@ class Format(BaseModel):
     instructions: ClassVar[str]
 
     def task(self, id: str) -> Task | None:
-        """The task this line is; `id` is for those that have none of their own."""
+        """The task of this line, or None if it cannot be one. `id` is for lines without an id of their own."""
         raise NotImplementedError
 
     @classmethod
     def fits(cls, record: Record) -> bool:
-        """Whether a line with these fields is of this format."""
+        """Whether the fields of a line match this format."""
         return {name for name, field in cls.model_fields.items() if field.is_required()} <= record.keys()
 
 
 class HumanEval(Format):
-    """The input is the head of a function; its tests, and the whole solution as target."""
+    """The input is the head of a function, the target the whole solution; the tests are in `meta`."""
 
     about = "functions to write, with unit tests"
     scorer = "tests"
@@ -66,7 +66,7 @@ class HumanEval(Format):
 
 
 class Gsm8k(Format):
-    """The target is what stands behind the marks; the worked solution is kept apart."""
+    """The target follows the mark ####; the worked solution is in `meta`."""
 
     about = "grade-school maths, the answer after ####"
     scorer = "numeric"
@@ -98,9 +98,9 @@ class CommonGen(Format):
 
 
 class Mmlu(Format):
-    """The answer is the place of the right choice, from 0, or its letter."""
+    """The answer is the index of the correct choice, from 0, or its letter."""
 
-    about = "questions with lettered choices (MMLU and its like, JSON lines or CSV)"
+    about = "questions with lettered choices (MMLU and similar data sets, JSON lines or CSV)"
     scorer = "choice"
     choices = "letters"
     instructions = "Choose the right answer. Answer with its letter only."
@@ -111,14 +111,18 @@ class Mmlu(Format):
     subject: str = ""
 
     def task(self, id: str) -> Task:
-        said = self.answer.strip().upper() if isinstance(self.answer, str) else self.answer
-        place = said if isinstance(said, int) else LETTERS.find(said) if len(said) == 1 else -1
-        if not 0 <= place < len(self.choices_):
+        if isinstance(self.answer, str):
+            letter = self.answer.strip().upper()
+            index = LETTERS.find(letter) if len(letter) == 1 else -1
+        else:
+            index = self.answer
+        if not 0 <= index < len(self.choices_):
             raise ValueError(
                 f"field 'answer' must be the letter, or the number from 0, of a choice, not {self.answer!r}"
             )
+        choices = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices_, strict=False)]
         meta = {"tags": [self.subject]} if self.subject else {}
-        return Task(id, f"{self.question}\n{lettered(self.choices_)}", LETTERS[place], meta)
+        return Task(id, "\n".join([self.question, *choices]), LETTERS[index], meta)
 
     @classmethod
     def fits(cls, record: Record) -> bool:
@@ -126,7 +130,7 @@ class Mmlu(Format):
 
 
 class Finer(Format):
-    """The list of tags, the same in every line, belongs to the instructions."""
+    """The list of tags, which all lines share, goes to the instructions."""
 
     about = "tagging numbers of financial reports (FiNER-139), several a line"
     scorer = "list"
@@ -146,7 +150,7 @@ class Finer(Format):
 
 
 class Formula(Format):
-    """The question alone: the formula and its explanation would give away what is to be learned."""
+    """Only the question: the formula and its explanation would give away what is to be learned."""
 
     about = "financial formulas applied to numbers (XBRL Formula)"
     scorer = "numeric"
@@ -169,9 +173,9 @@ class Formula(Format):
 
 
 class RewardBench2(Format):
-    """The best of several answers. Their order is dealt by the id, so that it is the same each time.
+    """The best of several answers, which are shuffled with the id as the seed, so that their order is reproducible.
 
-    Lines with more than one right answer (the subset Ties) are scored by ratings in the benchmark, and left out.
+    Lines with several correct answers (the subset Ties), which the benchmark scores by ratings, are left out.
     """
 
     about = "the best of four answers to choose (RewardBench 2)"
@@ -197,7 +201,7 @@ class RewardBench2(Format):
 
 
 class DdxPlus(Format):
-    """One of the diagnoses that occur in the file."""
+    """The choices are the diagnoses that occur in the file."""
 
     about = "patients to diagnose (DDXPlus of StreamBench)"
     scorer = "choice"
@@ -217,7 +221,7 @@ class _Paragraphs(BaseModel):
 
 
 class HotpotQa(Format):
-    """All paragraphs are shown, those that do not help as well."""
+    """All paragraphs are shown, including those that do not help."""
 
     about = "questions about paragraphs (HotpotQA of StreamBench, distractor setting)"
     scorer = "exact"
@@ -229,10 +233,10 @@ class HotpotQa(Format):
     context: _Paragraphs
 
     def task(self, id: str) -> Task:
-        told = zip(self.context.title, self.context.sentences, strict=False)
-        paragraphs = "\n\n".join(f"{title}: {''.join(sentences).strip()}" for title, sentences in told)
-        own = id if self.id is None else str(self.id)
-        return Task(own, f"{paragraphs}\n\nQuestion: {self.question.strip()}", self.answer.strip())
+        titled = zip(self.context.title, self.context.sentences, strict=False)
+        paragraphs = "\n\n".join(f"{title}: {''.join(sentences).strip()}" for title, sentences in titled)
+        id = id if self.id is None else str(self.id)
+        return Task(id, f"{paragraphs}\n\nQuestion: {self.question.strip()}", self.answer.strip())
 
 
 FORMATS: Mapping[str, type[Format]] = {
@@ -249,9 +253,8 @@ FORMATS: Mapping[str, type[Format]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
-    """A file as tasks, with what fits them. `left_out` counts lines that make no task; `options` are what else to
-    learn with."""
+class Dataset:
+    """A file as tasks, with the scorer, choices and instructions that suit them."""
 
     format: str
     tasks: tuple[Task, ...]
@@ -259,33 +262,48 @@ class Converted:
     choices: tuple[str, ...]
     instructions: str
     left_out: int = 0
+    """Lines that cannot be tasks."""
     about: str = ""
     options: tuple[str, ...] = ()
+    """Further options of `practicum learn`."""
 
 
-def convert(path: Path | str, format: str | None = None) -> Converted:
-    """The tasks of a public data set's file. The format is told by the fields of the first line, or named.
+def convert(path: Path | str, format: str | None = None) -> Dataset:
+    """The tasks of a public data set's file. Without `format`, the fields of the first line tell it.
 
-    Raises UsageError for a format there is not; TaskFileError with file, line and field for what does not fit.
+    Raises UsageError for an unknown format, and TaskFileError, with file, line and field, for a malformed file.
     """
     if format is not None and format not in FORMATS:
-        raise UsageError(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
     records = list(_records(Path(path)))
     if not records:
         raise TaskFileError(f"{path}: the file holds no lines")
-    name = format or _told(records[0][1], path)
+    name = format or _detect_format(records[0][1], path)
     kind = FORMATS[name]
-    made = [(number, _task(kind, record, path, number)) for number, record in records]
-    _unique(made, path)
-    tasks = [task for _, task in made if task is not None]
+    tasks: list[Task] = []
+    line_of: dict[str, int] = {}
+    for number, record in records:
+        task = _parse_task(kind, record, path, number)
+        if task is None:
+            continue
+        if task.id in line_of:
+            raise TaskFileError(f"{path} line {number}: id {task.id!r} was already used on line {line_of[task.id]}")
+        line_of[task.id] = number
+        tasks.append(task)
     if not tasks:
-        raise TaskFileError(f"{path}: none of its {len(made)} lines makes a task of format {name!r}")
-    tasks, instructions = _instructed(tasks, kind.instructions)
-    choices = _choices(kind, tasks, records)
-    return Converted(name, tuple(tasks), kind.scorer, choices, instructions, len(made) - len(tasks), kind.about)
+        raise TaskFileError(f"{path}: none of its {len(records)} lines is a task of format {name!r}")
+    left_out = len(records) - len(tasks)
+    tasks, instructions = _move_preamble(tasks, kind.instructions)
+    choices: tuple[str, ...] = ()
+    if kind.choices == "targets":
+        choices = choices_from(tasks)
+    elif kind.choices == "letters":
+        most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for _, r in records)
+        choices = tuple(LETTERS[:most])
+    return Dataset(name, tuple(tasks), kind.scorer, choices, instructions, left_out, kind.about)
 
 
-def as_lines(tasks: Sequence[Task]) -> str:
+def as_json_lines(tasks: Sequence[Task]) -> str:
     """Tasks as the JSON lines that `load_tasks` reads."""
     lines = []
     for task in tasks:
@@ -295,62 +313,50 @@ def as_lines(tasks: Sequence[Task]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lettered(choices: Sequence[str]) -> str:
-    """Choices as lines, each with its letter."""
-    return "\n".join(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
-
-
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    if path.suffix.lower() == ".csv":
-        yield from _rows(path)
-        return
-    for number, text in numbered_lines(path):
-        yield number, record_of(text, f"{path} line {number}")
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """MMLU's own files: question, choices, letter; no head."""
-    reader = csv.reader(io.StringIO(text_of(path), newline=""), strict=True)
-    where = f"{path} line "
-    try:
-        for row in filter(None, reader):
-            if len(row) < 4:
-                expected = "where a question, two or more choices and a letter are expected"
-                raise TaskFileError(f"{where}{reader.line_num}: {len(row)} columns {expected}")
-            yield reader.line_num, {"question": row[0], "choices": row[1:-1], "answer": row[-1]}
-    except csv.Error as error:
-        raise TaskFileError(f"{where}{reader.line_num}: not CSV ({error})") from None
-
-
-def formats_of(path: Path) -> list[str]:
-    """The formats that the first line of a file fits; none where it is no record, or a task already."""
+def matching_formats(path: Path) -> list[str]:
+    """The formats that match the first line of a file; none if it is malformed, or a task already."""
     try:
         _, record = next(_records(path), (0, {}))
     except TaskFileError:
         return []
-    return [] if "input" in record else _fitting(record)
+    return [] if "input" in record else [name for name, kind in FORMATS.items() if kind.fits(record)]
 
 
-def _fitting(record: Record) -> list[str]:
-    return [name for name, kind in FORMATS.items() if kind.fits(record)]
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    if path.suffix.lower() != ".csv":
+        for number, text in numbered_lines(path):
+            yield number, parse_record(text, f"{path} line {number}")
+        return
+    # MMLU's own files: question, choices, letter; no header.
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        for row in filter(None, reader):
+            if len(row) < 4:
+                raise TaskFileError(
+                    f"{path} line {reader.line_num}: {len(row)} columns; "
+                    "expected a question, two or more choices and a letter"
+                )
+            yield reader.line_num, {"question": row[0], "choices": row[1:-1], "answer": row[-1]}
+    except csv.Error as error:
+        raise TaskFileError(f"{path} line {reader.line_num}: not CSV ({error})") from None
 
 
-def _told(record: Record, path: Path | str) -> str:
-    fitting = _fitting(record)
-    if len(fitting) == 1:
-        return fitting[0]
-    fields = ", ".join(map(repr, record)) or "no fields"
+def _detect_format(record: Record, path: Path | str) -> str:
+    matches = [name for name, kind in FORMATS.items() if kind.fits(record)]
+    if len(matches) == 1:
+        return matches[0]
     if "input" in record:
-        raise UsageError(f"{path}: these are tasks already, there is nothing to convert")
-    if not fitting:
+        raise UsageError(f"{path}: the file already holds tasks, so there is nothing to convert")
+    fields = ", ".join(map(repr, record)) or "no fields"
+    if not matches:
         raise TaskFileError(
-            f"{path}: the fields of its first line ({fields}) are those of no known format; name one with --format "
+            f"{path}: the fields of its first line ({fields}) match no known format; name one with --format "
             f"({', '.join(FORMATS)}), or read the file as it is with --fields input=NAME,target=NAME"
         )
-    raise TaskFileError(f"{path}: its first line ({fields}) fits {' and '.join(fitting)}; name one with --format")
+    raise TaskFileError(f"{path}: its first line ({fields}) matches {' and '.join(matches)}; name one with --format")
 
 
-def _task(kind: type[Format], record: Record, path: Path | str, number: int) -> Task | None:
+def _parse_task(kind: type[Format], record: Record, path: Path | str, number: int) -> Task | None:
     where = f"{path} line {number}"
     try:
         task = kind.model_validate(record).task(f"{Path(path).stem}-{number}")
@@ -359,40 +365,20 @@ def _task(kind: type[Format], record: Record, path: Path | str, number: int) -> 
         names = [str(part) for part in first["loc"]]
         if first["type"] == "missing":
             raise TaskFileError(f"{where}: field {names[0]!r} is missing") from None
-        value = kind_of(record.get(names[0]))
+        value = type_name(record.get(names[0]))
         raise TaskFileError(f"{where}: field {'.'.join(names)!r}: {first['msg']} (the field is {value})") from None
     except ValueError as error:
         raise TaskFileError(f"{where}: {error}") from None
     if task is not None and not task.input.strip():
-        raise TaskFileError(f"{where}: there is nothing to ask; the text of the task is empty")
+        raise TaskFileError(f"{where}: the text of the task is empty")
     return task
 
 
-def _unique(made: Sequence[tuple[int, Task | None]], path: Path | str) -> None:
-    line_of: dict[str, int] = {}
-    for number, task in made:
-        if task is not None and task.id in line_of:
-            raise TaskFileError(f"{path} line {number}: id {task.id!r} was already used on line {line_of[task.id]}")
-        if task is not None:
-            line_of[task.id] = number
-
-
-def _instructed(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
-    """What all inputs begin with goes to the instructions, once; where it differs it stays with each task."""
-    heads = [task.meta.get("preamble", "") for task in tasks]
-    bare = [Task(t.id, t.input, t.target, {k: v for k, v in t.meta.items() if k != "preamble"}) for t in tasks]
-    if len(set(heads)) == 1:
-        return bare, "\n".join(filter(None, (heads[0], instructions)))
-    whole = zip(bare, heads, strict=True)
-    return [Task(t.id, f"{head}\n{t.input}" if head else t.input, t.target, t.meta) for t, head in whole], instructions
-
-
-def _choices(kind: type[Format], tasks: Sequence[Task], records: Sequence[tuple[int, Record]]) -> tuple[str, ...]:
-    match kind.choices:
-        case "none":
-            return ()
-        case "targets":
-            return choices_from(tasks)
-        case "letters":
-            longest = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for _, r in records)
-            return tuple(LETTERS[: min(longest, len(LETTERS))])
+def _move_preamble(tasks: list[Task], instructions: str) -> tuple[list[Task], str]:
+    """Move a preamble that all tasks share to the instructions; different ones go before each task's input."""
+    preambles = [task.meta.get("preamble", "") for task in tasks]
+    bare = [replace(t, meta={key: value for key, value in t.meta.items() if key != "preamble"}) for t in tasks]
+    if len(set(preambles)) == 1:
+        return bare, "\n".join(filter(None, (preambles[0], instructions)))
+    both = zip(bare, preambles, strict=True)
+    return [replace(t, input=f"{preamble}\n{t.input}") if preamble else t for t, preamble in both], instructions

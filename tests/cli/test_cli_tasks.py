@@ -48,7 +48,7 @@ def test_bad_input_is_one_clear_line(launcher: Launcher, here: Path) -> None:
             ["gsm.jsonl", "--out", "gsm.jsonl"],
             "--out gsm.jsonl would overwrite the file it is made of: give another name",
         ),
-        (["model"], "model: the fields of its first line ('role', 'answer') are those of no known format"),
+        (["model"], "model: the fields of its first line ('role', 'answer') match no known format"),
     ):
         done = launcher.run(["tasks", *arguments], here)
         assert done.code == 2

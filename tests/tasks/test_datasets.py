@@ -10,7 +10,7 @@ import pytest
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.datasets import FORMATS, as_lines, convert
+from practicum.tasks.datasets import FORMATS, as_json_lines, convert
 from practicum.tasks.load import load_tasks, require_meta, require_targets
 
 HEAD = "You know XBRL. Here is a list of US GAAP tags options: ,A,B."
@@ -76,7 +76,7 @@ def test_each_format_is_told_by_its_fields_and_can_be_scored_as_it_says(name: st
     assert found.format == name
     assert found.instructions
     out = tmp_path / "tasks.jsonl"
-    out.write_text(as_lines(found.tasks))
+    out.write_text(as_json_lines(found.tasks))
     assert tuple(load_tasks(out)) == found.tasks
     if found.scorer not in ("tests", "commongen"):
         require_targets(found.tasks, found.scorer, out, found.choices or None)
@@ -156,7 +156,7 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
         ("mmlu", {"answer": "bc"}, "of a choice, not 'bc'"),
         ("mmlu", {"answer": True}, "line 1: field 'answer.int': Input should be a valid integer"),
         ("formula", {"context": "Use formula X."}, "line 1: field 'context' must hold 'Question:'"),
-        ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: there is nothing to ask"),
+        ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: the text of the task is empty"),
     ],
 )
 def test_what_does_not_fit_is_told_by_line_and_field(name: str, change: Any, text: str, tmp_path: Path) -> None:
@@ -170,19 +170,19 @@ def test_what_does_not_fit_is_told_by_line_and_field(name: str, change: Any, tex
 def test_a_file_as_a_whole_that_cannot_be_read_as_said(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     for records, text in (
-        ([{"a": 1}], "are those of no known format; name one with --format"),
+        ([{"a": 1}], "match no known format; name one with --format"),
         ([], "the file holds no lines"),
-        ([[1]], "line 1: a list with a number where an object is expected"),
-        ([LINES["mmlu"][0] | LINES["commongen"][0]], "fits commongen and mmlu; name one with --format"),
+        ([[1]], "line 1: expected a JSON object, not a list with a number"),
+        ([LINES["mmlu"][0] | LINES["commongen"][0]], "matches commongen and mmlu; name one with --format"),
         ([LINES["humaneval"][0]] * 2, "line 2: id 'H/0' was already used on line 1"),
         ([LINES["gsm8k"][0], {"question": "x"}], "line 2: field 'answer' is missing"),
-        ([LINES["rewardbench2"][1]], "none of its 1 lines makes a task"),
+        ([LINES["rewardbench2"][1]], "none of its 1 lines is a task"),
     ):
         with pytest.raises(TaskFileError, match=text):
             convert(write(path, records))
-    with pytest.raises(UsageError, match="these are tasks already"):
+    with pytest.raises(UsageError, match="the file already holds tasks"):
         convert(write(path, [{"input": "x"}]))
-    with pytest.raises(UsageError, match="unknown format 'bench'; known are humaneval"):
+    with pytest.raises(UsageError, match="unknown format 'bench'; use one of humaneval"):
         convert(path, "bench")
     with pytest.raises(TaskFileError, match="no such file"):
         convert(tmp_path / "none.jsonl")

@@ -91,13 +91,13 @@ def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
         ('{"input": "a", "target": NaN}', "tasks.jsonl line 1: not JSON"),
         ('{"input": "\\ud800"}', "tasks.jsonl line 1: not JSON"),
         ("[" * 100_000, "tasks.jsonl line 1: not JSON (recursion limit"),
-        ('[{"input": "a"}]', "tasks.jsonl line 1: a list with an object where an object is expected"),
-        ('"input"', "tasks.jsonl line 1: a string where an object is expected"),
+        ('[{"input": "a"}]', "tasks.jsonl line 1: expected a JSON object, not a list with an object"),
+        ('"input"', "tasks.jsonl line 1: expected a JSON object, not a string"),
         ("{}", "tasks.jsonl line 1: field 'input' is missing; the line has no fields"),
         (
             '\n{"question": "a", "answer": "b"}',
             "tasks.jsonl line 2: field 'input' is missing; the line has 'question', 'answer': "
-            "name the one to read with --fields input=NAME",
+            "name the field to read with --fields input=NAME",
         ),
         ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the line has 'input'"),
         ('{"input": []}', "tasks.jsonl line 1: field 'input' is empty"),

@@ -1,1 +1,1 @@
-"""AppWorld: its tasks, and a client of its servers."""
+"""AppWorld: its tasks, and a client of its environment server."""

@@ -13,50 +13,52 @@ from practicum.core.errors import ProviderError, UsageError
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-CONNECT = 10.0
-"""Seconds to reach a server."""
+CONNECT_TIMEOUT = 10.0
+"""Seconds to connect to a server."""
 
 
-def addresses_in(text: str) -> tuple[str, ...]:
-    """Addresses with commas between. Raises UsageError for none, for what is no address, and for one given twice."""
-    found = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
-    for address in found:
+def parse_addresses(text: str) -> tuple[str, ...]:
+    """Addresses separated by commas. Raises UsageError for none, an invalid one, or one that is given twice."""
+    addresses = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
+    for address in addresses:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{address!r} is no address of an AppWorld server: write http://127.0.0.1:8000")
-    if not found:
-        raise UsageError("--agent appworld: names no server: write appworld:http://127.0.0.1:8000, more with commas")
-    if len(set(found)) < len(found):
-        raise UsageError(f"--agent appworld:{text} names a server twice, and one holds one world at a time")
-    return found
+            raise UsageError(f"{address!r} is not the address of an AppWorld server, such as http://127.0.0.1:8000")
+    if not addresses:
+        raise UsageError(
+            "--agent appworld: no server is named; write appworld:http://127.0.0.1:8000, several with commas"
+        )
+    if len(set(addresses)) < len(addresses):
+        raise UsageError(f"--agent appworld:{text} names a server twice, but a server holds only one world at a time")
+    return addresses
 
 
 @asynccontextmanager
-async def reached(address: str) -> AsyncIterator[Server]:
-    """A server to be asked. How long an answer may take is the caller's to bound."""
+async def connect(address: str) -> AsyncIterator[AppWorldServer]:
+    """A client of one server. The caller limits how long an answer may take."""
     from aiohttp import ClientSession, ClientTimeout
 
-    async with ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT)) as session:
-        yield Server(address, session)
+    async with ClientSession(timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)) as session:
+        yield AppWorldServer(address, session)
 
 
 @dataclass(frozen=True)
-class Server:
-    """What AppWorld's `serve environment` answers, see its /docs."""
+class AppWorldServer:
+    """The HTTP interface of `appworld serve environment`, which documents itself under /docs."""
 
     address: str
     session: ClientSession
 
-    async def shown(self, id: str) -> dict[str, Any]:
-        """A task: its instruction, supervisor and date. Raises ProviderError where the server cannot show it."""
-        return dict(await self._asked("GET", f"tasks/{quote(id, safe='')}", id))
+    async def describe_task(self, id: str) -> dict[str, Any]:
+        """A task: its instruction, supervisor and date. Raises ProviderError when the server fails."""
+        return dict(await self._request("GET", f"tasks/{quote(id, safe='')}", id))
 
-    async def told(self, method: str, id: str, **more: Any) -> Any:
-        """What a method of the world of this task gives. Raises ProviderError where it fails."""
-        return await self._asked("POST", method, id, {"task_id": id, **more})
+    async def call(self, method: str, id: str, **arguments: Any) -> Any:
+        """Call a method of this task's world. Raises ProviderError when the server fails."""
+        return await self._request("POST", method, id, {"task_id": id, **arguments})
 
-    async def _asked(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
-        """The output; UsageError where no such server answers, ProviderError where it fails at this task."""
+    async def _request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
+        """The output. Raises UsageError when the address has no such server, ProviderError when it fails."""
         from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
 
         try:
@@ -71,13 +73,17 @@ class Server:
                 f"appworld serve environment --port {port}"
             ) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{self.address}/{path} answers, but not as AppWorld's environment server does") from error
+            raise UsageError(
+                f"{self.address}/{path} answers, but not in the form of AppWorld's environment server"
+            ) from error
         except ClientError as error:
-            raise ProviderError(f"the AppWorld server at {self.address} broke off in {path}: {error}") from error
+            raise ProviderError(
+                f"the AppWorld server at {self.address} closed the connection in {path}: {error}"
+            ) from error
         if response.status in (404, 405):
-            raise UsageError(f"{self.address} is no AppWorld environment server: {path} answers {status}")
-        said = "" if text.strip() == response.reason else f" ({' '.join(text.split())[:200]})"
+            raise UsageError(f"{self.address} is not an AppWorld environment server: {path} answers {status}")
+        detail = "" if text.strip() == response.reason else f" ({' '.join(text.split())[:200]})"
         raise ProviderError(
-            f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{said}; "
-            "is it a task of its data? Its own log says more"
+            f"the AppWorld server at {self.address} failed in {path} of task {id!r}: {status}{detail}; "
+            "check that the task is in its data, and see the server's own log"
         )

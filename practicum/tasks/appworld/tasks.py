@@ -1,54 +1,57 @@
-"""AppWorld's tasks as tasks of practicum, read from its environment server."""
+"""AppWorld's tasks, read from its environment server."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from practicum.core.errors import ProviderError, TaskFileError
 from practicum.core.types import Task
-from practicum.tasks.appworld.client import addresses_in, reached
-from practicum.tasks.datasets import Converted
-from practicum.tasks.load import text_of
+from practicum.tasks.appworld.client import connect, parse_addresses
+from practicum.tasks.datasets import Dataset
+from practicum.tasks.load import read_text
 
-TURNS = 40
-"""Turns to learn with: a task takes about twenty calls of APIs, most of which have to be looked up first."""
+APPWORLD_TURNS = 40
+"""Turns per attempt: a task takes about twenty calls of APIs, most of which have to be looked up first."""
 
 
-async def listed(path: Path, server: str) -> Converted:
-    """The tasks whose ids a file lists, one a line, as AppWorld's data/datasets/train.txt does.
+async def read_task_ids(path: Path, server: str) -> Dataset:
+    """The tasks whose ids a file lists, one per line, as AppWorld's data/datasets/train.txt does.
 
-    Raises TaskFileError with file and line for an id that is there twice or that the server cannot show.
+    Raises TaskFileError, with file and line, for an id that is listed twice or that the server does not know.
     """
-    addresses = addresses_in(server)
+    addresses = parse_addresses(server)
     tasks: dict[str, Task] = {}
-    async with reached(addresses[0]) as world:
-        for number, line in enumerate(text_of(path).splitlines(), 1):
-            # AppWorld lets a tag follow an id.
-            id = line.partition(":")[0].strip()
+    async with connect(addresses[0]) as client:
+        for number, line in enumerate(read_text(path).splitlines(), 1):
+            id = line.partition(":")[0].strip()  # AppWorld allows a tag after the id
             if not id:
                 continue
             if id in tasks:
                 raise TaskFileError(f"{path} line {number}: task {id!r} is listed a second time")
             try:
-                tasks[id] = _task(id, await world.shown(id))
+                description = await client.describe_task(id)
+                person = description["supervisor"]
+                name = f"{person['first_name']} {person['last_name']}"
+                contact = f"{person['email']}, phone {person['phone_number']}"
+                text = (
+                    f"{description['instruction']}\n\nYou act for {name} ({contact}). It is {description['datetime']}."
+                )
             except (ProviderError, KeyError) as error:
                 raise TaskFileError(f"{path} line {number}: {error}") from error
+            # The ids of the tasks of a scenario begin alike.
+            tasks[id] = Task(id, text, None, {"tags": [id.partition("_")[0]]})
     if not tasks:
         raise TaskFileError(f"{path}: the file lists no tasks")
-    options = ("--agent", f"appworld:{','.join(addresses)}", "--max-turns", str(TURNS))
-    return Converted("appworld", tuple(tasks.values()), "appworld", (), INSTRUCTIONS, 0, ABOUT, options)
+    return Dataset(
+        format="appworld",
+        tasks=tuple(tasks.values()),
+        scorer="appworld",
+        choices=(),
+        instructions=INSTRUCTIONS,
+        about="tasks in AppWorld, to be done by writing code",
+        options=("--agent", f"appworld:{','.join(addresses)}", "--max-turns", str(APPWORLD_TURNS)),
+    )
 
-
-def _task(id: str, told: dict[str, Any]) -> Task:
-    """The agent has to know for whom it acts and when; the tasks of a scenario share the head of their ids."""
-    who = told["supervisor"]
-    name = f"{who['first_name']} {who['last_name']} ({who['email']}, phone {who['phone_number']})"
-    text = f"{told['instruction']}\n\nYou act for {name}. It is {told['datetime']}."
-    return Task(id, text, None, {"tags": [id.partition("_")[0]]})
-
-
-ABOUT = "things to do in AppWorld, by writing code"
 
 INSTRUCTIONS = """\
 You do what a person asks of you in their apps (mail, music, payments, notes and more), by writing Python code that is \
