@@ -225,7 +225,7 @@ def test_a_server_that_is_not_there_stops_before_anything_is_paid() -> None:
 
 def test_a_task_it_does_not_have_is_lost_and_named(server: AppWorlds) -> None:
     model = coding(solved)
-    with pytest.raises(ProviderError, match=r"failed in initialize of task 'who': 500 .*check that the task is in its data"):
+    with pytest.raises(ProviderError, match=r"failed in initialize of task 'who': 500 .*that the task is in its data"):
         evaluated([server], model, [Task("who", "Do who, please.")])
     assert model.calls == []
     found = evaluated([server], coding(solved), [Task("who", "Do who, please."), *sums("s1_1")])

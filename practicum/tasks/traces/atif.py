@@ -20,30 +20,25 @@ from typing import Any
 from pydantic_core import from_json
 
 from practicum.core.types import Score
+from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, text_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
 from practicum.tasks.traces.scores import mean_score, stored_score
-from practicum.tasks.traces.trace import (
-    MESSAGE,
-    OBSERVATION,
-    SYSTEM,
-    THOUGHT,
-    USER,
-    Item,
-    Position,
-    Problems,
-    StoredTask,
-    Warn,
-    build_task,
-    object_at,
-    objects_in,
-    own_id,
-    text_at,
-)
+from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
 
 RESULT_DEPTH = 4
 """How many folders are searched for result.json, the trajectory's own first."""
 
-_SOURCES = {"system": SYSTEM, "user": USER, "agent": MESSAGE}
+_SOURCES = {"system": "system", "user": "user", "agent": "message"}
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has this format."""
+    return str(record.get("schema_version")).startswith("ATIF-")
+
+
+def is_trial_result(record: Mapping[str, Any]) -> bool:
+    """Whether a record is Harbor's result of a trial, which is not a trace but belongs to one."""
+    return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 
 def read(
@@ -88,13 +83,13 @@ def _items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
         if str(source) not in _SOURCES:
             warn(f"a step of unknown source {source!r:.40}; its text is kept")
         kind = _SOURCES.get(str(source)) or str(source)[:40].strip() or "unknown"
-        yield Item(THOUGHT, text_at(step, "reasoning_content"))
+        yield Item("thought", text_at(step, "reasoning_content"))
         yield from items_of_content(step.get("message"), kind, warn)
         for call in objects_in(step, "tool_calls", warn):
             yield action_item(call.get("function_name"), call.get("arguments") or "", text_at(call, "tool_call_id"))
         for result in objects_in(object_at(step, "observation"), "results", warn):
             text = result_text(result.get("content"), warn)
-            yield Item(OBSERVATION, text, text_at(result, "source_call_id"))
+            yield Item("observation", text, text_at(result, "source_call_id"))
 
 
 def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, warn: Warn) -> Score | None:

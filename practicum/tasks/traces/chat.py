@@ -11,11 +11,24 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from practicum.tasks.traces.fields import object_at, own_id
 from practicum.tasks.traces.messages import items_of_messages
 from practicum.tasks.traces.scores import stored_score
-from practicum.tasks.traces.trace import Position, Problems, StoredTask, build_task, object_at, own_id
+from practicum.tasks.traces.trace import Position, Problems, StoredTask, build_task
 
 _ID_FIELDS = ("id", "trace_id", "task_id", "instance_id", "session_id", "conversation_id")
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has this format. For a bare list, see `is_message_list`."""
+    return isinstance(record.get("messages"), list)
+
+
+def is_message_list(value: Any) -> bool:
+    """Whether a value is a bare list of messages."""
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        return False
+    return any(isinstance(item.get("role"), str) and "messages" not in item for item in value)
 
 
 def read(record: Any, position: Position, problems: Problems) -> list[StoredTask]:

@@ -13,19 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from practicum.tasks.traces.fields import object_at, text_at
 from practicum.tasks.traces.messages import items_of_content
-from practicum.tasks.traces.trace import (
-    MESSAGE,
-    SYSTEM,
-    USER,
-    Item,
-    Position,
-    Problems,
-    StoredTask,
-    build_task,
-    object_at,
-    text_at,
-)
+from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
 
 _BOOKKEEPING = frozenset(
     [
@@ -60,6 +50,15 @@ _COMMAND = "command"
 """The kind of a slash command, until it is known whether it is the task."""
 
 
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has this format."""
+    type = record.get("type")
+    if not isinstance(type, str):
+        return False
+    has_session = isinstance(record.get("sessionId"), str) or ("uuid" in record and "message" in record)
+    return has_session or "leafUuid" in record or type == "file-history-snapshot"
+
+
 @dataclass(slots=True)
 class _Session:
     position: Position
@@ -83,7 +82,7 @@ class ClaudeCodeReader:
         type = record.get("type")
         if type in ("user", "assistant"):
             session = self._session(record, position, root)
-            kind = USER if type == "user" else MESSAGE
+            kind = "user" if type == "user" else "message"
             for item in items_of_content(object_at(record, "message").get("content"), kind, warn):
                 session.items.append(item._replace(kind=_speaker(item, record)) if item.kind == kind else item)
             return
@@ -91,7 +90,7 @@ class ClaudeCodeReader:
         attachment = object_at(record, "attachment")
         if type == "attachment" and attachment.get("type") == "queued_command":
             # The user typed this while the agent was at work.
-            items = items_of_content(attachment.get("prompt"), USER, warn)
+            items = items_of_content(attachment.get("prompt"), "user", warn)
             self._session(record, position, root).items.extend(items)
         elif type not in _BOOKKEEPING:
             warn(f"a line of unknown type {type!r:.40} is left out")
@@ -102,7 +101,7 @@ class ClaudeCodeReader:
             self._problems.add("a Claude Code session without a message", self._bookkeeping_line)
         for (session, sidechain), read in self._sessions.items():
             # A slash command is the task only if the user typed nothing else.
-            command_kind = SYSTEM if any(item.kind == USER for item in read.items) else USER
+            command_kind = "system" if any(item.kind == "user" for item in read.items) else "user"
             items = [item._replace(kind=command_kind) if item.kind == _COMMAND else item for item in read.items]
             id = f"{session}/{sidechain}" if sidechain else session
             meta = {**read.meta, "session": session, "sidechain": sidechain}
@@ -133,6 +132,6 @@ class ClaudeCodeReader:
 def _speaker(item: Item, record: Mapping[str, Any]) -> str:
     """The kind of an item by its real author: user, agent, or the program in their name."""
     inserted = any(record.get(mark) for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage"))
-    if inserted or (item.kind == USER and item.text.lstrip().startswith(_INSERTED)):
-        return SYSTEM
-    return _COMMAND if item.kind == USER and item.text.lstrip().startswith(_COMMAND_TAGS) else item.kind
+    if inserted or (item.kind == "user" and item.text.lstrip().startswith(_INSERTED)):
+        return "system"
+    return _COMMAND if item.kind == "user" and item.text.lstrip().startswith(_COMMAND_TAGS) else item.kind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,8 @@ from typing import Any
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
-from practicum.tasks.traces import atif, chat, runs, swe_agent
-from practicum.tasks.traces.claude_code import ClaudeCodeReader
-from practicum.tasks.traces.detect import (
-    ATIF,
-    CHAT,
-    CLAUDE_CODE,
-    HARBOR_RESULT,
-    MINI_SWE_AGENT,
-    OTEL,
-    PRACTICUM,
-    SWE_AGENT,
-    detect_format,
-    is_message_list,
-)
+from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
 from practicum.tasks.traces.files import records
-from practicum.tasks.traces.otel import OtelReader
 from practicum.tasks.traces.trace import Position, Problem, Problems, StoredTask, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
@@ -43,16 +29,29 @@ ACCEPTED = (
 _SQLITE = b"SQLite format 3\0"
 _MAX_REASONS = 3
 
-_RECORD_READERS: dict[str, Callable[[Any, Position, Problems], list[StoredTask]]] = {
-    CHAT: chat.read,
-    SWE_AGENT: swe_agent.read,
-    MINI_SWE_AGENT: swe_agent.read_mini,
-    ATIF: atif.read,
+_FORMATS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "atif": atif.matches,
+    "mini-swe-agent": swe_agent.matches_mini,
+    "swe-agent": swe_agent.matches,
+    "chat": chat.matches,
+    "otel": otel.matches,
+    "claude-code": claude_code.matches,
 }
-"""Formats in which each record is a whole trace."""
+"""What recognises the formats of files; the more specific ones come first."""
 
-_FILE_READERS: dict[str, type[OtelReader] | type[ClaudeCodeReader]] = {OTEL: OtelReader, CLAUDE_CODE: ClaudeCodeReader}
-"""Formats in which a trace may be spread over the records of a file."""
+_RECORD_READERS: dict[str, Callable[[Any, Position, Problems], list[StoredTask]]] = {
+    "atif": atif.read,
+    "mini-swe-agent": swe_agent.read_mini,
+    "swe-agent": swe_agent.read,
+    "chat": chat.read,
+}
+"""Readers of the formats in which each record is a whole trace."""
+
+_FILE_READERS: dict[str, type[otel.OtelReader] | type[claude_code.ClaudeCodeReader]] = {
+    "otel": otel.OtelReader,
+    "claude-code": claude_code.ClaudeCodeReader,
+}
+"""Readers of the formats in which a trace may be spread over the records of a file."""
 
 
 def load_traces(path: Path | str) -> Traces:
@@ -119,7 +118,9 @@ class _Loader:
         problems = Problems(source)
         name = source.relative_to(self.root).as_posix() if self.root.is_dir() else source.name
         name = self.root.absolute().name if name == "." else name
-        stored = ((PRACTICUM, task) for task in runs.read(source, problems)) if is_run else self._parse(file, problems)
+        stored = (
+            (("practicum", task) for task in runs.read(source, problems)) if is_run else self._parse(file, problems)
+        )
         for format, (position, task) in stored:
             own_id = task.id if task.id.strip() else f"{name}{position.tag}"
             id = self._unique_id(own_id)
@@ -133,20 +134,20 @@ class _Loader:
         self.problems += problems.all()
 
     def _parse(self, file: Path, problems: Problems) -> Iterator[tuple[str, StoredTask]]:
-        readers: dict[str, OtelReader | ClaudeCodeReader] = {}
-        previous = None
+        readers: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
+        format = None
         empty = True
         for position, record in _flatten(records(file, problems)):
             empty = False
-            format = detect_format(record, previous)
-            if format == HARBOR_RESULT:
-                self.harbor_results.append(file)
+            detected = _detect_format(record, format)
+            if detected is None:
+                if isinstance(record, Mapping) and atif.is_trial_result(record):
+                    self.harbor_results.append(file)
+                else:
+                    problems.add("the format is unknown", position.line, _describe(record))
                 continue
-            if format is None:
-                problems.add("the format is unknown", position.line, _describe(record))
-                continue
-            previous = format
-            if format == ATIF:
+            format = detected
+            if format == "atif":
                 self.trial_folders.update(list(file.parents)[: atif.RESULT_DEPTH])
             if format in _RECORD_READERS:
                 for task in _RECORD_READERS[format](record, position, problems):
@@ -181,10 +182,23 @@ def _is_run(file: Path) -> bool:
         return False
 
 
+def _detect_format(record: Any, previous: str | None) -> str | None:
+    """The format of a record, or None if it is unknown. `previous` is that of the record before it in its file."""
+    if chat.is_message_list(record):
+        return "chat"
+    if not isinstance(record, Mapping):
+        return None
+    if name := next((name for name, matches in _FORMATS.items() if matches(record)), None):
+        return name
+    # New versions of Claude Code write new types of lines; among its own lines they are recognised.
+    unknown_line = isinstance(record.get("type"), str) and not atif.is_trial_result(record)
+    return previous if previous == "claude-code" and unknown_line else None
+
+
 def _flatten(stored: Iterator[tuple[Position, Any]]) -> Iterator[tuple[Position, Any]]:
     """Records one by one, also from a list of several."""
     for position, value in stored:
-        if isinstance(value, list) and value and not is_message_list(value):
+        if isinstance(value, list) and value and not chat.is_message_list(value):
             for number, item in enumerate(value, 1):
                 yield Position(position.line, f"{position.tag}{'.' if position.tag else ':'}{number}"), item
         else:

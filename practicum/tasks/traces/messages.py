@@ -11,27 +11,17 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from practicum.tasks.traces.trace import (
-    ACTION,
-    MESSAGE,
-    OBSERVATION,
-    SYSTEM,
-    THOUGHT,
-    USER,
-    Item,
-    Warn,
-    object_at,
-    text_at,
-)
+from practicum.tasks.traces.fields import Warn, object_at, text_at
+from practicum.tasks.traces.trace import Item
 
 _KIND_OF_ROLE = {
-    "system": SYSTEM,
-    "developer": SYSTEM,
-    "user": USER,
-    "assistant": MESSAGE,
-    "model": MESSAGE,  # Gemini
-    "tool": OBSERVATION,
-    "function": OBSERVATION,
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "message",
+    "model": "message",  # Gemini
+    "tool": "observation",
+    "function": "observation",
 }
 # Types of parts.
 _TEXTS = {"text", "input_text", "output_text"}
@@ -65,7 +55,7 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
         yield from items_of_messages(message["output"], warn)
         return
     if "role" not in message and isinstance(message.get("type"), str):
-        yield from _items_of_part(message, MESSAGE, warn)
+        yield from _items_of_part(message, "message", warn)
         return
     role = message.get("role")
     if isinstance(role, str) and role in _KIND_OF_ROLE:
@@ -74,12 +64,12 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
         warn(f"unknown role {role!r:.40}; its text is kept")
         kind = str(role)[:40].strip() or "unknown"
     if thought := text_at(message, "reasoning_content", "reasoning"):
-        yield Item(THOUGHT, thought)
+        yield Item("thought", thought)
     content = message.get("content", message.get("parts"))
-    call_id = text_at(message, "tool_call_id", "id") if kind == OBSERVATION else ""
+    call_id = text_at(message, "tool_call_id", "id") if kind == "observation" else ""
     yield from items_of_content(content, kind, warn, call_id)
     if refusal := text_at(message, "refusal"):
-        yield Item(MESSAGE, refusal)
+        yield Item("message", refusal)
     calls = message.get("tool_calls")
     for call in [*(calls if isinstance(calls, list) else ()), message.get("function_call")]:
         if isinstance(call, Mapping):
@@ -93,7 +83,7 @@ def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Ite
     last: Item | None = None
     for item in _items_of_parts(content, kind, warn):
         item = item._replace(call=item.call or call) if item.kind == kind else item
-        if last is not None and (last.kind, last.call) == (item.kind, item.call) and item.kind != ACTION:
+        if last is not None and (last.kind, last.call) == (item.kind, item.call) and item.kind != "action":
             last = last._replace(text=f"{last.text}\n{item.text}")
             continue
         if last is not None:
@@ -106,7 +96,7 @@ def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Ite
 def action_item(name: Any, arguments: Any, call: str = "") -> Item:
     """A tool call, as `name(arguments)`."""
     text = arguments if isinstance(arguments, str) else as_json(arguments)
-    return Item(ACTION, f"{name}({text})" if name else text, call)
+    return Item("action", f"{name}({text})" if name else text, call)
 
 
 def result_text(value: Any, warn: Warn) -> str:
@@ -114,7 +104,7 @@ def result_text(value: Any, warn: Warn) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list) and all(_is_part(item) for item in value):
-        return "\n".join(item.text for item in _items_of_parts(value, OBSERVATION, warn))
+        return "\n".join(item.text for item in _items_of_parts(value, "observation", warn))
     return as_json(value)
 
 
@@ -147,14 +137,14 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
     elif name in _TEXTS:
         yield Item(kind, text_at(part, "text", "content"))
     elif name == "refusal":
-        yield Item(MESSAGE, text_at(part, "refusal"))
+        yield Item("message", text_at(part, "refusal"))
     elif name in _THOUGHTS:
         if text := text_at(part, "thinking", "content", "text"):
-            yield Item(THOUGHT, text)
+            yield Item("thought", text)
             return
         for key in ("summary", "content"):
-            for item in _items_of_parts(part.get(key), THOUGHT, warn):
-                yield item._replace(kind=THOUGHT)
+            for item in _items_of_parts(part.get(key), "thought", warn):
+                yield item._replace(kind="thought")
     elif name in _CALLS:
         yield _call_item(part)
     elif name in _RESULTS:
@@ -178,7 +168,7 @@ def _bedrock_item(part: Mapping[str, Any], kind: str, warn: Warn) -> Item:
     if isinstance(result := part.get("toolResult"), Mapping):
         return _result_item(result, result.get("content"), warn)
     if isinstance(part.get("reasoningContent"), Mapping):
-        return Item(THOUGHT, text_at(object_at(part, "reasoningContent", "reasoningText"), "text"))
+        return Item("thought", text_at(object_at(part, "reasoningContent", "reasoningText"), "text"))
     return Item(kind, as_json(part))
 
 
@@ -190,4 +180,4 @@ def _call_item(call: Mapping[str, Any]) -> Item:
 
 
 def _result_item(part: Mapping[str, Any], result: Any, warn: Warn) -> Item:
-    return Item(OBSERVATION, result_text(result, warn), text_at(part, *_CALL_ID_FIELDS))
+    return Item("observation", result_text(result, warn), text_at(part, *_CALL_ID_FIELDS))

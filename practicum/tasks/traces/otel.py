@@ -23,6 +23,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from practicum.tasks.traces.fields import Warn, object_at, text_at
 from practicum.tasks.traces.messages import (
     action_item,
     items_of_content,
@@ -32,22 +33,20 @@ from practicum.tasks.traces.messages import (
 )
 from practicum.tasks.traces.otlp import Span, SpanEvent, spans
 from practicum.tasks.traces.scores import mean_score
-from practicum.tasks.traces.trace import (
-    MESSAGE,
-    OBSERVATION,
-    SYSTEM,
-    USER,
-    Item,
-    Position,
-    Problems,
-    StoredTask,
-    Warn,
-    build_task,
-    text_at,
-)
+from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has this format."""
+    if any(isinstance(record.get(key), list) for key in ("resourceSpans", "resourceLogs")):
+        return True
+    parts = (record, object_at(record, "context"))
+    has_trace_id = any(isinstance(part.get(key), str) for part in parts for key in ("traceId", "trace_id"))
+    fields = {"spanId", "span_id", "attributes", "context", "eventName", "event_name"}
+    return has_trace_id and not fields.isdisjoint(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def _tool_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     id = text_at(attributes, "gen_ai.tool.call.id")
     call = action_item(attributes.get("gen_ai.tool.name"), attributes.get("gen_ai.tool.call.arguments") or "", id)
     result = result_text(_decode(attributes.get("gen_ai.tool.call.result")), warn) or span.error
-    return [call], [Item(OBSERVATION, result, id)] if result else []
+    return [call], [Item("observation", result, id)] if result else []
 
 
 def _message_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
@@ -128,18 +127,18 @@ def _message_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     oldest = {key: value for e in span.events if e.name in content_events for key, value in e.attributes.items()}
     oldest |= attributes
     input = (
-        _parse_items(attributes.get("gen_ai.input.messages"), USER, warn)
+        _parse_items(attributes.get("gen_ai.input.messages"), "user", warn)
         or list(items_of_messages(indexed["prompt"], warn))
         or [item for event in span.events for item in _role_event_items(event, warn)]
-        or _parse_items(oldest.get("gen_ai.prompt"), USER, warn)
+        or _parse_items(oldest.get("gen_ai.prompt"), "user", warn)
     )
     output = (
-        _parse_items(attributes.get("gen_ai.output.messages"), MESSAGE, warn)
+        _parse_items(attributes.get("gen_ai.output.messages"), "message", warn)
         or list(items_of_messages(indexed["completion"], warn))
         or [item for event in span.events for item in _choice_items(event, warn)]
-        or _parse_items(oldest.get("gen_ai.completion"), MESSAGE, warn)
+        or _parse_items(oldest.get("gen_ai.completion"), "message", warn)
     )
-    system = _parse_items(attributes.get("gen_ai.system_instructions"), SYSTEM, warn)
+    system = _parse_items(attributes.get("gen_ai.system_instructions"), "system", warn)
     return [*system, *input], output
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from practicum.tasks.traces.trace import Warn, object_at, objects_in, text_at
+from practicum.tasks.traces.fields import Warn, object_at, objects_in, text_at
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VALUES = {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue"}

@@ -19,7 +19,8 @@ from practicum.core.errors import StoreError
 from practicum.core.types import Recorded, Rollout
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.tasks.traces.trace import Position, Problems, StoredTask, text_at
+from practicum.tasks.traces.fields import text_at
+from practicum.tasks.traces.trace import Position, Problems, StoredTask
 
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 

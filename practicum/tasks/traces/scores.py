@@ -13,7 +13,7 @@ from typing import Any
 
 from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
-from practicum.tasks.traces.trace import Warn, object_at, text_at
+from practicum.tasks.traces.fields import Warn, object_at, text_at
 
 _FIELDS = ("score", "reward", "resolved", "success", "passed", "correct")
 

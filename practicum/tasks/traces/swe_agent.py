@@ -20,26 +20,29 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, text_at
 from practicum.tasks.traces.messages import as_json, items_of_message, result_text
 from practicum.tasks.traces.scores import stored_score
-from practicum.tasks.traces.trace import (
-    ACTION,
-    MESSAGE,
-    OBSERVATION,
-    SYSTEM,
-    THOUGHT,
-    USER,
-    Item,
-    Position,
-    Problems,
-    StoredTask,
-    Warn,
-    build_task,
-    object_at,
-    objects_in,
-    own_id,
-    text_at,
-)
+from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the format of SWE-agent."""
+    steps = record.get("trajectory", record.get("attempts"))
+    if not isinstance(steps, list):
+        return False
+    if "history" in record or "info" in record:
+        return True
+    fields = {"trajectory", "thought", "action", "observation", "response"}
+    return any(isinstance(step, Mapping) and not fields.isdisjoint(step) for step in steps)
+
+
+def matches_mini(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the format of mini-swe-agent."""
+    if str(record.get("trajectory_format")).startswith("mini-swe-agent"):
+        return True
+    has_outcome = not object_at(record, "info").keys().isdisjoint({"exit_status", "submission"})
+    return has_outcome and isinstance(record.get("messages"), list)
 
 
 def read(record: Mapping[str, Any], position: Position, problems: Problems) -> list[StoredTask]:
@@ -131,16 +134,16 @@ def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]
             continue
         if message.get("role") not in ("system", "user"):
             return
-        yield from (item for item in items_of_message(message, warn) if item.kind in (SYSTEM, USER))
+        yield from (item for item in items_of_message(message, warn) if item.kind in ("system", "user"))
 
 
 def _step_items(steps: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[Item]:
     for step in steps:
-        fields = {"reasoning_content": THOUGHT, "thought": THOUGHT, "action": ACTION}
+        fields = {"reasoning_content": "thought", "thought": "thought", "action": "action"}
         items = [Item(kind, result_text(step.get(name), warn)) for name, kind in fields.items()]
         if not any(item.text for item in items):
-            items = [Item(MESSAGE, result_text(step.get("response"), warn))]
-        items.append(Item(OBSERVATION, result_text(step.get("observation"), warn)))
+            items = [Item("message", result_text(step.get("response"), warn))]
+        items.append(Item("observation", result_text(step.get("observation"), warn)))
         if not any(item.text for item in items):
             warn("a step without thought, action, observation or response")
         yield from items
@@ -163,6 +166,6 @@ def _mini_items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
             continue
         by_person = text_at(object_at(message, "extra"), "interrupt_type").startswith("User")
         for item in items_of_message(message, warn):
-            observed = item.kind == USER and has_task and not by_person
-            has_task = has_task or item.kind == USER
-            yield item._replace(kind=OBSERVATION) if observed else item
+            observed = item.kind == "user" and has_task and not by_person
+            has_task = has_task or item.kind == "user"
+            yield item._replace(kind="observation") if observed else item

@@ -6,20 +6,17 @@ what the agent was asked, its steps, and its last message or action as the answe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.tasks.traces.fields import Warn
 
-SYSTEM, USER = "system", "user"
-THOUGHT, MESSAGE, ACTION, OBSERVATION = "thought", "message", "action", "observation"
-"""Kinds of items, and of the steps they become. A message is the agent's own."""
-
-_AGENT_KINDS = (THOUGHT, MESSAGE, ACTION)
-_MAX_LINES_NAMED = 5
+_AGENT_KINDS = ("thought", "message", "action")
+_MAX_OTHER_LINES = 5
 
 NO_TEXT = "a trace without any text"
 NO_TASK = "a trace that does not say what the agent was asked"
@@ -27,7 +24,11 @@ NO_AGENT = "a trace without anything from the agent"
 
 
 class Item(NamedTuple):
-    """Something said or done. `call` is the id that a tool call shares with its result, if it has one."""
+    """Something said or done.
+
+    Its kind is "system", "user", "thought", "message" (the agent's own), "action", "observation" or, for an unknown
+    role, the role. `call` is the id that a tool call shares with its result, if it has one.
+    """
 
     kind: str
     text: str
@@ -75,32 +76,26 @@ class Traces:
         return sum(problem.count for problem in self.problems)
 
 
-Warn = Callable[[str], None]
-"""Records a problem at one position; reading goes on."""
-
-
 @dataclass(slots=True)
-class _Recorded:
-    first_line: int | None
+class _Cases:
     detail: str
     count: int = 0
-    other_lines: list[int] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
 
 
 class Problems:
-    """The problems of one file: each reason once, with its first line, a count and some more lines."""
+    """The problems of one file: each reason once, with a count, its first line and some more lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._recorded: dict[str, _Recorded] = {}
+        self._cases: dict[str, _Cases] = {}
 
     def add(self, reason: str, line: int | None = None, detail: str = "") -> None:
         """Record one case; `detail` is shown for the first case only."""
-        case = self._recorded.setdefault(reason, _Recorded(line, detail))
-        case.count += 1
-        lines = case.other_lines
-        if line not in (None, case.first_line) and len(lines) < _MAX_LINES_NAMED and line not in lines[-1:]:
-            lines.append(line)
+        cases = self._cases.setdefault(reason, _Cases(detail))
+        cases.count += 1
+        if line is not None and line not in cases.lines and len(cases.lines) <= _MAX_OTHER_LINES:
+            cases.lines.append(line)
 
     def at(self, line: int | None) -> Warn:
         """A function that records problems on this line."""
@@ -109,12 +104,13 @@ class Problems:
     def all(self) -> list[Problem]:
         """All problems, in the order in which they were first met."""
         problems = []
-        for reason, case in self._recorded.items():
-            text = f"{reason} ({case.detail})" if case.detail else reason
-            if case.count > 1:
-                also = f", also on line {', '.join(map(str, case.other_lines))}" if case.other_lines else ""
-                text = f"{text}; {case.count} times{also}"
-            problems.append(Problem(str(self.path), case.first_line, text, case.count))
+        for reason, cases in self._cases.items():
+            text = f"{reason} ({cases.detail})" if cases.detail else reason
+            if cases.count > 1:
+                others = ", ".join(map(str, cases.lines[1:]))
+                also = f", also on line {others}" if others else ""
+                text = f"{text}; {cases.count} times{also}"
+            problems.append(Problem(str(self.path), next(iter(cases.lines), None), text, cases.count))
         return problems
 
 
@@ -135,11 +131,11 @@ def build_task(
     agent's last message, or its last action if no message came with it; the thoughts right before it are its reasoning.
     """
     items = [item for item in items if item.text.strip()]
-    first = next((n for n, item in enumerate(items) if item.kind == USER), len(items))
+    first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
     before = items[:first]
-    system = "\n".join(item.text for item in before if item.kind == SYSTEM)
+    system = "\n".join(item.text for item in before if item.kind == "system")
     asked, system = (items[first].text, system) if first < len(items) else (system, "")
-    rest = [*(item for item in before if item.kind != SYSTEM), *items[first + 1 :]]
+    rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
     agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
     if not asked or not agent_spoke:
         problems.add(NO_TASK if agent_spoke else NO_AGENT if asked else NO_TEXT, position.line)
@@ -159,42 +155,9 @@ def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
     while start and items[start - 1].kind in _AGENT_KINDS:
         start -= 1
     last_of_kind = {items[n].kind: n for n in range(start, end + 1)}
-    answer = last_of_kind.get(MESSAGE, last_of_kind.get(ACTION, end))
+    answer = last_of_kind.get("message", last_of_kind.get("action", end))
     thoughts = answer
-    while thoughts > start and items[thoughts - 1].kind == THOUGHT:
+    while thoughts > start and items[thoughts - 1].kind == "thought":
         thoughts -= 1
     reasoning = "\n".join(item.text for item in items[thoughts:answer])
     return items[:thoughts] + items[answer + 1 :], reasoning, items[answer].text
-
-
-def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
-    """The first of these fields that can be the id of a trace."""
-    for key in keys:
-        value = record.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
-            return str(value)
-    return None
-
-
-def object_at(record: Any, *keys: str) -> Mapping[str, Any]:
-    """The object below these keys; an empty one if there is none."""
-    for key in keys:
-        record = record.get(key) if isinstance(record, Mapping) else None
-    return record if isinstance(record, Mapping) else {}
-
-
-def objects_in(record: Mapping[str, Any], key: str, warn: Warn) -> Iterator[Mapping[str, Any]]:
-    """The objects of the list in this field."""
-    value = record.get(key)
-    for item in value if isinstance(value, list) else ():
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            warn(f"{key!r} contains something that is not an object")
-    if value is not None and not isinstance(value, list):
-        warn(f"{key!r} is not a list")
-
-
-def text_at(record: Mapping[str, Any], *keys: str) -> str:
-    """The first of these fields that is a text; empty if none is."""
-    return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
