@@ -112,7 +112,7 @@ def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> i
 
 
 def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
-    from practicum.analysis.png import delay_plot
+    from practicum.analysis.delay_plot import delay_plot
     from practicum.blocks.sample.delay import DelayFit
     from practicum.cli.running import console_for, print_json
     from practicum.session.records import step_data

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from practicum.analysis.monitor import Report
-    from practicum.analysis.monitor.series import Part
+    from practicum.analysis.monitor import MonitorReport
+    from practicum.analysis.monitor.series import MetricGroup
 
 Opt = typer.Option
 
@@ -46,7 +46,7 @@ def monitor(
     limits = {name: asked[name] for name in ("max_calls", "max_tokens")}
     parts = telling(console)
     found = run_work(lambda _: watch(run, judge_again=judge_again, seed=seed or 0, limits=limits, parts=parts), console)
-    drawn = monitor_plots(found.parts, found.steps, plot, run.absolute().name) if plot is not None else []
+    drawn = monitor_plots(found.groups, found.steps, plot, run.absolute().name) if plot is not None else []
     if json_:
         print_json({**found.as_json(), **({"plots": [str(file) for file in drawn]} if drawn else {})})
     _report(console, found)
@@ -56,30 +56,30 @@ def monitor(
     return 0
 
 
-def _send(console: Console, found: Report) -> None:
+def _send(console: Console, found: MonitorReport) -> None:
     """Send the metrics where an endpoint is configured; it may be there for other programs, so what is missing to do
     so is said and is no failure."""
-    from practicum.analysis.monitor.export import endpoint, missing, send
+    from practicum.analysis.monitor.export import endpoint, obstacle, send
 
     where = endpoint()
     if where is None:
         return
-    if (why := missing()) is not None:
+    if (why := obstacle()) is not None:
         console.print(f"not sent to {where}: {why}")
         return
     console.print(f"{send(found):,} points sent to {where}")
 
 
-def _report(console: Console, found: Report) -> None:
+def _report(console: Console, found: MonitorReport) -> None:
     """What a person wants to know, a line for each part there is."""
     from practicum.cli.tables import print_table
 
     console.print(f"{found.method} with {found.model}, {found.state}; {len(found.steps):,} steps")
     for name, words in WORDS.items():
-        if name in found.parts:
-            for line in words(found.parts[name]):
+        if name in found.groups:
+            for line in words(found.groups[name]):
                 console.print(line)
-    print_table(console, _latency_table(found.parts["latency"]))
+    print_table(console, _latency_table(found.groups["latency"]))
     for note in found.notes:
         console.print(f"to know: {note}")
 
@@ -89,7 +89,7 @@ def _rate(numbers: Any, name: str = "rate") -> str:
     return f"{numbers[name]:.1%} (95% interval {low:.1%} to {high:.1%})"
 
 
-def _success(part: Part) -> list[str]:
+def _success(part: MetricGroup) -> list[str]:
     n = part.numbers
     tries = f" in {n['tries']:,} tries" if n["tries"] > n["attempts"] else ""
     wrong = [f"{n[name]:,} {words}" for name, words in COUNTED.items() if n[name]]
@@ -108,40 +108,40 @@ COUNTED = {
 }  # fmt: skip
 
 
-def _learning(part: Part) -> list[str]:
+def _learning(part: MetricGroup) -> list[str]:
     domains = part.numbers["domains"]
     if len(domains) < 2:
         return []
     return ["by domain:", *(f"  {name}: {_rate(one)}, {one['attempts']:,} attempts" for name, one in domains.items())]
 
 
-def _memory(part: Part) -> list[str]:
+def _memory(part: MetricGroup) -> list[str]:
     n = part.numbers
     others = f", {n['others']:,} others" if n.get("others") else ""
     return [f"memories: {n['entries']:,}, {n['successes']:,} of successes, {n['failures']:,} of failures{others}"]
 
 
-def _retrieval(part: Part) -> list[str]:
+def _retrieval(part: MetricGroup) -> list[str]:
     n = part.numbers
     used = f"; {n['relied_on']:.1%} of them relied on" if "relied_on" in n else ""
     return [f"retrieved: similarity {n['similarity']:.2f} on average, {n['best']:.2f} at best{used}"]
 
 
-def _context(part: Part) -> list[str]:
+def _context(part: MetricGroup) -> list[str]:
     n = part.numbers
     drift = n.get("from_first")
     words = "" if drift is None else f"; drift from the first {drift:.3f}, coherence {n['coherence']:.2f}"
     return [f"context: version {n['version']}, {n['entries']:,} entries, {n['tokens']:,} tokens{words}"]
 
 
-def _contrast(part: Part) -> list[str]:
+def _contrast(part: MetricGroup) -> list[str]:
     n = part.numbers
     by = ", ".join(f"{who} {times:,}" for who, times in n["by"].items())
     same = f"{n['agreement']:.1%} came to what was chosen, all of them {n['unanimous']:.1%} of the time"
     return [f"agreement of {n['tries']:.1f} attempts at a task: {same}; chosen by {by}"]
 
 
-def _judge(part: Part) -> list[str]:
+def _judge(part: MetricGroup) -> list[str]:
     lines = []
     if (n := part.numbers.get("against_scorer")) is not None:
         wrong = f"{n['lenient']:,} wrong ones called right, {n['strict']:,} right ones called wrong"
@@ -155,12 +155,12 @@ def _judge(part: Part) -> list[str]:
     return lines
 
 
-def _agent(part: Part) -> list[str]:
+def _agent(part: MetricGroup) -> list[str]:
     n = part.numbers
     return [f"actions of an attempt: {n['mean']:.1f} on average, median {n['median']:g}, 95th percentile {n['p95']:g}"]
 
 
-def _tokens(part: Part) -> list[str]:
+def _tokens(part: MetricGroup) -> list[str]:
     lines = []
     for stage, n in part.numbers.items():
         if "tokens_per_task" not in n:
@@ -179,7 +179,7 @@ WORDS = {
 """Each part in words."""
 
 
-def _latency_table(part: Part) -> Table:
+def _latency_table(part: MetricGroup) -> Table:
     from practicum.cli.tables import table
 
     numbers = ("stage", "calls", "failed", "median s", "p95 s", "share of seconds")

@@ -18,7 +18,7 @@ from runs import Words
 from scripts import FORM, Learned, learned, number, scripted
 
 import practicum
-from practicum.analysis.monitor import Report, monitor
+from practicum.analysis.monitor import MonitorReport, monitor
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError, StoreError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
@@ -68,16 +68,16 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Learned:
     )  # fmt: skip
 
 
-def watched(folder: Path, **how: Any) -> Report:
+def watched(folder: Path, **how: Any) -> MonitorReport:
     return practicum.run_sync(monitor(folder, **how))
 
 
-def columns(report: Report, part: str) -> dict[str, list[Any]]:
-    return {name: list(column) for name, column in report.parts[part].by_step.items()}
+def columns(report: MonitorReport, part: str) -> dict[str, list[Any]]:
+    return {name: list(column) for name, column in report.groups[part].by_step.items()}
 
 
-def numbers(report: Report, part: str) -> dict[str, Any]:
-    return dict(report.parts[part].numbers)
+def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
+    return dict(report.groups[part].numbers)
 
 
 def test_success_is_that_of_the_attempt_that_stands(bank: Learned) -> None:
@@ -198,7 +198,7 @@ def test_it_is_all_json_and_says_what_is_left_out(bank: Learned) -> None:
 def test_what_a_method_does_not_have_is_left_out(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(), 3)
     report = watched(run.folder)
-    assert list(report.parts) == ["success", "learning", "context", "latency", "tokens"]
+    assert list(report.groups) == ["success", "learning", "context", "latency", "tokens"]
     assert {row["component"] for row in numbers(report, "latency")["components"]} == {
         {"reflector": "reflection", "curator": "curation"}.get(role, role) for role in run.result.by_role
     }
@@ -251,7 +251,7 @@ def test_labels_that_are_no_verdicts_of_a_judge(tmp_path: Path) -> None:
     run = learned(tmp_path, model(), 4, {"k": 3}, "reasoning_bank", {"embedder": Words()})
     assert not run.calls("judge")
     report = watched(run.folder)
-    assert "judge" not in report.parts
+    assert "judge" not in report.groups
     assert not any("judge" in note for note in report.notes)
 
 
@@ -264,7 +264,7 @@ def test_verdicts_are_success_where_nothing_is_scored(tmp_path: Path) -> None:
     report = watched(run.folder)
     found = numbers(report, "success")
     assert (found["by"], found["rate"]) == ("verdict", 3 / 4)
-    assert "judge" not in report.parts
+    assert "judge" not in report.groups
 
 
 def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
         "stopped": 0,
     }  # fmt: skip
     assert columns(report, "success") == {}
-    assert "learning" not in report.parts
+    assert "learning" not in report.groups
 
 
 def test_an_attempt_that_an_earlier_one_stands_for_was_not_made(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_every_call_of_any_run_is_somewhere(tmp_path: Path, config: dict[str, An
     spent = columns(report, "tokens")["tokens"]
     by_step = sum((tokens or 0) * size for tokens, size in zip(spent, sizes, strict=True))
     assert by_step == pytest.approx(found["learning"]["tokens"])
-    assert columns(report, "context")["entries"][-1] == report.parts["context"].numbers["entries"]
+    assert columns(report, "context")["entries"][-1] == report.groups["context"].numbers["entries"]
     if config.get("scorer") != "judge":
         assert ("evaluation" in found) == ("val" in config)
 
@@ -373,7 +373,7 @@ def test_versions_that_no_step_made(bank: Learned, tmp_path: Path) -> None:
 
 
 def test_a_run_at_work_is_watched(tmp_path: Path) -> None:
-    seen: list[Report] = []
+    seen: list[MonitorReport] = []
 
     class Watching(Learned):
         def stepped(self, session: Any, report: Any) -> None:
@@ -465,7 +465,7 @@ def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> N
     run = learned(tmp_path, scripted(judge=lambda call: {"right": number(call) != 2}), 4, scorer="judge")
     found, _ = again(run, lambda call: verdict("# Reference answer\nword" in call.prompt.user), 4)
     assert found["same"] == 3 / 4
-    assert "judge" not in watched(run.folder).parts
+    assert "judge" not in watched(run.folder).groups
 
 
 def test_wrong_use(bank: Learned, tmp_path: Path) -> None:
@@ -479,5 +479,5 @@ def test_wrong_use(bank: Learned, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="unknown model 'scripted'"):
         watched(bank.folder, judge_again=1)
     run = learned(tmp_path, scripted(), 2)
-    with pytest.raises(UsageError, match="no verdict of a judge is stored"):
+    with pytest.raises(UsageError, match="the run has no verdicts of a judge"):
         again(run, lambda call: verdict(True), 1)

@@ -11,7 +11,7 @@ import pytest
 from helpers import make_tasks
 from PIL import Image
 
-from practicum.analysis.png import delay_plot
+from practicum.analysis.delay_plot import delay_plot
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 from practicum.cli.app import main
 from practicum.core.context import Context

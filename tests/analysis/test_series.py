@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from practicum.analysis.monitor.plots import monitor_plots
-from practicum.analysis.monitor.series import LEAST, Cloud, Part, distance, rates, smooth, spread, window_of
+from practicum.analysis.monitor.series import (
+    SMALLEST_WINDOW,
+    Centroid,
+    MetricGroup,
+    cosine_distance,
+    distribution,
+    moving_average,
+    window_size,
+    windowed_rates,
+)
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.intervals import mean_ci95, share_ci95
 
@@ -31,7 +40,7 @@ def test_no_share(hits: int, n: int) -> None:
 @settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), max_size=5), max_size=40), st.integers(1, 12))
 def test_a_windowed_rate_counts_as_few_steps_as_hold_enough_marks(marks: list[list[bool]], window: int) -> None:
-    found = rates(marks, window)
+    found = windowed_rates(marks, window)
     for i in range(len(marks)):
         seen: list[bool] = []
         for step in reversed(marks[: i + 1]):
@@ -45,19 +54,19 @@ def test_a_windowed_rate_counts_as_few_steps_as_hold_enough_marks(marks: list[li
 @settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-9, 9).map(float), max_size=40), st.integers(1, 9))
 def test_a_smoothed_column_is_the_mean_of_what_is_there(column: list[float | None], window: int) -> None:
-    for i, value in enumerate(smooth(column, window)):
+    for i, value in enumerate(moving_average(column, window)):
         there = [x for x in column[max(0, i - window + 1) : i + 1] if x is not None]
         assert value == (None if column[i] is None else pytest.approx(sum(there) / len(there)))
 
 
 def test_windows_grow_with_the_run() -> None:
-    assert [window_of(n) for n in (1, 400, 10_000)] == [LEAST, LEAST, 500]
+    assert [window_size(n) for n in (1, 400, 10_000)] == [SMALLEST_WINDOW, SMALLEST_WINDOW, 500]
 
 
 def test_a_spread() -> None:
-    assert spread([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
+    assert distribution([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
     with pytest.raises(ValueError, match="at least one value"):
-        spread([])
+        distribution([])
 
 
 def unit(seed: int) -> np.ndarray:
@@ -69,11 +78,11 @@ def unit(seed: int) -> np.ndarray:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
 def test_a_cloud_is_what_is_in_it_however_it_came_about(seeds: list[int], data: st.DataObject) -> None:
-    cloud, left = Cloud(), list(seeds)
+    cloud, left = Centroid(), list(seeds)
     for seed in seeds:
-        cloud.put(unit(seed))
+        cloud.add(unit(seed))
     for seed in data.draw(st.lists(st.sampled_from(seeds), unique=True, max_size=len(seeds))):
-        cloud.put(unit(seed), -1)
+        cloud.add(unit(seed), -1)
         left.remove(seed)
     assert cloud.n == len(left)
     if not left:
@@ -88,43 +97,43 @@ def test_a_cloud_is_what_is_in_it_however_it_came_about(seeds: list[int], data: 
 
 def test_distances() -> None:
     here, there = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-    assert [distance(here, here), distance(here, there), distance(here, -here)] == [0.0, 1.0, 2.0]
-    assert distance(None, here) is None
+    assert [cosine_distance(here, here), cosine_distance(here, there), cosine_distance(here, -here)] == [0.0, 1.0, 2.0]
+    assert cosine_distance(None, here) is None
 
 
 def test_opposite_vectors_have_no_direction() -> None:
-    cloud = Cloud()
-    cloud.put(unit(1))
-    cloud.put(-unit(1))
+    cloud = Centroid()
+    cloud.add(unit(1))
+    cloud.add(-unit(1))
     assert cloud.coherence == pytest.approx(0, abs=1e-6)
     assert cloud.direction is None
 
 
-def parts_of(steps: int) -> dict[str, Part]:
+def parts_of(steps: int) -> dict[str, MetricGroup]:
     """A run in which everything is there."""
     up = [i / steps for i in range(steps)]
-    rate = rates([[i % 3 > 0] for i in range(steps)], 20)
+    rate = windowed_rates([[i % 3 > 0] for i in range(steps)], 20)
     curve = {"attempt": [*range(1, steps + 1)], "step": [*range(1, steps + 1)], **rate}
     told = {"attempts": steps, "window": 20, "by_attempt": curve}
     row = {"component": "agent", "stage": "learning", "calls": 3, "failures": 0, "median": 1.0, "p95": 2.0, "share": 1}
     usage = {"input_tokens": 900, "cached_tokens": 500, "output_tokens": 40}
     return {
-        "success": Part({"window": 20}, {**rate, "errors": [i % 7 == 0 for i in range(steps)]}),
-        "learning": Part({"domains": {f"domain {i}": told for i in range(10)}}),
-        "memory": Part({}, {"successes": [*range(steps)], "failures": [*range(steps)]}),
-        "retrieval": Part({}, {"best": [None, *up[1:]], "similarity": [None, *up[1:]], "relied_on": [None, *up[1:]]}),
-        "context": Part(
+        "success": MetricGroup({"window": 20}, {**rate, "errors": [i % 7 == 0 for i in range(steps)]}),
+        "learning": MetricGroup({"domains": {f"domain {i}": told for i in range(10)}}),
+        "memory": MetricGroup({}, {"successes": [*range(steps)], "failures": [*range(steps)]}),
+        "retrieval": MetricGroup({}, {name: [None, *up[1:]] for name in ("best", "similarity", "relied_on")}),
+        "context": MetricGroup(
             {},
             {
                 "entries": [*range(steps)], "tokens": [9 * i for i in range(steps)], "drift": up, "from_first": up,
                 "coherence": up,
             },
         ),
-        "contrast": Part({"by": {"judge": 3, "agreement": 9}}, {"agreement": up}),
-        "agent": Part({}, {"actions": up}),
-        "latency": Part({"components": [row, {**row, "stage": "evaluation"}]},
+        "contrast": MetricGroup({"by": {"judge": 3, "agreement": 9}}, {"agreement": up}),
+        "agent": MetricGroup({}, {"actions": up}),
+        "latency": MetricGroup({"components": [row, {**row, "stage": "evaluation"}]},
                         {"step_seconds": [None, *up[1:]], "attempt_seconds": up}),
-        "tokens": Part({"learning": {"tasks": 9, "by_role": {"agent": usage, "judge": usage}}},
+        "tokens": MetricGroup({"learning": {"tasks": 9, "by_role": {"agent": usage, "judge": usage}}},
                        {"tokens": up, "agent": [None, *up[1:]], "judge": [None, *up[1:]]}),
     }  # fmt: skip
 
@@ -146,7 +155,7 @@ def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
 
 
 def test_one_step_is_seen(tmp_path: Path) -> None:
-    parts = {**parts_of(1), "tokens": Part(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})}
+    parts = {**parts_of(1), "tokens": MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})}
     made = {file.stem: file for file in monitor_plots(parts, [1], tmp_path, "run")}
     # What is retrieved needs something learned before.
     assert sorted(made) == sorted({*PICTURES} - {"retrieval"})
@@ -157,12 +166,12 @@ def test_one_step_is_seen(tmp_path: Path) -> None:
 def test_none_for_what_there_is_not(tmp_path: Path) -> None:
     whole = parts_of(9)
     bare = {
-        "success": Part({"window": 20, "attempts": 9}),
-        "context": Part({}, {"entries": [0], "tokens": [0]}),
-        "latency": Part({"components": []}),
+        "success": MetricGroup({"window": 20, "attempts": 9}),
+        "context": MetricGroup({}, {"entries": [0], "tokens": [0]}),
+        "latency": MetricGroup({"components": []}),
     }
     assert [file.stem for file in monitor_plots(bare, [1], tmp_path, "run")] == ["context"]
-    one = {**bare, "learning": Part({"domains": {"all": whole["learning"].numbers["domains"]["domain 0"]}})}
+    one = {**bare, "learning": MetricGroup({"domains": {"all": whole["learning"].numbers["domains"]["domain 0"]}})}
     assert [file.stem for file in monitor_plots(one, [1], tmp_path, "run")] == ["context"]
 
 

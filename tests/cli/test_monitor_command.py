@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 import practicum
 from practicum.analysis.monitor import monitor
-from practicum.analysis.monitor.export import STEPWISE, endpoint, series_of
+from practicum.analysis.monitor.export import STEP_METRICS, endpoint, exported_metrics
 from practicum.cli.app import main
 
 SCRIPT = (
@@ -106,7 +106,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
     "no number": ("run --judge-again some", "--judge-again", 2),
     "a seed alone": ("run --seed 3", "--seed is for --judge-again", 2),
     "a limit alone": ("run --max-calls 3", "--max-calls is for --judge-again", 2),
-    "nothing was judged": ("plain --judge-again 2", "no verdict of a judge is stored", 2),
+    "nothing was judged": ("plain --judge-again 2", "the run has no verdicts of a judge", 2),
 }
 
 
@@ -181,16 +181,16 @@ def test_the_same_series_go_out_as_metrics(
     got = collector.points
     assert f"{sum(map(len, got.values())):,} points sent to http://127.0.0.1:" in capsys.readouterr().out
     assert {path for path, _ in collector.got} == {"/v1/metrics"}
-    for name, _, part, column, attributes in STEPWISE:
-        if part not in report.parts or column not in report.parts[part].by_step:
+    for name, _, part, column, attributes in STEP_METRICS:
+        if part not in report.groups or column not in report.groups[part].by_step:
             continue
         wanted = {"practicum.run": "run", "practicum.method": "reasoning_bank", **attributes}
         sent = [(value, at) for named, value, at in got[name] if named == wanted]
-        values = zip(report.parts[part].by_step[column], report.ended.values(), strict=True)
+        values = zip(report.groups[part].by_step[column], report.ended.values(), strict=True)
         assert sent == [(value, int(end * 1e9)) for value, end in values if value is not None], name
     odd = [value for named, value, _ in got["practicum.success_rate"] if named["practicum.domain"] == "odd"]
     assert odd == [0, 0]
-    spent = report.parts["tokens"].numbers["learning"]["by_role"]["judge"]
+    spent = report.groups["tokens"].numbers["learning"]["by_role"]["judge"]
     wanted = {"practicum.role": "judge", "practicum.stage": "learning", "gen_ai.token.type": "input"}
     assert [v for named, v, _ in got["practicum.tokens"] if wanted.items() <= named.items()] == [spent["input_tokens"]]
     assert [named["practicum.against"] for named, _, _ in got["practicum.judge.consistency"]] == ["scorer"]
@@ -257,11 +257,11 @@ def test_nothing_is_sent_where_nothing_is_asked_for(collector: Collector, monkey
 
 def test_every_point_is_of_the_run(place: Path) -> None:
     report = practicum.run_sync(monitor(place / "run"))
-    series = series_of(report)
+    series = exported_metrics(report)
     assert all(one.points for one in series.values())
     assert {point.attributes["practicum.run"] for one in series.values() for point in one.points} == {"run"}
     # A step whose end nobody noted is not dated by a guess.
-    bare = series_of(replace(report, ended={}))
+    bare = exported_metrics(replace(report, ended={}))
     assert set(bare) == {name for name, one in series.items() if one.total} | {
         "practicum.component.duration", "practicum.judge.consistency"
     }  # fmt: skip

@@ -238,7 +238,7 @@ def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> No
     nearness = [memory["similarity"] for memory in told]
     assert nearness == sorted(nearness, reverse=True)
     assert 0 < nearness[-1] <= nearness[0] < 1
-    watched = practicum.run_sync(monitor(run.folder)).parts["retrieval"].numbers
+    watched = practicum.run_sync(monitor(run.folder)).groups["retrieval"].numbers
     # The first task had nothing to look up, and nobody can cite what is shown as an exchange of before.
     assert (watched["lookups"], watched.get("relied_on")) == (2, None)
 

@@ -1,8 +1,8 @@
-"""A watched run as OpenTelemetry metrics, sent over OTLP (HTTP, protobuf) to where the usual variables say.
+"""Send the metrics of a run as OpenTelemetry metrics over OTLP (HTTP, protobuf), where the usual variables say.
 
-Each step's values are dated by the time the step ended, so that last night's run is seen where it was, and sending it
-twice sends the same points. What is known of the whole run alone is dated now. Attributes are in a namespace of their
-own but where the conventions for generative AI have a name (`gen_ai.token.type`).
+The values of a step are dated by the end of the step, so that last night's run is shown where it was, and sending it
+twice sends the same points. What is known only of the whole run is dated now. Attributes have the prefix "practicum."
+except where the conventions for generative AI have a name (`gen_ai.token.type`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from practicum.analysis.monitor import Report
-from practicum.analysis.monitor.attempts import ALL
-from practicum.analysis.monitor.series import Column
+from practicum.analysis.monitor.attempts import ALL_DOMAINS
+from practicum.analysis.monitor.report import MonitorReport
+from practicum.analysis.monitor.series import Series
 from practicum.core.errors import PracticumError, UsageError
 
 if TYPE_CHECKING:
@@ -27,15 +28,14 @@ if TYPE_CHECKING:
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
-NEEDED = ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
+REQUIRED_MODULES = ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
 
-AT_ONCE = 5_000
-"""Points of one request."""
+POINTS_PER_REQUEST = 5_000
 
 NANO = 1_000_000_000
 
-STEPWISE: tuple[tuple[str, str, str, str, Mapping[str, str]], ...] = (
-    ("practicum.success_rate", "1", "success", "rate", {"practicum.domain": ALL}),
+STEP_METRICS: tuple[tuple[str, str, str, str, Mapping[str, str]], ...] = (
+    ("practicum.success_rate", "1", "success", "rate", {"practicum.domain": ALL_DOMAINS}),
     ("practicum.attempts", "{attempt}", "success", "attempts", {}),
     ("practicum.errors", "{attempt}", "success", "errors", {}),
     ("practicum.memory.entries", "{entry}", "memory", "successes", {"practicum.outcome": "success"}),
@@ -53,16 +53,16 @@ STEPWISE: tuple[tuple[str, str, str, str, Mapping[str, str]], ...] = (
     ("practicum.attempt.duration", "s", "latency", "attempt_seconds", {}),
     ("practicum.step.duration", "s", "latency", "step_seconds", {}),
 )
-"""Name, unit, part, column and attributes of what there is for each step."""
+"""Metrics with a value for each step: name, unit, group, series and attributes."""
 
 
 class ExportError(PracticumError):
-    """Metrics could not be sent: the endpoint is away, or refuses them."""
+    """Metrics could not be sent: the endpoint cannot be reached, or refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One value; `at` in nanoseconds since 1970."""
+class MetricPoint:
+    """One value; `at` is in nanoseconds since 1970."""
 
     at: int
     value: float
@@ -70,165 +70,165 @@ class Point:
 
 
 @dataclass(slots=True)
-class Series:
-    """A metric with its points. A `total` only grows over a run; other values come and go."""
+class ExportedMetric:
+    """A metric with its points. A `total` only grows over a run."""
 
     unit: str
     total: bool = False
-    points: list[Point] = field(default_factory=list)
+    points: list[MetricPoint] = field(default_factory=list)
 
 
 def endpoint() -> str | None:
-    """Where metrics go, as the environment says; None where it says nothing, or that nothing is to be sent."""
+    """Where the environment says that metrics go; None where it does not say, or disables sending."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    return _first(ENDPOINTS)
+    return _first_set(ENDPOINTS)
 
 
-def _first(names: tuple[str, ...]) -> str | None:
+def _first_set(names: tuple[str, ...]) -> str | None:
     return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
 
 
-def missing() -> str | None:
-    """What keeps metrics from being sent, in one line; None where nothing does."""
-    protocol = _first(PROTOCOLS) or "http/protobuf"
+def obstacle() -> str | None:
+    """What prevents sending, in one line; None where nothing does."""
+    protocol = _first_set(PROTOCOLS) or "http/protobuf"
     if protocol != "http/protobuf":
-        return f"metrics go out as http/protobuf only, and {PROTOCOLS[1]} asks for {protocol}"
+        return f"metrics are sent as http/protobuf only, but {PROTOCOLS[1]} asks for {protocol}"
     try:
-        there = all(find_spec(name) is not None for name in NEEDED)
+        installed = all(find_spec(name) is not None for name in REQUIRED_MODULES)
     except ModuleNotFoundError:
-        there = False
-    return None if there else "metrics need packages that are missing: pip install 'practicum[otel]'"
+        installed = False
+    return None if installed else "metrics need packages that are not installed: pip install 'practicum[otel]'"
 
 
-def series_of(report: Report) -> dict[str, Series]:
-    """Everything of a run that has a value, by metric. Of a step whose end is not known nothing is told."""
-    about = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
-    found: dict[str, Series] = {}
-    for name, unit, total, point in (*_stepwise(report), *_whole(report, time.time_ns())):
-        series = found.setdefault(name, Series(unit, total))
-        series.points.append(Point(point.at, point.value, {**about, **point.attributes}))
-    return found
+def exported_metrics(report: MonitorReport) -> dict[str, ExportedMetric]:
+    """All metrics of a run by name. Steps whose end is not known are left out."""
+    attributes = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
+    metrics: dict[str, ExportedMetric] = {}
+    for name, unit, total, point in (*_step_points(report), *_run_points(report, time.time_ns())):
+        metric = metrics.setdefault(name, ExportedMetric(unit, total))
+        metric.points.append(MetricPoint(point.at, point.value, {**attributes, **point.attributes}))
+    return metrics
 
 
-Told = tuple[str, str, bool, Point]
-"""The name and unit of a metric, whether it is a total, and one point of it."""
+NamedPoint = tuple[str, str, bool, MetricPoint]
+"""The name and unit of a metric, whether it is a total, and one of its points."""
 
 
-def _stepwise(report: Report) -> Iterator[Told]:
-    for name, unit, part, wanted, attributes in STEPWISE:
-        if part in report.parts and wanted in report.parts[part].by_step:
-            yield from _dated(report, name, unit, report.parts[part].by_step[wanted], attributes)
-    if "tokens" in report.parts:
-        for role, column in report.parts["tokens"].by_step.items():
+def _step_points(report: MonitorReport) -> Iterator[NamedPoint]:
+    groups = report.groups
+    for name, unit, group, series, attributes in STEP_METRICS:
+        if group in groups and series in groups[group].by_step:
+            yield from _dated(report, name, unit, groups[group].by_step[series], attributes)
+    if "tokens" in groups:
+        for role, values in groups["tokens"].by_step.items():
             if role != "tokens":
-                yield from _dated(report, "practicum.task.tokens", "{token}", column, {"practicum.role": role})
-    domains: Mapping[str, Any] = report.parts["learning"].numbers["domains"] if "learning" in report.parts else {}
-    for domain, told in domains.items():
-        if domain != ALL:
-            # The last attempt of a step stands for it.
-            rate = dict(zip(told["by_attempt"]["step"], told["by_attempt"]["rate"], strict=True))
-            curve = [rate.get(step) for step in report.steps]
-            yield from _dated(report, "practicum.success_rate", "1", curve, {"practicum.domain": domain})
+                yield from _dated(report, "practicum.task.tokens", "{token}", values, {"practicum.role": role})
+    domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
+    for domain, curve in domains.items():
+        if domain != ALL_DOMAINS:
+            # The last attempt of a step stands for the step.
+            rate = dict(zip(curve["by_attempt"]["step"], curve["by_attempt"]["rate"], strict=True))
+            values = [rate.get(step) for step in report.steps]
+            yield from _dated(report, "practicum.success_rate", "1", values, {"practicum.domain": domain})
 
 
-def _dated(report: Report, name: str, unit: str, column: Column, attributes: Mapping[str, str]) -> Iterator[Told]:
-    for step, value in zip(report.steps, column, strict=True):
+def _dated(
+    report: MonitorReport, name: str, unit: str, series: Series, attributes: Mapping[str, str]
+) -> Iterator[NamedPoint]:
+    for step, value in zip(report.steps, series, strict=True):
         if value is not None and step in report.ended:
-            yield name, unit, False, Point(int(report.ended[step] * NANO), value, attributes)
+            yield name, unit, False, MetricPoint(int(report.ended[step] * NANO), value, attributes)
 
 
-def _whole(report: Report, now: int) -> Iterator[Told]:
-    """What is known of the whole run."""
-
-    def told(name: str, unit: str, value: float | None, total: bool = False, **attributes: str) -> Iterator[Told]:
-        if value is not None:
-            named = {key.replace("__", "."): said for key, said in attributes.items()}
-            yield name, unit, total, Point(now, value, named)
-
-    parts = report.parts
-    for row in parts["latency"].numbers["components"]:
-        of = {"practicum__component": row["component"], "practicum__stage": row["stage"]}
-        yield from told("practicum.component.time", "s", row["seconds"], True, **of)
+def _run_points(report: MonitorReport, now: int) -> Iterator[NamedPoint]:
+    """What is known of the whole run only."""
+    groups = report.groups
+    values: list[tuple[str, str, float | None, bool, Mapping[str, str]]] = []
+    for row in groups["latency"].numbers["components"]:
+        component = {"practicum.component": row["component"], "practicum.stage": row["stage"]}
+        values.append(("practicum.component.time", "s", row["seconds"], True, component))
         for name, quantile in (("median", "0.5"), ("p95", "0.95")):
-            yield from told("practicum.component.duration", "s", row.get(name), practicum__quantile=quantile, **of)
-    for stage, cost in parts["tokens"].numbers.items() if "tokens" in parts else ():
-        for role, usage in cost["by_role"].items():
-            of = {"practicum__role": role, "practicum__stage": stage}
+            at_quantile = {"practicum.quantile": quantile, **component}
+            values.append(("practicum.component.duration", "s", row.get(name), False, at_quantile))
+    for stage, costs in groups["tokens"].numbers.items() if "tokens" in groups else ():
+        for role, usage in costs["by_role"].items():
+            part = {"practicum.role": role, "practicum.stage": stage}
             for kind in ("input", "output"):
-                spent = usage[f"{kind}_tokens"]
-                yield from told("practicum.tokens", "{token}", spent, True, gen_ai__token__type=kind, **of)
-            yield from told("practicum.tokens.cached", "{token}", usage["cached_tokens"], True, **of)
-            yield from told("practicum.calls", "{call}", usage["calls"], True, **of)
-            yield from told("practicum.cost", "USD", usage.get("usd"), True, **of)
-    for against, numbers in parts["judge"].numbers.items() if "judge" in parts else ():
-        yield from told(
-            "practicum.judge.consistency",
-            "1",
-            numbers.get("same"),
-            practicum__against=against.removeprefix("against_"),
-        )
+                of_kind = {"gen_ai.token.type": kind, **part}
+                values.append(("practicum.tokens", "{token}", usage[f"{kind}_tokens"], True, of_kind))
+            values += [
+                ("practicum.tokens.cached", "{token}", usage["cached_tokens"], True, part),
+                ("practicum.calls", "{call}", usage["calls"], True, part),
+                ("practicum.cost", "USD", usage.get("usd"), True, part),
+            ]
+    for against, numbers in groups["judge"].numbers.items() if "judge" in groups else ():
+        other = {"practicum.against": against.removeprefix("against_")}
+        values.append(("practicum.judge.consistency", "1", numbers.get("same"), False, other))
+    for name, unit, value, total, attributes in values:
+        if value is not None:
+            yield name, unit, total, MetricPoint(now, value, attributes)
 
 
-def send(report: Report) -> int:
-    """Send a run to the `endpoint`; gives the number of points. Raises UsageError where something is `missing`, and
-    ExportError where they did not arrive."""
-    if (why := missing()) is not None:
+def send(report: MonitorReport) -> int:
+    """Send the metrics of a run to the `endpoint`; returns the number of points.
+
+    Raises UsageError where there is an `obstacle`, and ExportError where they did not arrive.
+    """
+    if (why := obstacle()) is not None:
         raise UsageError(why)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-    from practicum import __version__
-
-    series = series_of(report)
+    metrics = exported_metrics(report)
     began = int(min(report.ended.values(), default=time.time()) * NANO)
-    # A name that the environment gives goes before ours.
+    # A name from the environment takes precedence over ours.
     resource = Resource({"service.name": "practicum"}).merge(OTELResourceDetector().detect())
-    scope = InstrumentationScope("practicum", __version__)
-    metrics = [_metric(name, one, began) for name, one in series.items()]
-    data = MetricsData([ResourceMetrics(resource, [ScopeMetrics(scope, metrics, "")], "")])
-    exporter = OTLPMetricExporter(max_export_batch_size=AT_ONCE)
-    with _complaints() as complaints:
+    scope = ScopeMetrics(
+        InstrumentationScope("practicum", version("practicum")),
+        [_metric(name, metric, began) for name, metric in metrics.items()],
+        "",
+    )
+    exporter = OTLPMetricExporter(max_export_batch_size=POINTS_PER_REQUEST)
+    with _exporter_log() as messages:
         try:
-            arrived = exporter.export(data) is MetricExportResult.SUCCESS
+            result = exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
         finally:
             exporter.shutdown()
-    if not arrived:
-        said = f": {complaints[-1]}" if complaints else ""
-        raise ExportError(f"the metrics did not arrive at {endpoint()}{said}")
-    return sum(len(one.points) for one in series.values())
+    if result is not MetricExportResult.SUCCESS:
+        reason = f": {messages[-1]}" if messages else ""
+        raise ExportError(f"the metrics did not arrive at {endpoint()}{reason}")
+    return sum(len(metric.points) for metric in metrics.values())
 
 
-def _metric(name: str, series: Series, began: int) -> Metric:
+def _metric(name: str, metric: ExportedMetric, began: int) -> Metric:
     from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
 
-    points = [NumberDataPoint(point.attributes, began, point.at, point.value) for point in series.points]
-    kept = Sum(points, AggregationTemporality.CUMULATIVE, True) if series.total else Gauge(points)
-    return Metric(name, None, series.unit, kept)
+    points = [NumberDataPoint(point.attributes, began, point.at, point.value) for point in metric.points]
+    data = Sum(points, AggregationTemporality.CUMULATIVE, True) if metric.total else Gauge(points)
+    return Metric(name, None, metric.unit, data)
 
 
-class _Kept(logging.Handler):
-    """Keeps what is logged."""
-
+class _Messages(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(" ".join(record.getMessage().split()))
+        self.messages.append(" ".join(record.getMessage().split()))
 
 
 @contextmanager
-def _complaints() -> Iterator[list[str]]:
-    """What the exporter logs, which is all it tells of a failure, kept from the terminal while it works."""
-    logger, kept = logging.getLogger("opentelemetry"), _Kept()
-    before = logger.propagate
-    logger.addHandler(kept)
+def _exporter_log() -> Iterator[list[str]]:
+    """What the exporter logs, which is all it says about a failure, kept off the terminal while it works."""
+    logger, handler = logging.getLogger("opentelemetry"), _Messages()
+    propagate = logger.propagate
+    logger.addHandler(handler)
     logger.propagate = False
     try:
-        yield kept.said
+        yield handler.messages
     finally:
-        logger.removeHandler(kept)
-        logger.propagate = before
+        logger.removeHandler(handler)
+        logger.propagate = propagate

@@ -1,6 +1,6 @@
-"""Whether a judge says the same of the same attempt twice: stored attempts shown to it once more.
+"""Whether a judge gives the same verdict twice: stored attempts are shown to it once more.
 
-Nothing of it is kept with the run: a verdict that came from its journal would only agree with itself.
+Nothing of this is kept with the run: a verdict from its journal would always agree with itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from practicum.analysis.monitor.attempts import Judged
+from practicum.analysis.monitor.attempts import JudgedAttempt
 from practicum.core.errors import OutputError, ProviderError, Stopped, UsageError
 from practicum.core.intervals import share_ci95
 from practicum.engine.judge import judge
@@ -24,61 +24,63 @@ from practicum.session.result import usage_json
 from practicum.store.database import Store
 
 TEMPERATURE = 0.0
-"""At which a judge is always asked. A model that always says the same at it agrees with itself for no other reason."""
+"""The temperature a judge is always asked at. A deterministic model agrees with itself for no other reason."""
 
-
-NOT_OF_A_JUDGE = (
+UNUSED_CONFIG = (
     "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout",
 )  # fmt: skip
-"""What of a run's configuration is no matter here: its limits, which were set for learning, and its agent."""
+"""Fields of the run's configuration that do not apply here: its limits, which were set for learning, and its agent."""
 
 
-async def judged_again(
-    found: Sequence[Judged],
+async def judge_again(
+    attempts: Sequence[JudgedAttempt],
     n: int,
     config: Config,
     *,
-    told: bool,
+    with_target: bool,
     seed: int,
     parts: Parts,
     limits: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The share of `n` attempts, drawn by `seed`, that the run's judge says the same of once more. `told` shows it the
-    right answers, as it saw them when it scored.
+    """Show `n` attempts, drawn by `seed`, to the run's judge again; returns how often its verdict is the same.
 
-    Raises UsageError where there is no attempt to show it, or the judge cannot be opened.
+    `with_target` shows the right answers too, as in a run whose scorer is the judge. Raises UsageError where there are
+    no attempts, or the judge cannot be opened.
     """
-    if not found:
-        raise UsageError("no verdict of a judge is stored in this run, so there is none to compare with")
-    chosen = random.Random(seed).sample(found, min(n, len(found)))
-    # Neither the agent nor its scorer runs here, and the objects they were may be out of reach.
-    made = configured({**config.model_dump(exclude={*NOT_OF_A_JUDGE}), "scorer": "exact", **limits})
-    said: dict[int, bool | None] = {}
+    if not attempts:
+        raise UsageError("the run has no verdicts of a judge, so there is nothing to compare with")
+    sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
+    # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
+    values = configured({**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", **limits})
+    verdicts: dict[int, bool | None] = {}
     stopped = None
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
-        async with furnished(store, "judge", Path(name), made, parts, roles=("judge",), agent=False) as house:
+        async with furnished(store, "judge", Path(name), values, parts, roles=("judge",), agent=False) as house:
             try:
-                jobs = [(str(i + 1), partial(_again, i, one, told, said)) for i, one in enumerate(chosen)]
+                jobs = [
+                    (str(i + 1), partial(_judge, i, attempt, with_target, verdicts)) for i, attempt in enumerate(sample)
+                ]
                 await Run(house, "judged again").gather(jobs)
             except Stopped as stop:
                 stopped = stop.reason
             numbers = {"judge": house.seat("judge").client.name, "temperature": TEMPERATURE}
-            numbers |= _compared(chosen, said) | {"of": len(found), "usage": usage_json(house.budget.spent)}
+            numbers |= _same_verdicts(sample, verdicts)
+            numbers |= {"of": len(attempts), "usage": usage_json(house.budget.spent)}
             return numbers if stopped is None else {**numbers, "stopped": stopped}
 
 
-async def _again(i: int, one: Judged, told: bool, said: dict[int, bool | None], run: Run) -> None:
-    """Note the verdict on attempt `i`; None where the judge gives none. A stop leaves those that were paid for."""
-    task = one.rollout.task
+async def _judge(i: int, attempt: JudgedAttempt, with_target: bool, verdicts: dict[int, bool | None], run: Run) -> None:
+    """Store the verdict on attempt `i`, None where the judge gives none. A stop keeps the verdicts before it."""
+    task = attempt.rollout.task
     try:
-        said[i] = (await judge(run, task, one.rollout.trace, task.target if told else None)).right
+        verdicts[i] = (await judge(run, task, attempt.rollout.trace, task.target if with_target else None)).right
     except (OutputError, ProviderError):
-        said[i] = None
+        verdicts[i] = None
 
 
-def _compared(chosen: Sequence[Judged], said: Mapping[int, bool | None]) -> dict[str, Any]:
-    pairs = [(chosen[i].verdict, now) for i, now in said.items() if now is not None]
-    numbers: dict[str, Any] = {"n": len(pairs), "no_verdict": len(said) - len(pairs)}
+def _same_verdicts(sample: Sequence[JudgedAttempt], verdicts: Mapping[int, bool | None]) -> dict[str, Any]:
+    pairs = [(sample[i].verdict, now) for i, now in verdicts.items() if now is not None]
+    numbers: dict[str, Any] = {"n": len(pairs), "no_verdict": len(verdicts) - len(pairs)}
     if not pairs:
         return numbers
     same = sum(then == now for then, now in pairs)

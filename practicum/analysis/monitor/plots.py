@@ -1,55 +1,48 @@
-"""Pictures of a run that is watched: one PNG for each thing there is to see, and none for what there is not.
+"""Pictures of a run's metrics: one PNG for each subject that has something to show.
 
-A picture is a column of panels, a panel some lines over the steps, areas on top of each other, or bars. Colours are
-those of Okabe and Ito (2008), which people of any colour vision tell apart.
+A picture is a column of panels. A panel has lines over the steps, stacked areas over the steps, or bars.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from practicum.analysis.monitor.series import LEAST, Column, Part, smooth
-from practicum.analysis.png import DOTS, write_png
+from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series, moving_average
+from practicum.analysis.png import BLUE, COLOURS, DOTS, GREEN, GREY, GRID, INK, ORANGE, RED, write_png
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
-INK, GREY = "#333333", "#9A9A9A"
-COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, INK, GREY)
+WIDTH, PANEL_HEIGHT, FRAME_HEIGHT, BAR_HEIGHT = 8.6, 2.9, 1.0, 0.42
+"""Inches; the frame is what is around all panels, and a bar includes the space after it."""
 
-WIDTH, PANEL, FRAME, BAR = 8.6, 2.9, 1.0, 0.42
-"""Inches: of a picture, of a panel's height, around all panels, and of a bar with the space after it."""
+MANY_STEPS = 40
+"""From this number of steps on, noisy values are drawn faintly, below their moving average."""
 
-NOISY = 40
-"""Steps from which on a value for each is drawn faintly, under a mean over several."""
+MOST_DOMAINS = len(COLOURS)
 
-MOST = len(COLOURS)
-"""Domains in one picture: those with most attempts."""
-
-Parts = Mapping[str, Part]
+Groups = Mapping[str, MetricGroup]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A column against `x`, the steps where None; with an interval around it where `low` and `high` are given."""
+    """A series against `x` (the steps where None), with an interval around it where `low` and `high` are given."""
 
     label: str
-    y: Column
+    y: Series
     colour: str = BLUE
     x: Sequence[float] | None = None
-    low: Column | None = None
-    high: Column | None = None
+    low: Series | None = None
+    high: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines in one panel. `noisy` ones vary from step to step, so that their mean is drawn too."""
+class LinePanel:
+    """Lines in one panel; `noisy` ones vary from step to step, so that a moving average is drawn too."""
 
     ylabel: str
     lines: Sequence[Line]
@@ -59,16 +52,16 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Areas:
-    """Lines on top of each other: parts of a whole."""
+class AreaPanel:
+    """Lines stacked on top of each other: the parts of a whole."""
 
     ylabel: str
     lines: Sequence[Line]
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
-    """For each name a bar made of `pieces` in a row, or a bar a piece where they do not add up; `notes` at the end."""
+class BarPanel:
+    """For each name one bar stacked from `pieces`, or one bar for each piece; `notes` are written at their ends."""
 
     xlabel: str
     names: Sequence[str]
@@ -77,161 +70,161 @@ class Bars:
     notes: Sequence[str] = ()
 
 
-Panel = Lines | Areas | Bars
+Panel = LinePanel | AreaPanel | BarPanel
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError where no pictures can go: better before the work than after it."""
+    """Raise UsageError where the folder is a file. Commands check this before they start to work."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--plot {folder} is a file: give a folder, which gets a picture for each thing there is")
-    if find_spec("matplotlib") is None:
-        raise UsageError("--plot needs matplotlib: pip install matplotlib")
+        raise UsageError(f"--plot {folder} is a file: give a folder, in which one picture per subject is drawn")
 
 
-def monitor_plots(parts: Parts, steps: Sequence[int], folder: Path, title: str) -> list[Path]:
-    """Draw what there is into `folder`; gives the files. Raises UsageError as `check_folder` does, and StoreError where
-    a file cannot be written."""
+def monitor_plots(groups: Groups, steps: Sequence[int], folder: Path, title: str) -> list[Path]:
+    """Draw all pictures into `folder` and return the files. Raises UsageError as `check_folder` does, and StoreError
+    where a file cannot be written."""
     check_folder(folder)
-    made = []
-    for name, (about, panels_of) in PICTURES.items():
-        panels = [panel for panel in panels_of(parts) if _has(panel)]
+    files = []
+    for name, (subject, panels_of) in PICTURES.items():
+        panels = [panel for panel in panels_of(groups) if _has_values(panel)]
         if panels:
-            made.append(folder / f"{name}.png")
-            _draw(panels, steps, f"{about} · {title}", made[-1])
-    return made
+            files.append(folder / f"{name}.png")
+            _draw(panels, steps, f"{subject} · {title}", files[-1])
+    return files
 
 
-def _has(panel: Panel) -> bool:
-    """Whether there is anything to see in it."""
-    if isinstance(panel, Bars):
+def _has_values(panel: Panel) -> bool:
+    if isinstance(panel, BarPanel):
         return any(any(piece) for piece in panel.pieces.values())
-    if isinstance(panel, Areas):
-        return any(value is not None for value in panel.lines[0].y)
-    return any(value is not None for line in panel.lines for value in line.y)
+    lines = panel.lines[:1] if isinstance(panel, AreaPanel) else panel.lines
+    return any(value is not None for line in lines for value in line.y)
 
 
-def _success(parts: Parts) -> list[Panel]:
-    part = parts["success"]
-    columns, window = part.by_step, part.numbers.get("window")
-    if not columns:
+# The panels of each picture
+
+
+def _success(groups: Groups) -> list[Panel]:
+    series, window = groups["success"].by_step, groups["success"].numbers.get("window")
+    if not series:
         return []
-    line = Line("success", columns["rate"], BLUE, None, columns["low"], columns["high"])
-    panels: list[Panel] = [Lines(f"success, last {window:,} attempts\n(95% interval)", [line], percent=True)]
-    if any(columns["errors"]):
-        panels.append(Lines("attempts that failed", [Line("errors", columns["errors"], VERMILION)], noisy=True))
+    line = Line("success", series["rate"], BLUE, None, series["low"], series["high"])
+    panels: list[Panel] = [LinePanel(f"success rate, last {window:,} attempts\n(95% interval)", [line], percent=True)]
+    if any(series["errors"]):
+        panels.append(LinePanel("failed attempts", [Line("errors", series["errors"], RED)], noisy=True))
     return panels
 
 
-def _learning(parts: Parts) -> list[Panel]:
-    """Only where there are several domains: one alone is the picture of success."""
-    domains: Mapping[str, Any] = parts["learning"].numbers["domains"] if "learning" in parts else {}
+def _learning(groups: Groups) -> list[Panel]:
+    """Only for several domains, since a single one is the picture of success."""
+    domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
     if len(domains) < 2:
         return []
-    largest = sorted(domains, key=lambda name: -domains[name]["attempts"])[:MOST]
-    with_band = len(largest) <= 3
+    largest = sorted(domains, key=lambda name: -domains[name]["attempts"])[:MOST_DOMAINS]
+    with_interval = len(largest) <= 3
     lines = []
     for name, colour in zip(largest, COLOURS, strict=False):
-        c = domains[name]["by_attempt"]
-        band = (c["low"], c["high"]) if with_band else (None, None)
-        # Without its interval the share of the first few attempts looks like more than it is.
-        skipped = 0 if with_band or domains[name]["attempts"] < LEAST else LEAST // 2
-        lines.append(Line(name, [None] * skipped + c["rate"][skipped:], colour, c["attempt"], *band))
-    left = f"\n({len(domains) - MOST} smaller domains left out)" if len(domains) > MOST else ""
+        curve = domains[name]["by_attempt"]
+        interval = (curve["low"], curve["high"]) if with_interval else (None, None)
+        # Without its interval, the rate of the first few attempts would look more certain than it is.
+        skipped = 0 if with_interval or domains[name]["attempts"] < SMALLEST_WINDOW else SMALLEST_WINDOW // 2
+        rate = [None] * skipped + curve["rate"][skipped:]
+        lines.append(Line(name, rate, colour, curve["attempt"], *interval))
+    more = f"\n({len(domains) - MOST_DOMAINS} smaller domains not shown)" if len(domains) > MOST_DOMAINS else ""
     window = min(domains[name]["window"] for name in largest)
-    return [Lines(f"success, last {window:,} attempts or more{left}", lines, True, xlabel="attempt in its domain")]
+    ylabel = f"success rate, last {window:,} attempts or more{more}"
+    return [LinePanel(ylabel, lines, percent=True, xlabel="attempt in its domain")]
 
 
-def _memory(parts: Parts) -> list[Panel]:
-    names = {"successes": GREEN, "failures": VERMILION, "others": GREY}
-    labels = {"successes": "of successes", "failures": "of failures", "others": "others"}
-    columns = parts["memory"].by_step if "memory" in parts else {}
-    lines = [Line(labels[name], columns[name], colour) for name, colour in names.items() if name in columns]
-    return [Areas("memories", lines)] if lines else []
+def _memory(groups: Groups) -> list[Panel]:
+    kinds = {"successes": ("from successes", GREEN), "failures": ("from failures", RED), "others": ("others", GREY)}
+    series = groups["memory"].by_step if "memory" in groups else {}
+    lines = [Line(label, series[name], colour) for name, (label, colour) in kinds.items() if name in series]
+    return [AreaPanel("memories", lines)] if lines else []
 
 
-def _retrieval(parts: Parts) -> list[Panel]:
-    if "retrieval" not in parts:
+def _retrieval(groups: Groups) -> list[Panel]:
+    if "retrieval" not in groups:
         return []
-    columns = parts["retrieval"].by_step
-    near = [Line("best", columns["best"], ORANGE), Line("mean", columns["similarity"], BLUE)]
-    panels: list[Panel] = [Lines("similarity of what is\nretrieved to its task", near, noisy=True)]
-    if "relied_on" in columns:
-        line = Line("relied on", columns["relied_on"], GREEN)
-        panels.append(Lines("retrieved entries the\nagent relied on", [line], percent=True, noisy=True))
+    series = groups["retrieval"].by_step
+    similarity = [Line("best", series["best"], ORANGE), Line("mean", series["similarity"], BLUE)]
+    panels: list[Panel] = [LinePanel("similarity of retrieved\nentries to the task", similarity, noisy=True)]
+    if "relied_on" in series:
+        line = Line("relied on", series["relied_on"], GREEN)
+        panels.append(LinePanel("retrieved entries that\nthe agent relied on", [line], percent=True, noisy=True))
     return panels
 
 
-def _context(parts: Parts) -> list[Panel]:
-    columns = parts["context"].by_step
+def _context(groups: Groups) -> list[Panel]:
+    series = groups["context"].by_step
     return [
-        Lines("entries", [Line("entries", columns["entries"], BLUE)]),
-        Lines("tokens", [Line("tokens", columns["tokens"], ORANGE)]),
+        LinePanel("entries", [Line("entries", series["entries"], BLUE)]),
+        LinePanel("tokens", [Line("tokens", series["tokens"], ORANGE)]),
     ]
 
 
-def _drift(parts: Parts) -> list[Panel]:
-    columns = parts["context"].by_step
-    if "drift" not in columns:
+def _drift(groups: Groups) -> list[Panel]:
+    series = groups["context"].by_step
+    if "drift" not in series:
         return []
     return [
-        Lines("distance from\nthe first version", [Line("first", columns["from_first"], BLUE)]),
-        Lines("distance from\nthe step before", [Line("step", columns["drift"], VERMILION)]),
-        Lines("coherence: similarity\nof entries to their mean", [Line("coherence", columns["coherence"], GREEN)]),
+        LinePanel("cosine distance from\nthe first version", [Line("first", series["from_first"], BLUE)]),
+        LinePanel("cosine distance from\nthe step before", [Line("step", series["drift"], RED)]),
+        LinePanel("coherence: similarity\nof entries to their mean", [Line("coherence", series["coherence"], GREEN)]),
     ]
 
 
-def _contrast(parts: Parts) -> list[Panel]:
-    if "contrast" not in parts:
+def _contrast(groups: Groups) -> list[Panel]:
+    if "contrast" not in groups:
         return []
-    part = parts["contrast"]
-    line = Line("agreement", part.by_step["agreement"], BLUE)
-    by = part.numbers["by"]
+    group = groups["contrast"]
+    line = Line("agreement", group.by_step["agreement"], BLUE)
+    by = group.numbers["by"]
     return [
-        Lines("attempts that came to\nwhat was chosen", [line], percent=True, noisy=True),
-        Bars("tasks, by who chose", list(by), {"tasks": list(by.values())}, notes=[f"{n:,}" for n in by.values()]),
+        LinePanel("attempts that agree with\nthe chosen answer", [line], percent=True, noisy=True),
+        BarPanel("tasks, by what chose", list(by), {"tasks": list(by.values())}, notes=[f"{n:,}" for n in by.values()]),
     ]
 
 
-def _latency(parts: Parts) -> list[Panel]:
-    rows = [row for row in parts["latency"].numbers["components"] if "median" in row]
+def _latency(groups: Groups) -> list[Panel]:
+    rows = [row for row in groups["latency"].numbers["components"] if "median" in row]
     names = [row["component"] + ("\n(evaluation)" if row["stage"] == "evaluation" else "") for row in rows]
     pieces = {"median": [row["median"] for row in rows], "95th percentile": [row["p95"] for row in rows]}
     notes = [f"{row['share'] or 0:.0%} of all seconds, {row['calls']:,} calls" for row in rows]
-    return [Bars("seconds of a call", names, pieces, False, notes)]
+    return [BarPanel("seconds per call", names, pieces, False, notes)]
 
 
-def _pace(parts: Parts) -> list[Panel]:
-    columns = parts["latency"].by_step
-    named = (("step_seconds", "seconds of a step", BLUE), ("attempt_seconds", "seconds of an attempt", ORANGE))
+def _pace(groups: Groups) -> list[Panel]:
+    series = groups["latency"].by_step
+    named = (("step_seconds", "seconds per step", BLUE), ("attempt_seconds", "seconds per attempt", ORANGE))
     panels: list[Panel] = [
-        Lines(words, [Line(words, columns[name], colour)], noisy=True)
+        LinePanel(words, [Line(words, series[name], colour)], noisy=True)
         for name, words, colour in named
-        if name in columns
+        if name in series
     ]
-    if "agent" in parts:
-        line = Line("actions", parts["agent"].by_step["actions"], GREEN)
-        panels.append(Lines("actions of an attempt", [line], noisy=True))
+    if "agent" in groups:
+        line = Line("actions", groups["agent"].by_step["actions"], GREEN)
+        panels.append(LinePanel("actions per attempt", [line], noisy=True))
     return panels
 
 
-def _tokens(parts: Parts) -> list[Panel]:
-    part = parts.get("tokens", Part())
-    if "learning" not in part.numbers:
+def _tokens(groups: Groups) -> list[Panel]:
+    if "tokens" not in groups or "learning" not in groups["tokens"].numbers:
         return []
-    cost = part.numbers["learning"]
-    roles, tasks = cost["by_role"], cost["tasks"] or 1
-    lines = [Line(role, part.by_step[role], colour) for role, colour in zip(roles, COLOURS, strict=False)]
+    costs, series = groups["tokens"].numbers["learning"], groups["tokens"].by_step
+    roles, tasks = costs["by_role"], costs["tasks"] or 1
+    lines = [Line(role, series[role], colour) for role, colour in zip(roles, COLOURS, strict=False)]
     pieces = {
         "input": [(u["input_tokens"] - u["cached_tokens"]) / tasks for u in roles.values()],
-        "input from a cache": [u["cached_tokens"] / tasks for u in roles.values()],
+        "cached input": [u["cached_tokens"] / tasks for u in roles.values()],
         "output": [u["output_tokens"] / tasks for u in roles.values()],
     }
     notes = [f"{sum(piece[i] for piece in pieces.values()):,.0f}" for i in range(len(roles))]
-    every = Bars("tokens for each task, all steps", [*roles], pieces, notes=notes)
-    return [Areas("tokens for each task", lines), every]
+    return [
+        AreaPanel("tokens per task", lines),
+        BarPanel("tokens per task, all steps", [*roles], pieces, notes=notes),
+    ]
 
 
-PICTURES: Mapping[str, tuple[str, Callable[[Parts], list[Panel]]]] = {
+PICTURES: Mapping[str, tuple[str, Callable[[Groups], list[Panel]]]] = {
     "success": ("Success", _success),
     "learning_curve": ("Learning by domain", _learning),
     "memory": ("Memories", _memory),
@@ -243,7 +236,10 @@ PICTURES: Mapping[str, tuple[str, Callable[[Parts], list[Panel]]]] = {
     "pace": ("Pace", _pace),
     "tokens": ("Tokens", _tokens),
 }
-"""File, title, and what is in it."""
+"""For each file its subject and its panels."""
+
+
+# Drawing
 
 
 def _draw(panels: Sequence[Panel], steps: Sequence[int], title: str, path: Path) -> None:
@@ -252,7 +248,7 @@ def _draw(panels: Sequence[Panel], steps: Sequence[int], title: str, path: Path)
 
     heights = [_height(panel) for panel in panels]
     layout = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
-    figure = Figure(figsize=(WIDTH, FRAME + sum(heights)), dpi=DOTS, layout=layout)
+    figure = Figure(figsize=(WIDTH, FRAME_HEIGHT + sum(heights)), dpi=DOTS, layout=layout)
     figure.suptitle(title, x=0.02, ha="left", fontsize=13, color=INK)
     grid = figure.add_gridspec(len(panels), 1, height_ratios=heights)
     for i, panel in enumerate(panels):
@@ -261,40 +257,39 @@ def _draw(panels: Sequence[Panel], steps: Sequence[int], title: str, path: Path)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=10)
         match panel:
-            case Lines():
-                _lines(axes, panel, steps)
-            case Areas():
-                _areas(axes, panel, steps)
-            case Bars():
-                _bars(axes, panel)
+            case LinePanel():
+                _draw_lines(axes, panel, steps)
+            case AreaPanel():
+                _draw_areas(axes, panel, steps)
+            case BarPanel():
+                _draw_bars(axes, panel)
             case _:
                 assert_never(panel)
     write_png(figure, path)
 
 
 def _height(panel: Panel) -> float:
-    if not isinstance(panel, Bars):
-        return PANEL
-    return 1.1 + BAR * len(panel.names) * (1 if panel.stacked else 1.6)
+    if not isinstance(panel, BarPanel):
+        return PANEL_HEIGHT
+    return 1.1 + BAR_HEIGHT * len(panel.names) * (1 if panel.stacked else 1.6)
 
 
-def _lines(axes: Axes, panel: Lines, steps: Sequence[int]) -> None:
-    times = 100 if panel.percent else 1
-    averaged = panel.noisy and len(steps) >= NOISY
+def _draw_lines(axes: Axes, panel: LinePanel, steps: Sequence[int]) -> None:
+    scale = 100 if panel.percent else 1
+    averaged = panel.noisy and len(steps) >= MANY_STEPS
     window = max(5, len(steps) // 20)
     for line in panel.lines:
         x = steps if line.x is None else line.x
-        drawn = smooth(line.y, window) if averaged else line.y
-        # A line through few points shows where they are.
-        mark = "o" if len(x) <= NOISY else None
+        # Few points are marked, so that it shows where they are.
+        marker = "o" if len(x) <= MANY_STEPS else None
         if averaged:
-            axes.plot(x, _scaled(line.y, times), color=line.colour, lw=0.7, alpha=0.3)
-        axes.plot(x, _scaled(drawn, times), color=line.colour, lw=2, marker=mark, ms=3.5, label=line.label)
+            axes.plot(x, _scaled(line.y, scale), color=line.colour, lw=0.7, alpha=0.3)
+        y = _scaled(moving_average(line.y, window) if averaged else line.y, scale)
+        axes.plot(x, y, color=line.colour, lw=2, marker=marker, ms=3.5, label=line.label)
         if line.low is not None and line.high is not None:
-            low, high = _scaled(line.low, times), _scaled(line.high, times)
+            low, high = _scaled(line.low, scale), _scaled(line.high, scale)
             axes.fill_between(x, low, high, color=line.colour, alpha=0.15, lw=0)
-    mean = f"\n(mean of {window:,} steps)" if averaged else ""
-    _frame(axes, panel.ylabel + mean, panel.xlabel, len(panel.lines))
+    _frame(axes, panel.ylabel + (f"\n(mean of {window:,} steps)" if averaged else ""), panel.xlabel, len(panel.lines))
     if panel.percent:
         from matplotlib.ticker import PercentFormatter
 
@@ -302,20 +297,19 @@ def _lines(axes: Axes, panel: Lines, steps: Sequence[int]) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
         return
     values = [value for line in panel.lines for value in line.y if value is not None]
-    bottom, top = min(0.0, *values), max(0.0, *values)
-    axes.set_ylim(1.05 * bottom, 1.05 * top or 1.0)
+    axes.set_ylim(1.05 * min(0.0, *values), 1.05 * max(0.0, *values) or 1.0)
 
 
-def _scaled(column: Column, times: float) -> list[float]:
-    return [float("nan") if value is None else value * times for value in column]
+def _scaled(series: Series, scale: float) -> list[float]:
+    return [float("nan") if value is None else value * scale for value in series]
 
 
-def _areas(axes: Axes, panel: Areas, steps: Sequence[int]) -> None:
-    """Where the first part has no value, none has: such steps are left out."""
-    there = [i for i, value in enumerate(panel.lines[0].y) if value is not None]
+def _draw_areas(axes: Axes, panel: AreaPanel, steps: Sequence[int]) -> None:
+    """Steps at which the first part has no value are left out; no other part has one there either."""
+    known = [i for i, value in enumerate(panel.lines[0].y) if value is not None]
     # A single point would have no area.
-    x = [steps[i] for i in there] if len(there) > 1 else [steps[there[0]] - 0.5, steps[there[0]] + 0.5]
-    columns = [[line.y[i] or 0.0 for i in there] * (2 // len(there) or 1) for line in panel.lines]
+    x = [steps[i] for i in known] if len(known) > 1 else [steps[known[0]] - 0.5, steps[known[0]] + 0.5]
+    columns = [[line.y[i] or 0.0 for i in known] * (2 // len(known) or 1) for line in panel.lines]
     colours, labels = [line.colour for line in panel.lines], [line.label for line in panel.lines]
     axes.stackplot(x, columns, colors=colours, labels=labels, alpha=0.75, lw=0)
     axes.set_ylim(bottom=0)
@@ -330,7 +324,7 @@ def _frame(axes: Axes, ylabel: str, xlabel: str, lines: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.grid(axis="y", color="#E4E4E4", lw=0.8)
+    axes.grid(axis="y", color=GRID, lw=0.8)
     axes.margins(x=0.02)
     if lines > 1:
         _legend(axes, lines)
@@ -343,27 +337,27 @@ def _legend(axes: Axes, entries: int) -> None:
     )
 
 
-def _bars(axes: Axes, panel: Bars) -> None:
+def _draw_bars(axes: Axes, panel: BarPanel) -> None:
     import numpy as np
     from matplotlib.ticker import StrMethodFormatter
 
-    at = np.arange(len(panel.names))
+    rows = np.arange(len(panel.names))
     pieces = list(panel.pieces.items())
-    thick = 0.62 if panel.stacked else 0.76 / len(pieces)
-    ends = np.zeros(len(at))
+    thickness = 0.62 if panel.stacked else 0.76 / len(pieces)
+    ends = np.zeros(len(rows))
     for i, (name, values) in enumerate(pieces):
-        where = at if panel.stacked else at + (i - (len(pieces) - 1) / 2) * thick
+        places = rows if panel.stacked else rows + (i - (len(pieces) - 1) / 2) * thickness
         start = ends if panel.stacked else None
-        axes.barh(where, values, thick, left=start, color=COLOURS[i], label=name)
+        axes.barh(places, values, thickness, left=start, color=COLOURS[i], label=name)
         ends = ends + values if panel.stacked else np.maximum(ends, values)
-    for y, end, note in zip(at, ends, panel.notes, strict=False):
+    for y, end, note in zip(rows, ends, panel.notes, strict=False):
         axes.annotate(note, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9.5, color=INK)
-    axes.set_yticks(at, panel.names)
+    axes.set_yticks(rows, panel.names)
     axes.invert_yaxis()
     longest = max(map(len, panel.notes), default=0)
     axes.set_xlim(0, float(ends.max()) * (1.04 + longest / 70))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     axes.set_xlabel(panel.xlabel, fontsize=10.5)
-    axes.grid(axis="x", color="#E4E4E4", lw=0.8)
+    axes.grid(axis="x", color=GRID, lw=0.8)
     if len(pieces) > 1:
         _legend(axes, len(pieces))

@@ -1,6 +1,6 @@
-"""What is computed from a run's rows to watch it by: windowed rates, spreads, and how a cloud of vectors moves.
+"""What the metrics of a run are computed with: windowed rates, distributions, and the centroid of a set of vectors.
 
-All of it takes time linear in what it is given, so that a run of many thousand steps can be looked at while it works.
+Everything takes time linear in its input, so that a run of many thousand steps can be watched while it works.
 """
 
 from __future__ import annotations
@@ -15,85 +15,85 @@ import numpy.typing as npt
 
 from practicum.core.intervals import share_ci95
 
-Column = Sequence[float | None]
-"""One value a step; None where there is nothing to tell, which is not the same as 0."""
+Series = Sequence[float | None]
+"""One value per step; None where there is no value, which is not the same as 0."""
 
-LEAST = 20
-"""Marks in the smallest window."""
+SMALLEST_WINDOW = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One thing that is watched: `numbers` of the whole run as JSON values, and `by_step` columns of one length."""
+class MetricGroup:
+    """Metrics on one subject: `numbers` about the whole run as JSON values, and `by_step` series of equal length."""
 
     numbers: Mapping[str, Any] = field(default_factory=dict)
-    by_step: Mapping[str, Column] = field(default_factory=dict)
+    by_step: Mapping[str, Series] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Numbers and columns; no columns where there are none."""
-        columns = {name: [rounded(x) for x in column] for name, column in self.by_step.items()}
-        return {**self.numbers, **({"by_step": columns} if columns else {})}
+        """The numbers, and the series under "by_step" where there are any."""
+        series = {name: [rounded(value) for value in values] for name, values in self.by_step.items()}
+        return {**self.numbers, **({"by_step": series} if series else {})}
 
 
 def rounded(value: float | None) -> float | None:
-    """Six digits: what a reader or a picture can use."""
+    """Round to six digits, which is all that a reader or a picture can use."""
     return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
 
 
-def window_of(marks: int) -> int:
-    """Marks a windowed rate rests on: a twentieth of all, at least LEAST. Fewer say nothing, more hide the course."""
-    return max(LEAST, marks // 20)
+def window_size(outcomes: int) -> int:
+    """How many outcomes a windowed rate rests on: a twentieth of them all, and at least `SMALLEST_WINDOW`. Fewer would
+    say nothing, more would hide the trend."""
+    return max(SMALLEST_WINDOW, outcomes // 20)
 
 
-def rates(marks: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """For each step the share of marks that are true, with its 95% interval, as columns `rate`, `low`, `high`.
+def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
+    """For each step the share of true outcomes, with its 95% interval, as series `rate`, `low` and `high`.
 
-    Counted are the step's own marks and those of as few steps before it as bring `window` together.
+    A rate counts the outcomes of its own step and of as few steps before it as bring `window` of them together.
     """
-    columns: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
+    series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
     first = hits = n = 0
-    for step in marks:
+    for step in outcomes:
         hits, n = hits + sum(step), n + len(step)
-        while n - len(marks[first]) >= window:
-            hits, n, first = hits - sum(marks[first]), n - len(marks[first]), first + 1
+        while n - len(outcomes[first]) >= window:
+            hits, n, first = hits - sum(outcomes[first]), n - len(outcomes[first]), first + 1
         low, high = share_ci95(hits, n) if n else (None, None)
         for name, value in (("rate", hits / n if n else None), ("low", low), ("high", high)):
-            columns[name].append(value)
-    return columns
+            series[name].append(value)
+    return series
 
 
-def smooth(column: Column, window: int) -> list[float | None]:
-    """The mean of each value and those before it, `window` places in all; None where the value itself is None."""
-    made: list[float | None] = []
+def moving_average(series: Series, window: int) -> list[float | None]:
+    """The mean of each value and of those up to `window` - 1 places before it; None where the value itself is None."""
+    averages: list[float | None] = []
     total, n = 0.0, 0
-    for i, value in enumerate(column):
-        old = column[i - window] if i >= window else None
-        total += (value or 0.0) - (old or 0.0)
-        n += (value is not None) - (old is not None)
-        made.append(None if value is None else total / n)
-    return made
+    for i, value in enumerate(series):
+        leaving = series[i - window] if i >= window else None
+        total += (value or 0.0) - (leaving or 0.0)
+        n += (value is not None) - (leaving is not None)
+        averages.append(None if value is None else total / n)
+    return averages
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Their mean; None of none."""
+    """The mean; None for no values."""
     return sum(values) / len(values) if values else None
 
 
-def spread(values: Sequence[float]) -> dict[str, float | int]:
-    """How values lie: their number, mean, median and 95th percentile. Raises ValueError for none."""
+def distribution(values: Sequence[float]) -> dict[str, float | int]:
+    """The number of values, their mean, median and 95th percentile. Raises ValueError for no values."""
     if not values:
-        raise ValueError("a spread needs at least one value")
-    median, high = np.quantile(values, (0.5, 0.95))
-    return {"n": len(values), "mean": float(np.mean(values)), "median": float(median), "p95": float(high)}
+        raise ValueError("a distribution needs at least one value")
+    median, p95 = np.quantile(values, (0.5, 0.95))
+    return {"n": len(values), "mean": float(np.mean(values)), "median": float(median), "p95": float(p95)}
 
 
 Vector = npt.NDArray[np.float64]
 
 
-class Cloud:
-    """Unit vectors that come and go, of which only the sum is kept: a change costs one addition, however many they are.
+class Centroid:
+    """The mean of unit vectors that are added and removed. Only their sum is kept, so that a change costs one addition.
 
-    The mean similarity of n unit vectors to the direction of their mean m is |m|, since the mean of v·m/|m| over all
+    The mean similarity of n unit vectors v to the direction of their mean m is |m|, since the mean of v·m/|m| over all
     of them is m·m/|m|.
     """
 
@@ -101,31 +101,31 @@ class Cloud:
         self.n = 0
         self._sum: Vector | None = None
 
-    def put(self, vector: npt.NDArray[np.floating[Any]], times: int = 1) -> None:
-        """Add a vector of shape (d,) so many times; a negative number takes it out."""
+    def add(self, vector: npt.NDArray[np.floating[Any]], times: int = 1) -> None:
+        """Add a vector of shape (d,) this many times; a negative number removes it."""
         self.n += times
-        moved = times * vector.astype(np.float64)
-        self._sum = moved if self._sum is None else self._sum + moved
+        change = times * vector.astype(np.float64)
+        self._sum = change if self._sum is None else self._sum + change
 
     @property
     def coherence(self) -> float | None:
-        """Mean similarity of the vectors to their mean, in [0, 1]; None of none."""
+        """The mean similarity of the vectors to their mean, in [0, 1]; None without vectors."""
         if self._sum is None or not self.n:
             return None
         return min(1.0, sqrt(float(self._sum @ self._sum)) / self.n)
 
     @property
     def direction(self) -> Vector | None:
-        """The direction of their mean, of length 1; None where there is none."""
+        """The direction of the mean, as a vector of length 1; None where the vectors have none."""
         if self._sum is None or not self.n:
             return None
         length = sqrt(float(self._sum @ self._sum))
-        # Opposite vectors leave nothing but rounding.
+        # The sum of opposite vectors is only a rounding error.
         return self._sum / length if length > 1e-6 * self.n else None
 
 
-def distance(one: Vector | None, other: Vector | None) -> float | None:
-    """Cosine distance of two directions, in [0, 2]; None where one is missing."""
-    if one is None or other is None:
+def cosine_distance(a: Vector | None, b: Vector | None) -> float | None:
+    """The cosine distance of two directions, in [0, 2]; None where one is missing."""
+    if a is None or b is None:
         return None
-    return min(2.0, max(0.0, 1.0 - float(one @ other)))
+    return min(2.0, max(0.0, 1.0 - float(a @ b)))

@@ -1,0 +1,157 @@
+"""Everything worth watching about a run of any method, read from what the run stored, also while it works.
+
+The metrics are those that the unified learner asks for (METHODS, section 5): memory growth and retrieval relevance,
+context size and drift, success, steps and latency, quality signals, tokens and cost, and learning curves by domain.
+Only judging again calls a model. What a method does not have is left out; it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+
+from practicum import methods
+from practicum.analysis.monitor import attempts, contexts, costs
+from practicum.analysis.monitor.judging import judge_again as ask_judge_again
+from practicum.analysis.monitor.series import MetricGroup, rounded
+from practicum.core.errors import UsageError
+from practicum.methods.remembering import Remembering
+from practicum.session.components import Parts
+from practicum.session.config import Config
+from practicum.session.records import RUN, read_run, step_data, step_records
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.versions import read_versions
+
+
+@dataclass(frozen=True)
+class MonitorReport:
+    """The metrics of a run at one moment.
+
+    `groups` has the groups of metrics by name, without those that the method does not have. `steps` are the numbers of
+    the steps, one for each value of a series. `ended` says when each step ended (seconds since 1970). `notes` explain
+    what was left out.
+    """
+
+    run: Path
+    method: str
+    model: str
+    state: str
+    steps: tuple[int, ...]
+    groups: Mapping[str, MetricGroup]
+    ended: Mapping[int, float]
+    notes: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        run = {"run": str(self.run), "method": self.method, "model": self.model, "state": self.state}
+        groups = {name: group.as_json() for name, group in self.groups.items()}
+        return {**run, "steps": list(self.steps), **_rounded(groups), "notes": list(self.notes)}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(inner) for inner in value]
+    return rounded(value) if isinstance(value, float) else value
+
+
+async def monitor(
+    run: Path | str,
+    *,
+    judge_again: int | None = None,
+    seed: int = 0,
+    parts: Parts | None = None,
+    limits: Mapping[str, Any] | None = None,
+) -> MonitorReport:
+    """Report the metrics of a run, which may still be at work.
+
+    `judge_again` shows that many of its attempts, drawn by `seed`, to its judge once more, within `limits` (max_calls,
+    max_tokens, max_usd, max_minutes). Nothing else here costs anything. `parts` are those that the run was made with.
+
+    Raises StoreError where `run` is no run folder, and UsageError where it has no steps yet, or no verdicts to compare
+    with.
+    """
+    if judge_again is not None and judge_again < 1:
+        raise UsageError(f"judge_again={judge_again}: at least one attempt must be judged again")
+    folder, parts, notes = Path(run), parts or Parts(), list[str]()
+    with Store.read(folder) as store:
+        config, _, state = read_run(store)
+        numbers, records = _steps(store)
+        if not records:
+            raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
+        rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
+        steps = [(step, rollouts.get(step, [])) for step in numbers]
+        attempted, calls = attempts.without_reused(steps), costs.read_calls(store)
+        succeeded = attempts.SuccessCriterion.of(steps)
+        remembers = issubclass(methods.settings_of(config.method), Remembering)
+        memory, context = await _contexts(store, records, parts, notes)
+        groups: dict[str, MetricGroup | None] = {
+            "success": attempts.success(steps, succeeded),
+            "learning": attempts.learning_curves(steps, succeeded),
+            "memory": memory,
+            "retrieval": attempts.retrieval(attempted, cites=config.asks and remembers),
+            "context": context,
+            "contrast": attempts.agreement(attempted),
+            "judge": await _judge(attempted, calls, config, judge_again, seed, parts, limits or {}, notes),
+            "agent": attempts.actions(attempted),
+            "latency": costs.latency(calls, remembers, steps, records),
+            "tokens": costs.tokens(calls, steps, records),
+        }
+        present = {name: group for name, group in groups.items() if group is not None}
+        ended = costs.read_step_ends(store)
+    return MonitorReport(folder, config.method, config.model, state, tuple(numbers), present, ended, tuple(notes))
+
+
+def _steps(store: Store) -> tuple[list[int], list[dict[str, Any]]]:
+    """The numbers of the steps, and the record of each."""
+    table = schema.steps
+    rows = store.rows(select(table.c.step).where(table.c.run_id == RUN).order_by(table.c.step))
+    records = step_data(store)
+    # A run at work may have added a step between the two queries.
+    return [row.step for row in rows][: len(records)], records[: len(rows)]
+
+
+async def _contexts(
+    store: Store, records: list[dict[str, Any]], parts: Parts, notes: list[str]
+) -> tuple[MetricGroup | None, MetricGroup]:
+    changes = list(contexts.context_changes(read_versions(store, RUN)))
+    texts = contexts.shown_texts(changes)
+    vectors = await contexts.read_vectors(store, texts, parts.embedder)
+    if missing := len(texts) - len(vectors):
+        notes.append(
+            f"{missing:,} of {len(texts):,} entries have no vector in the store and are left out of drift and "
+            "coherence, since computing vectors would cost"
+        )
+    return contexts.context_metrics(changes, records, vectors)
+
+
+async def _judge(
+    steps: attempts.StepRollouts,
+    calls: list[costs.JournalCall],
+    config: Config,
+    again: int | None,
+    seed: int,
+    parts: Parts,
+    limits: Mapping[str, Any],
+    notes: list[str],
+) -> MetricGroup | None:
+    """The judge against the scorer, and against itself. A judge that is the scorer is compared by its scores."""
+    judged = list(attempts.judged_attempts(steps, costs.verdict_places(calls)))
+    numbers: dict[str, Any] = {}
+    if (compared := attempts.against_scorer(judged)) is not None:
+        numbers["against_scorer"] = compared
+    scores = not judged and config.scorer == "judge"
+    judged = attempts.scored_attempts(steps) if scores else judged
+    if again is not None:
+        numbers["again"] = await ask_judge_again(
+            judged, again, config, with_target=scores, seed=seed, parts=parts, limits=limits
+        )
+    elif judged:
+        notes.append(f"whether the judge gives the same verdict twice: --judge-again N asks it, N of {len(judged):,}")
+    return MetricGroup(numbers) if numbers else None
