@@ -160,7 +160,7 @@ async def _search(n: int, retriever: Retriever) -> tuple[Context, dict[str, floa
     context, vectors = initial_context(memories(0, n)), retriever.vectors
     question = _questions(n)[0]
     began = time.perf_counter()
-    await vectors.ready([*(entry.embedded for entry in context), question])
+    await vectors.ready([*(entry.embedded_text for entry in context), question])
     embedded = time.perf_counter()
     await retriever.nearest(context, question, K)
     numbers = {"embed_s": embedded - began, "first_s": time.perf_counter() - embedded}

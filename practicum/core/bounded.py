@@ -1,8 +1,8 @@
-"""What models write, as pydantic classes: bounds in the schema, leniency in reading.
+"""Bounds on what models write: strict in the JSON schema, lenient in validation.
 
-The schema bounds every text and list, and forbids other keys: a small model held to it by a grammar would otherwise
-write until it is cut off. A larger model that is only told the schema may overstep it somewhat without being asked
-again, since a good answer that is a little long is not worth a second call.
+The schema bounds every text and list and forbids other keys, because a small model that a grammar holds to it would
+otherwise write until it is cut off. A larger model that only reads the schema may exceed a bound by some: an answer
+that is a little long is not worth a second call.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from pydantic import (
 from pydantic_core import CoreSchema, core_schema
 
 SLACK = 4
-"""How many times longer than its bound a text or list may be when it is read."""
+"""How many times longer than its bound a text or list may be in validation."""
 
 
 class Output(BaseModel):
-    """Base of everything a model is asked for."""
+    """Base class of all structured outputs."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
 
 
 @dataclass(frozen=True, slots=True)
 class MaxChars:
-    """Marks a text that should have at most `limit` characters: `Annotated[str, Upto(300)]`."""
+    """A text of at most `limit` characters: `Annotated[str, MaxChars(300)]`."""
 
     limit: int
 
@@ -44,16 +44,16 @@ class MaxChars:
 
 
 def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
-    """Holds a text to one sentence of the form "If ..., ...", where the server enforces schemas: small models lose
-    themselves in talk without it. What a server that does not enforce it lets through is read as it is."""
-    # A full stop may stand inside a number or a name, but not before a space: there the sentence ends.
+    """One sentence of the form "If ..., ...", if the server enforces schemas; validation accepts any text. Without it
+    small models ramble."""
+    # A full stop may stand inside a number or a name, but not before a space, where it ends the sentence.
     form = f'If ([^".\\\\\\n]|[.][^" .\\\\\\n]){{10,{limit}}}[.]'
     return WithJsonSchema({"type": "string", "pattern": f"^({form})?$" if empty else f"^{form}$"})
 
 
 @dataclass(frozen=True, slots=True)
 class MaxItems:
-    """Marks a list that should have at most `limit` items: `Annotated[list[int], AtMost(3)]`."""
+    """A list of at most `limit` items: `Annotated[list[int], MaxItems(3)]`."""
 
     limit: int
 
@@ -69,4 +69,4 @@ EntryId = Annotated[
     AfterValidator(lambda id: id.strip(" []()#")),
     WithJsonSchema({"type": "string", "pattern": "^e[0-9]{1,6}$"}),
 ]
-"""The id of an entry, with or without the brackets it is shown in."""
+"""The id of an entry; the brackets in which it is shown are removed."""

@@ -1,9 +1,9 @@
-"""A context is an immutable value of entries; applying a delta gives the next one.
+"""A context: an immutable value of entries. Applying a delta gives the next one.
 
-`Context.apply` is pure and total: each edit is applied or comes back refused with a reason. Entries live in pages of
-64 in the order of birth, so that an edit replaces one page and shares all others: applying a delta does not depend
-on how much was learned before, and a page keeps its rendering and its digest for as long as it is unchanged.
-(ACE, section 3.1: incremental delta updates, merged by plain code.)
+`Context.apply` is pure and total: each edit is applied, or comes back refused with a reason (ACE, section 3.1:
+incremental delta updates, merged by plain code). Entries lie in pages of 64 in the order of birth. An edit replaces one
+page and shares all others, so the cost of a delta does not depend on how much was learned before, and a page keeps its
+rendering and its digest until it changes.
 """
 
 from __future__ import annotations
@@ -32,56 +32,56 @@ from practicum.core.errors import ContextFileError
 T = TypeVar("T")
 
 PAGE = 64
-"""Entries a page: small enough that rewriting one is nothing, large enough that there are few of them."""
+"""Entries per page: few enough that rewriting a page is cheap, many enough that a context has few pages."""
 
 
 class Origin(Protocol):
-    """Where pages are read from when they are first looked at."""
+    """A source that pages are read from when they are first accessed."""
 
     def page(self, index: int) -> dict[int, Entry]: ...
 
 
 class Page:
-    """Up to 64 entries by number; never changed once made. Keeps what was made of its words.
+    """Up to 64 entries by number. A page never changes, and keeps what was rendered from it.
 
-    `origin` is what it was read from and says the same as, where there is one.
+    `origin` is the source that holds the same entries, if there is one.
     """
 
-    __slots__ = ("_entries", "_index", "_shown", "origin")
+    __slots__ = ("_entries", "_index", "_renderings", "origin")
 
     def __init__(self, entries: dict[int, Entry] | None, like: Page | None = None) -> None:
-        """`like` is a page that says the same: one of which only counters differ."""
+        """`like` is a page from which this one differs in counters only, so that it shares its renderings."""
         self._entries = entries
         self._index = 0
-        self._shown: dict[object, Any] = {} if like is None else like._shown
+        self._renderings: dict[object, Any] = {} if like is None else like._renderings
         self.origin: Origin | None = None
 
     @classmethod
     def stored(cls, origin: Origin, index: int) -> Page:
-        """The page of this index, not read yet."""
+        """A page that is read from `origin` when it is first accessed."""
         page = cls(None)
         page.origin, page._index = origin, index
         return page
 
     @property
     def entries(self) -> dict[int, Entry]:
-        """In the order of birth."""
+        """The entries by number, in the order of birth."""
         if self._entries is None:
             assert self.origin is not None
             self._entries = self.origin.page(self._index)
         return self._entries
 
-    def shown(self, how: Callable[[Iterable[Entry]], T]) -> T:
-        """What `how` makes of these entries, computed once; it may look at all but counters, versions and sources."""
+    def rendered(self, render: Callable[[Iterable[Entry]], T]) -> T:
+        """`render` of these entries, computed once. It must not depend on counters, versions or sources."""
         try:
-            made: T = self._shown[how]
+            rendering: T = self._renderings[render]
         except KeyError:
-            made = self._shown[how] = how(self.entries.values())
-        return made
+            rendering = self._renderings[render] = render(self.entries.values())
+        return rendering
 
 
 def _page_digest(entries: Iterable[Entry]) -> bytes:
-    """Of what can be shown: counters and provenance do not change what an agent sees."""
+    """A digest of what an agent can be shown, so without counters and sources."""
     sha = hashlib.sha256()
     for e in entries:
         if e.hidden:
@@ -92,7 +92,7 @@ def _page_digest(entries: Iterable[Entry]) -> bytes:
 
 @dataclass(frozen=True)
 class Context:
-    """All entries at one version. `next_number` only grows, so an id is never used twice."""
+    """All entries at one version. `next_number` only grows, so no id is used twice."""
 
     pages: tuple[Page, ...] = ()
     version: int = 0
@@ -118,45 +118,45 @@ class Context:
         return isinstance(id, str) and self.get(id) is not None
 
     def in_section(self, section: str) -> list[Entry]:
-        """Entries of one section, oldest first."""
+        """The entries of one section, oldest first."""
         return [e for e in self if e.section == section]
 
     @cached_property
     def digest(self) -> str:
-        """Names what this context can show: equal for two versions that differ only in counters."""
+        """A digest of what this context can show: equal for versions that differ in counters only."""
         sha = hashlib.sha256()
         for page in self.pages:
             if any(not e.hidden for e in page.entries.values()):
-                sha.update(page.shown(_page_digest))
+                sha.update(page.rendered(_page_digest))
         return sha.hexdigest()[:16]
 
     def apply(self, delta: Delta) -> ApplyResult:
-        """The next context, what was applied and what was refused. A delta of which nothing applies changes nothing."""
+        """The next context, the applied edits and the refused ones. If nothing applies, the context is this one."""
         draft = _Draft(self, self.version + 1)
         applied: list[Applied] = []
         refused: list[Refused] = []
         for edit in delta.edits:
-            outcome = draft.take(edit)
-            if isinstance(outcome, Applied):
-                applied.append(outcome)
+            result = draft.take(edit)
+            if isinstance(result, Applied):
+                applied.append(result)
             else:
-                refused.append(Refused(edit, outcome))
-        return ApplyResult(draft.done() if applied else self, tuple(applied), tuple(refused))
+                refused.append(Refused(edit, result))
+        return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused))
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
-        """The context after edits that were applied once before, with the ids they got then.
+        """The context after edits that were applied before, with the ids they got then.
 
-        Edits of entries that are not there (because what made them was left out) have no effect.
+        An edit of an entry that is missing, because the edit that made it was left out, has no effect.
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
-        for done in log:
-            draft.take(done.edit, id=done.id)
-        return draft.done()
+        for applied in log:
+            draft.take(applied.edit, id=applied.id)
+        return draft.finish()
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What came of a delta."""
+    """The context after a delta, and which of its edits were applied and refused."""
 
     context: Context
     applied: tuple[Applied, ...]
@@ -164,7 +164,7 @@ class ApplyResult:
 
 
 def _number(id: str) -> int | None:
-    """The number in an id, or None where it is not one of ours ("e7", not "e07" or "E7")."""
+    """The number in an id, or None if it is not in our form ("e7", not "e07" or "E7")."""
     try:
         number = int(id[1:])
     except ValueError:
@@ -173,19 +173,19 @@ def _number(id: str) -> int | None:
 
 
 class _Draft:
-    """A context being changed: pages are copied when first touched."""
+    """A context being changed. Pages are copied when they are first changed."""
 
     def __init__(self, base: Context, version: int) -> None:
         self.pages = base.pages
         self.version = version
         self.next_number = base.next_number
         self.size = base.size
-        self.touched: dict[int, dict[int, Entry]] = {}
-        self.reworded: set[int] = set()
+        self.changed_pages: dict[int, dict[int, Entry]] = {}
+        self.rerendered: set[int] = set()
         self.refs: dict[str, str] = {}
 
     def take(self, edit: Edit, id: str | None = None) -> Applied | str:
-        """Apply one edit, or say why not. `id` is given when an Add is replayed."""
+        """Apply one edit, or return why it is refused. `id` is what an added entry is to be called."""
         match edit:
             case Add():
                 return self._add(edit, id)
@@ -200,19 +200,19 @@ class _Draft:
             case _:
                 assert_never(edit)
 
-    def done(self) -> Context:
+    def finish(self) -> Context:
         pages = list(self.pages)
-        if self.touched:
-            pages.extend(Page({}) for _ in range(max(self.touched) + 1 - len(pages)))
-        for index, entries in self.touched.items():
-            pages[index] = Page(entries, like=None if index in self.reworded else pages[index])
+        if self.changed_pages:
+            pages.extend(Page({}) for _ in range(max(self.changed_pages) + 1 - len(pages)))
+        for index, entries in self.changed_pages.items():
+            pages[index] = Page(entries, like=None if index in self.rerendered else pages[index])
         return Context(tuple(pages), self.version, self.next_number, self.size)
 
     def _page(self, index: int) -> dict[int, Entry]:
-        """The page of this index, to be changed."""
-        entries = self.touched.get(index)
+        """A copy of the page, which may be changed."""
+        entries = self.changed_pages.get(index)
         if entries is None:
-            entries = self.touched[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
+            entries = self.changed_pages[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
         return entries
 
     def _find(self, id: str) -> Entry | None:
@@ -220,38 +220,38 @@ class _Draft:
         if number is None or number >= self.next_number:
             return None
         index = number // PAGE
-        touched = self.touched.get(index)
-        if touched is not None:
-            return touched.get(number)
+        changed = self.changed_pages.get(index)
+        if changed is not None:
+            return changed.get(number)
         return self.pages[index].entries.get(number) if index < len(self.pages) else None
 
-    def _put(self, entry: Entry, reworded: bool = True) -> None:
+    def _put(self, entry: Entry, rerender: bool = True) -> None:
         number = entry.number
         self._page(number // PAGE)[number] = entry
-        if reworded:
-            self.reworded.add(number // PAGE)
+        if rerender:
+            self.rerendered.add(number // PAGE)
 
     def _remove(self, entry: Entry) -> None:
         number = entry.number
         del self._page(number // PAGE)[number]
-        self.reworded.add(number // PAGE)
+        self.rerendered.add(number // PAGE)
         self.size -= 1
 
     def _add(self, edit: Add, id: str | None) -> Applied | str:
-        if wrong := _wrong_words(edit.text, edit.section):
-            return wrong
+        if problem := _problem(edit.text, edit.section):
+            return problem
         if edit.helpful < 0 or edit.harmful < 0:
             return "counts cannot be negative"
         if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
             return f"its ref {edit.ref!r} is taken"
         if id is None:
             id = f"e{self.next_number}"
-        made = Entry(
+        new = Entry(
             id, edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
             0, self.version, self.version, edit.sources,
         )  # fmt: skip
-        self._put(made)
-        self.next_number = max(self.next_number, made.number + 1)
+        self._put(new)
+        self.next_number = max(self.next_number, new.number + 1)
         self.size += 1
         if not edit.ref:
             return Applied(edit, id)
@@ -266,10 +266,10 @@ class _Draft:
         section = old.section if edit.section is None else edit.section
         key = old.key if edit.key is None else edit.key
         data = old.data if edit.data is None else edit.data
-        if wrong := _wrong_words(text, section):
-            return wrong
+        if problem := _problem(text, section):
+            return problem
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
-            return f"it changes nothing of {old.id}"
+            return f"it does not change {old.id}"
         new = Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
             old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
@@ -278,19 +278,19 @@ class _Draft:
         return _applied(edit, old)
 
     def _merge(self, edit: Merge) -> Applied | str:
-        found: dict[str, Entry] = {}
+        parts: dict[str, Entry] = {}
         for id in edit.ids:
             entry = self._find(id)
             if entry is None:
                 return f"there is no entry {id!r}"
-            found[entry.id] = entry
-        if len(found) < 2:
+            parts[entry.id] = entry
+        if len(parts) < 2:
             return "it names fewer than two entries"
-        first, *others = entries = sorted(found.values(), key=lambda e: e.number)
+        first, *others = entries = sorted(parts.values(), key=lambda e: e.number)
         text = first.text if edit.text is None else edit.text
-        if wrong := _wrong_words(text, first.section):
-            return wrong
-        # A key of its own belongs to the text it was made for.
+        if problem := _problem(text, first.section):
+            return problem
+        # A key was made for its text, and does not fit a new one.
         key = first.key if edit.text is None else ""
         changed = first.changed if edit.text is None else self.version
         helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
@@ -300,7 +300,7 @@ class _Draft:
             first.id, first.section, text, key, first.data, helpful, harmful,
             uses, first.born, changed, sources,
         )  # fmt: skip
-        self._put(new, reworded=edit.text is not None)
+        self._put(new, rerender=edit.text is not None)
         for entry in others:
             self._remove(entry)
         return Applied(replace(edit, ids=tuple(e.id for e in entries)), first.id)
@@ -319,22 +319,22 @@ class _Draft:
         if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
             return "counts cannot be negative"
         if not (edit.helpful or edit.harmful or edit.uses):
-            return "it counts nothing"
+            return "its counts are all 0"
         new = Entry(
             old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
             old.uses + edit.uses, old.born, old.changed, old.sources,
         )  # fmt: skip
-        self._put(new, reworded=False)
+        self._put(new, rerender=False)
         return _applied(edit, old)
 
 
 def _applied(edit: Update | Delete | Vote, entry: Entry) -> Applied:
-    """The edit as it took effect on this entry, which it may have named by a ref."""
+    """The edit with the entry's id in place of a ref."""
     return Applied(edit if edit.id == entry.id else replace(edit, id=entry.id), entry.id)
 
 
-def _wrong_words(text: str, section: str) -> str:
-    """What is wrong with an entry's text or section; empty where nothing is."""
+def _problem(text: str, section: str) -> str:
+    """Why an entry cannot have this text or section, or "" if it can."""
     if not text.strip():
         return "its text is empty"
     if not section.strip():
@@ -343,15 +343,15 @@ def _wrong_words(text: str, section: str) -> str:
 
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
-    """A context of hand-written (section, text) pairs, at version 0: what a run starts from."""
+    """A context of hand-written (section, text) pairs at version 0, to start a run from."""
     return initial_context(Add(section, text, sources=("seed",)) for section, text in entries)
 
 
 def initial_context(edits: Iterable[Edit]) -> Context:
-    """The context at version 0 that these edits of nothing give. Raises ContextFileError for one that cannot be."""
+    """The context at version 0 that these edits of an empty one give. Raises ContextFileError if one is refused."""
     draft = _Draft(Context(), 0)
     for number, edit in enumerate(edits, 1):
-        outcome = draft.take(edit)
-        if isinstance(outcome, str):
-            raise ContextFileError(f"entry {number} cannot be used: {outcome}")
-    return draft.done()
+        result = draft.take(edit)
+        if isinstance(result, str):
+            raise ContextFileError(f"entry {number} cannot be used: {result}")
+    return draft.finish()

@@ -1,6 +1,6 @@
-"""Everything learned is an entry; what changes entries is a closed set of small edits, gathered in a delta.
+"""Entries, and the closed set of edits that change them.
 
-(ACE, section 3.1: incremental delta updates in place of rewriting the whole.)
+Everything learned is an entry. A delta gathers a few edits, where others rewrite the whole context (ACE, section 3.1).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, Literal
 class Entry:
     """One thing learned: a playbook bullet, a memory, an episode.
 
-    `id` is "e" and a number that is never reused. `key` is the text its embedding is made from (the text itself
-    where empty). `born` and `changed` are the versions that made it and last changed what it says.
+    `id` is "e" and a number that is never reused. `key` is the text its embedding is made from, or empty if that is
+    `text`. `born` is the version that added it, `changed` the version that last changed its content. `sources` name
+    what it was learned from ("task:t1", "rollout:...", "tag:...").
     """
 
     id: str
@@ -33,23 +34,23 @@ class Entry:
 
     @property
     def number(self) -> int:
-        """Place in the order of birth, from 0."""
+        """Its place in the order of birth, from 0."""
         return int(self.id[1:])
 
     @property
     def hidden(self) -> bool:
-        """Whether it is kept for the learner and not shown to the agent: its section begins with a dot."""
+        """Whether only the learner sees it, and not the agent: its section begins with a dot."""
         return self.section.startswith(".")
 
     @property
-    def embedded(self) -> str:
-        """The text this entry is found by."""
+    def embedded_text(self) -> str:
+        """The text its embedding is made from."""
         return self.key or self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A new entry. `ref` is a name by which later edits of the same delta may mean it, before it has an id."""
+    """Add an entry. Later edits of the same delta can name it by `ref`, since it has no id yet."""
 
     section: str
     text: str
@@ -66,7 +67,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Another text, section, key or data for one entry; None leaves as it is."""
+    """Replace the text, section, key or data of an entry; None keeps the present value."""
 
     id: str
     text: str | None = None
@@ -81,7 +82,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Several entries become the oldest of them: counters add up, provenance joins; `text` None keeps the oldest's."""
+    """Merge entries into the oldest of them: counters are summed and sources joined. None keeps the oldest's text."""
 
     ids: tuple[str, ...]
     text: str | None = None
@@ -93,7 +94,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """One entry goes; its id stays taken."""
+    """Remove an entry. Its id is not given out again."""
 
     id: str
     sources: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Counts for one entry, each 0 or more: times it helped, times it harmed, times an agent relied on it."""
+    """Add to the counters of an entry: how often it helped, harmed, and was relied on. No count is negative."""
 
     id: str
     helpful: int = 0
@@ -120,7 +121,7 @@ Edit = Add | Update | Merge | Delete | Vote
 
 
 def targets(edit: Edit) -> tuple[str, ...]:
-    """The entries whose words an edit changes or takes away."""
+    """The ids of the entries whose content an edit changes or removes."""
     match edit:
         case Merge():
             return edit.ids
@@ -132,7 +133,7 @@ def targets(edit: Edit) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """What became of a lesson that no edit names: `entry` says it already, or it was dropped (`entry` empty); why."""
+    """How a lesson was settled without an edit: `entry` already covers it, or (`entry` empty) it was dropped."""
 
     lesson: str
     entry: str = ""
@@ -141,8 +142,8 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A small set of edits, applied in order; `resolutions` account for the lessons that led to none. `evidence`
-    holds, as JSON values, what was found for or against the delta."""
+    """A few edits, applied in order. `resolutions` account for the lessons that led to no edit, and `evidence` holds
+    what was measured for or against the delta, as JSON values."""
 
     edits: tuple[Edit, ...] = ()
     resolutions: tuple[Resolution, ...] = ()
@@ -152,30 +153,27 @@ class Delta:
         return bool(self.edits)
 
     @property
-    def gone(self) -> set[str]:
-        """The entries it deletes."""
+    def deleted(self) -> set[str]:
+        """The ids of the entries it deletes."""
         return {edit.id for edit in self.edits if isinstance(edit, Delete)}
 
     @property
     def covered(self) -> set[str]:
-        """The lessons that it puts into an entry, or that an entry says already.
+        """The lessons that it puts into an entry, or that an entry already covers.
 
-        Votes and deletions do not count: that an entry is wrong does not yet say what is right. Nor does an entry that
-        takes a lesson in, or says it already, where the delta deletes it.
+        Votes and deletions do not count: that an entry is wrong does not yet say what is right. An entry that the delta
+        deletes covers nothing.
         """
-        gone = self.gone
-        named = {
-            resolution.lesson for resolution in self.resolutions if resolution.entry and resolution.entry not in gone
-        }
+        deleted = self.deleted
+        lessons = {r.lesson for r in self.resolutions if r.entry and r.entry not in deleted}
         for edit in self.edits:
-            if isinstance(edit, Add | Update | Merge) and gone.isdisjoint(targets(edit)):
-                named.update(edit.lessons)
-        return named
+            if isinstance(edit, Add | Update | Merge) and deleted.isdisjoint(targets(edit)):
+                lessons.update(edit.lessons)
+        return lessons
 
     def __add__(self, other: Delta) -> Delta:
-        return Delta(
-            self.edits + other.edits, self.resolutions + other.resolutions, {**self.evidence, **other.evidence}
-        )
+        evidence = {**self.evidence, **other.evidence}
+        return Delta(self.edits + other.edits, self.resolutions + other.resolutions, evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +192,9 @@ class Refused:
     reason: str
 
 
-def ordered_union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    """Provenance of several, each name once, in order of first mention."""
-    return tuple(dict.fromkeys(name for some in names for name in some))
+def ordered_union(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    """All names of several groups, each once, in the order of first mention."""
+    return tuple(dict.fromkeys(name for group in groups for name in group))
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

@@ -1,19 +1,34 @@
-"""One tree of errors, named by the boundary that was crossed. All are picklable and print as one line.
+"""The errors of practicum. Each can be pickled and prints as one line.
 
-`exit_code` is what the command line leaves with: 2 for wrong use, 1 for a failure of the world.
+PracticumError
+├── UsageError            wrong use: an unknown name, a setting that does not apply
+│   ├── TaskFileError     a file of tasks
+│   └── ContextFileError  a playbook file
+├── StoreError            a run folder cannot be opened or written
+│   └── NotARun           it holds no run
+├── JournalMismatch       the journal holds the answer to another question
+├── PlaceTaken            two effects have one place in the journal
+├── ModelError            a model cannot be used at all
+│   └── WindowError       a prompt does not fit into its window
+├── ProviderError         a provider failed after all retries
+├── OutputError           an output does not fit its schema
+├── AgentError            the agent under training failed on a task
+└── Stopped               a budget is spent, or the user asked to stop
+
+`exit_code` is that of the command line: 2 for wrong use, 1 for any other failure.
 """
 
 from __future__ import annotations
 
 
 class PracticumError(Exception):
-    """Any failure practicum knows of; its text says what was wrong, where, and what to do."""
+    """Any failure that practicum foresees. Its text says what was wrong, where, and what to do."""
 
     exit_code = 1
 
 
 class UsageError(PracticumError):
-    """The caller asked for something that cannot be: an unknown name, a setting that does not apply."""
+    """The caller asked for something that does not exist or does not apply."""
 
     exit_code = 2
 
@@ -23,7 +38,7 @@ class TaskFileError(UsageError):
 
 
 class ContextFileError(UsageError):
-    """A playbook file cannot be read as one."""
+    """A playbook file cannot be read."""
 
 
 class StoreError(PracticumError):
@@ -37,11 +52,11 @@ class NotARun(StoreError):
 
 
 class JournalMismatch(PracticumError):
-    """The journal holds an answer to another question at this place: the program or its settings changed."""
+    """The journal holds the answer to another question at this place: the program or its settings changed."""
 
 
 class PlaceTaken(PracticumError):
-    """A place was opened twice in one process: two effects would share a journal row."""
+    """A place was opened twice in one process, so two effects would share a row of the journal."""
 
 
 class ModelError(PracticumError):
@@ -53,11 +68,11 @@ class WindowError(ModelError):
 
 
 class ProviderError(PracticumError):
-    """A provider failed after all retries (down, slow, 429, 5xx, unreadable reply). Lost, counted, survivable."""
+    """A provider failed after all retries (down, slow, 429, 5xx, invalid reply). The run counts it and goes on."""
 
 
 class OutputError(PracticumError):
-    """A model gave no output that fits its schema, also after it was asked again, or after its prompt was cut."""
+    """A model's output does not fit its schema, also after it was asked again, or after its prompt was shortened."""
 
 
 class AgentError(PracticumError):
@@ -65,7 +80,7 @@ class AgentError(PracticumError):
 
 
 class Stopped(PracticumError):
-    """No new work may start: a budget is spent or the user asked to stop. `reason` names which."""
+    """No new work may start, because a budget is spent or the user asked to stop. `reason` says which."""
 
     exit_code = 0
 

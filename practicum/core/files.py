@@ -1,4 +1,4 @@
-"""Writing files that are whole at any moment."""
+"""Writing files atomically."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from practicum.core.errors import StoreError
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a UTF-8 file as a whole or not at all, with its folders. Raises StoreError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as part:
-            try:
-                part.write(text)
-                part.flush()
-                os.fsync(part.fileno())
-                os.chmod(part.name, 0o644)
-                os.replace(part.name, path)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
+        descriptor, part = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(part, 0o644)
+            os.replace(part, path)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -1,11 +1,9 @@
-"""How sure a mean is: 95% intervals for scores in [0, 1].
+"""95% confidence intervals of a mean score in [0, 1].
 
-Marks of 0 and 1 get Wilson's interval (1927): it keeps inside [0, 1] and has width also at 0% and 100%, where
-the textbook one has none. Other values get the percentile bootstrap (Efron 1979), seeded. It is chosen over
-BCa, which is sharper for skewed scores but undefined for some small samples; below ten values both come out
-somewhat narrow. Where the sample shows no spread (one value, all the same) the bootstrap has nothing to go
-by, and Wilson's formula at that mean is used: no values in [0, 1] with that mean could vary more, so it errs
-on the wide side.
+Scores of 0 and 1 get Wilson's interval (1927), which stays inside [0, 1] and has width also at 0% and 100%. Other
+scores get the percentile bootstrap (Efron 1979), seeded. BCa is sharper for skewed scores but undefined for some small
+samples; below ten values both are somewhat narrow. If all values are equal the bootstrap has no spread to resample, and
+Wilson's formula at that mean is used. No values in [0, 1] with that mean can vary more, so it errs on the wide side.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ _CELLS_AT_ONCE = 1_000_000
 def mean_ci95(values: Sequence[float]) -> tuple[float, float]:
     """Low and high end of the 95% interval of the mean of values in [0, 1].
 
-    The ends lie in [0, 1] with the mean between them, and do not depend on the order of the values. Raises
-    ValueError for no values or one out of range.
+    The mean lies between them, and they do not depend on the order of the values. Raises ValueError for no values or
+    a value out of range.
     """
     if not values:
         raise ValueError("an interval needs at least one value")
@@ -34,24 +32,23 @@ def mean_ci95(values: Sequence[float]) -> tuple[float, float]:
         low, high = _wilson(mean, len(values))
     else:
         low, high = _bootstrap(values)
-    # Rounding may put an end past the mean or the scale.
+    # Rounding may move an end past the mean or out of [0, 1].
     return max(0.0, min(low, mean)), min(1.0, max(high, mean))
 
 
 def share_ci95(hits: int, n: int) -> tuple[float, float]:
-    """The same for `hits` of `n` marks, in constant time. Raises ValueError for no marks, or more hits than marks."""
+    """The 95% interval of the share `hits / n`, in constant time. Raises ValueError unless 0 <= hits <= n and n > 0."""
     if not 0 <= hits <= n or not n:
-        raise ValueError(f"{hits} of {n} is no share")
+        raise ValueError(f"{hits} of {n} is not a share")
     low, high = _wilson(hits / n, n)
     return max(0.0, min(low, hits / n)), min(1.0, max(high, hits / n))
 
 
 def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """The same for tasks each done several times: one sequence of scores a task, none of them empty.
+    """The 95% interval of the mean over tasks that were each done several times: one sequence of scores per task.
 
-    Repeats of one task resemble each other, so they are no further evidence about other tasks. The task is
-    the unit: the interval is that of the mean of the tasks' means, in which each task counts once however
-    often it was done. Raises ValueError as `mean_ci95` does.
+    Repeats of a task are no evidence about other tasks, so the task is the unit: this is the interval of the mean of
+    the tasks' means. Raises ValueError as `mean_ci95` does, and for a task without a score.
     """
     if not all(scores_by_task):
         raise ValueError("each task needs at least one score")
@@ -71,7 +68,7 @@ def _bootstrap(values: Sequence[float]) -> tuple[float, float]:
 
     rng = np.random.default_rng(_SEED)
     sample = np.sort(np.asarray(values, dtype=float))
-    # All resamples at once would take 80 kB a value.
+    # All resamples at once would take 80 kB per value.
     rows = max(1, _CELLS_AT_ONCE // len(sample))
     sizes = [min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows)]
     means = np.concatenate([rng.choice(sample, (size, len(sample))).mean(axis=1) for size in sizes])

@@ -1,4 +1,4 @@
-"""Contexts as files: markdown people write and read, JSON that loses nothing, and AGENTS.md for other agents."""
+"""Contexts as files: markdown for people, JSON without loss, and AGENTS.md for other agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ExportFormat = Literal["markdown", "json", "agents-md"]
 
 
 def export(context: Context, format: ExportFormat) -> str:
-    """The context as a text of this format, ending in a newline."""
+    """The context as a text of this format, with a newline at the end. Hidden entries are in JSON only."""
     if format == "json":
         entries = [entry_json(e) for e in context]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
@@ -62,7 +62,10 @@ class _File(BaseModel):
 
 
 def load(path: Path) -> Context:
-    """A hand-written or exported playbook as a seed, at version 0, with ids anew. Raises ContextFileError."""
+    """Read a hand-written or exported playbook, as a context at version 0 with new ids.
+
+    Raises ContextFileError if it cannot be read or has no entries.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -94,15 +97,13 @@ def _from_json(text: str) -> Context:
 
 _ID = re.compile(r"^\[e\d+\]\s*")
 _COUNTS = re.compile(r"\s*\(\+\d+/-\d+\)$")
-
-
 _HEADING = re.compile(r"#{2,6}\s+(.+)$")
 _ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+(.+)$")
 
 
 def _from_markdown(text: str) -> Context:
-    """Headings of level two and below are sections; list items are entries; what is indented goes on with its item,
-    as do lines right after it. Other lines are for human readers only."""
+    """Headings of level two and below are sections, and list items are entries. Indented lines, and lines that follow
+    directly, belong to the item before them. Other lines are ignored."""
     section = "general"
     items: list[tuple[str, list[str]]] = []
     open_ = False
@@ -117,7 +118,7 @@ def _from_markdown(text: str) -> Context:
             items[-1][1].append(line.removeprefix("  "))
         else:
             open_ = False
-    # Headings alone are what export writes of an empty context.
+    # An empty context is exported as headings alone.
     headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
     if not items and not headings_only:
         raise ContextFileError(

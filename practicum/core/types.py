@@ -1,4 +1,4 @@
-"""The data that flows through the house, frozen: task -> rollout (trace + score) -> lesson."""
+"""The data of a run, all frozen: task -> rollout (trace + score) -> lesson; prompts and usage."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Rating = Literal["helpful", "harmful", "neutral"]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do. `target` is the right answer where one is known; `meta` never reaches a model. `recorded` is
-    what an agent did on it before this run, for learning from stored traces."""
+    """A task. `target` is the right answer, if known; `meta` never reaches a model. `recorded` is an attempt from
+    before this run, for learning from stored traces."""
 
     id: str
     input: str
@@ -22,14 +22,14 @@ class Task:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Provenance for what is learned from the task alone; `meta.tags` become tags."""
+        """The sources of what is learned from the task alone; `meta.tags` become tags."""
         tags = self.meta.get("tags", ())
         return (f"task:{self.id}", *(f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an agent's work: a thought, an action, an observation."""
+    """One step of an agent: a thought, an action, an observation."""
 
     kind: str
     text: str
@@ -37,11 +37,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What an agent did on one task. `used` are the ids of the entries it says it relied on.
+    """What an agent did on one task. `used` are the ids of the entries it cites as used.
 
-    `error` is set when the attempt failed before there was an answer; `lost` when that was the provider's fault or
-    the output could not be read, so that there is nothing to learn from it. `unknown` counts cited ids that were never
-    shown; `data` holds what else the agent was asked to tell, such as doubts about entries.
+    `error` is set if the attempt failed before there was an answer. It is also `lost` if the provider failed or the
+    output was invalid, so that there is nothing to learn from it. `unknown` counts cited ids that were never shown.
+    `data` holds whatever else the agent was asked for, such as doubts about entries.
     """
 
     answer: str
@@ -56,9 +56,11 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good an answer is, for reports: `value` in [0, 1]; `correct` is the pass mark. `measures` are what else the
-    scorer found out about it in numbers, by name, such as the size of its code. `stopped`: it is code that went too far
-    when it was run, for a limit or a fence of the sandbox."""
+    """How good an answer is, for reports: `value` in [0, 1], and `correct` if it passes.
+
+    `measures` are further numbers of the scorer, by name, such as the size of the code. `stopped` means that it is code
+    which the sandbox stopped at a limit or a fence.
+    """
 
     value: float
     correct: bool
@@ -69,7 +71,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An attempt that was made elsewhere: its trace, and its score where one was kept with it."""
+    """An attempt that was made elsewhere: its trace, and its score if one was stored with it."""
 
     trace: Trace
     score: Score | None = None
@@ -77,7 +79,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What learning may see of an attempt. `success` is None where nothing says whether it went well."""
+    """What learning may see of an attempt. `success` is None if it is unknown."""
 
     success: bool | None
     text: str
@@ -88,9 +90,9 @@ class Feedback:
 class Lesson:
     """What reflection makes of rollouts.
 
-    `votes` maps entry ids to a verdict; `confirmed` means the lesson turned a failure into a success.
-    `sources` name what it came from ("task:t1", "rollout:...", "tag:..."), and travel into every edit made of it.
-    `text` may be empty: then it carries votes only. `detail` is the evidence an update may be shown.
+    `text` may be empty if the lesson only carries votes. `detail` is evidence that an update may be shown. `votes` maps
+    entry ids to ratings. `sources` name what the lesson came from ("task:t1", "rollout:...", "tag:..."), and pass on to
+    every edit made of it. `confirmed` means that the lesson turned a failure into a success.
     """
 
     id: str
@@ -104,7 +106,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One reflection within an attempt and, if it was tried, what the next try gave."""
+    """One reflection within an attempt and, if another try followed, its trace and feedback."""
 
     lesson: Lesson
     trace: Trace | None = None
@@ -113,13 +115,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which is what reports count.
+    """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which reports count.
 
-    `siblings` are further attempts under the same context, `twin` one under an annotated view of it; both are there to
-    learn from and in no report. Where it was chosen from several, `choice` says of how many ("of"), who chose ("by"),
-    "why", which share came to the same ("agreement"), and more. `retrieved` are entries that were looked up for this
-    task, with their similarity to it, or to the step they were looked up for. `of` is the place of an attempt that
-    stands for this one, which was not made.
+    `siblings` are further attempts under the same context, `twin` is one under an annotated view; both serve learning
+    and appear in no report. If the attempt was chosen from several, `choice` holds their number ("of"), who chose
+    ("by"), "why", the share with the same answer ("agreement"), and more. `retrieved` are the entries that were looked
+    up for the task or one of its steps, with their similarity. `of` is the place of an earlier attempt that was reused
+    in place of a new one.
     """
 
     task: Task
@@ -141,15 +143,15 @@ class Rollout:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Provenance for everything learned from this rollout."""
+        """The sources of everything learned from this rollout."""
         task, *tags = self.task.sources
-        made = (f"rollout:{self.of}",) if self.of else ()
-        return (task, f"rollout:{self.place}", *made, *tags)
+        reused = (f"rollout:{self.of}",) if self.of else ()
+        return (task, f"rollout:{self.place}", *reused, *tags)
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What calls cost. `usd` is None as soon as one call's price is unknown."""
+    """What calls cost. `usd` is None if the price of any call is unknown."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -180,7 +182,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One earlier exchange shown to an agent: what was asked and what was answered."""
+    """An earlier exchange that a model is shown: a question and its answer."""
 
     user: str
     assistant: str
@@ -188,9 +190,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model reads, in the order a prefix cache likes: fixed words, context pages, earlier turns, the task.
+    """What a model reads, in the order that serves prefix caches: instructions, context pages, earlier turns, the task.
 
-    `parts` are those of `user`, where it has several: if all of it is too long, each is cut by itself.
+    `parts` are the parts of `user`, if it has several: when it is too long, each is shortened by itself.
     """
 
     system: str
@@ -200,11 +202,13 @@ class Prompt:
     parts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, system: str, parts: Sequence[str], pages: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()) -> Prompt:
-        """A prompt whose last message is made of these parts, one below the other."""
+    def from_parts(
+        cls, system: str, parts: Sequence[str], pages: tuple[str, ...] = (), turns: tuple[Turn, ...] = ()
+    ) -> Prompt:
+        """A prompt whose last message joins these parts with blank lines."""
         return cls(system, "\n\n".join(parts), pages, turns, tuple(parts))
 
     @property
     def head(self) -> str:
-        """The system message: fixed words first, then the pages."""
+        """The system message: the instructions, then the pages."""
         return "\n\n".join(part for part in (self.system, "\n".join(self.pages)) if part)

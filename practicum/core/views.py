@@ -1,8 +1,8 @@
-"""How a context is shown to an agent: in full pages, the most similar entries, or earlier turns.
+"""How a context is shown to an agent: in full, as selected entries, or as earlier turns of the conversation.
 
-The order of birth, pages and counters left out serve one end: that nearly all of a prompt is byte for byte what an
-earlier prompt began with, so that a server's prefix cache need not read it again. An edit rewrites the page it
-touches and no other byte.
+Entries are shown in the order of birth, in pages, and without their counters. So nearly all of a prompt repeats, byte
+for byte, the beginning of an earlier one, and a server's prefix cache serves it. An edit changes the page of its entry
+and no other byte.
 """
 
 from __future__ import annotations
@@ -18,34 +18,32 @@ from practicum.core.types import Turn
 
 
 def count_tokens(text: str) -> int:
-    """The house's one estimate of tokens: four characters each, rounded up. For budgets, `icl` and reports alike.
+    """An estimate of the tokens of a text, used for budgets and reports: four characters each, rounded up.
 
-    Tokenizers were made for Latin letters: a byte of UTF-8 beyond a character's first counts one and a half, so that
-    a Chinese character is a token, and budgets hold for any language.
+    Each byte of UTF-8 beyond a character's first counts one and a half more characters, so that a Chinese character is
+    one token and budgets hold for any language.
     """
-    more = 0 if text.isascii() else len(text.encode(errors="surrogatepass")) - len(text)
-    return (2 * len(text) + 3 * more + 7) // 8
-
-
-def without_middle(text: str, keep: int) -> str:
-    """The first and the last `keep` characters, with a mark that tells how much stood between them."""
-    left_out = max(len(text) - 2 * keep, 0) // 4
-    return f"{text[:keep]}\n[... about {left_out:,} tokens left out here ...]\n{text[-keep:]}"
+    extra_bytes = 0 if text.isascii() else len(text.encode(errors="surrogatepass")) - len(text)
+    return (2 * len(text) + 3 * extra_bytes + 7) // 8
 
 
 def truncate(text: str, most: int) -> str:
-    """The text, with its middle left out where it is longer than `most` characters."""
-    return text if len(text) <= most else without_middle(text, max(most // 2, 1))
+    """The text; if it has more than `most` characters, with its middle replaced by a note of how much is missing."""
+    if len(text) <= most:
+        return text
+    keep = max(most // 2, 1)
+    missing = max(len(text) - 2 * keep, 0) // 4
+    return f"{text[:keep]}\n[... about {missing:,} tokens left out here ...]\n{text[-keep:]}"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an agent is shown beside its instructions and its task, and how much that is.
+    """What an agent is shown beside its instructions and its task.
 
-    `pages` go before the task for all tasks alike; `turns` are earlier exchanges; `note` goes after the task.
-    `ids` holds the entries that may be cited (empty where citing makes no sense). An `annotated` view also asks the
-    agent what it doubted and what it missed, a `noting` one for a note to go on from. `retrieved` are the entries that
-    were looked up for the task, with their similarity to it.
+    `pages` go before the task, `turns` are earlier exchanges, and `note` goes after the task. `ids` holds the entries
+    that may be cited, if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent
+    what it doubted and what it missed, a `noting` view asks for a note to continue from. `retrieved` are the entries
+    that were looked up for the task, with their similarity to it.
     """
 
     pages: tuple[str, ...] = ()
@@ -59,12 +57,12 @@ class View:
     retrieved: tuple[tuple[str, float], ...] = ()
 
     def with_note(self, note: str) -> View:
-        """The same view with words after the task, such as a reflection on an earlier try."""
+        """The same view with a note after the task, such as a reflection on an earlier try."""
         return replace(self, note=note, tokens=self.tokens + count_tokens(note))
 
 
 def entry_line(entry: Entry) -> str:
-    """One entry as an agent sees it. A text of several lines stays one item by its indent."""
+    """One entry as an agent sees it. Further lines of its text are indented."""
     text = entry.text if "\n" not in entry.text else entry.text.replace("\n", "\n  ")
     return f"[{entry.id}] ({entry.section}) {text}"
 
@@ -80,9 +78,9 @@ def _page_without(section: str) -> Callable[[Iterable[Entry]], tuple[str, int]]:
 
 
 def render_full(context: Context, without: str = "") -> View:
-    """Every entry, in pages in the order of birth; those of the section `without` left out."""
-    how = _page_without(without) if without else _page
-    shown = [made for page in context.pages if page.entries and (made := page.shown(how))[0]]
+    """Every entry that is not hidden, except those of the section `without`."""
+    render = _page_without(without) if without else _page
+    shown = [pair for page in context.pages if page.entries and (pair := page.rendered(render))[0]]
     return View(
         pages=tuple(text for text, _ in shown),
         ids=context,
@@ -92,8 +90,8 @@ def render_full(context: Context, without: str = "") -> View:
 
 
 def render_annotated(context: Context) -> View:
-    """Every entry in XML of its own, for a run that tells what it made of each (RCL, section 3.2)."""
-    shown = [page.shown(_annotated_page) for page in context.pages if page.entries]
+    """Every entry as an XML element, for an agent that reports what it made of each (RCL, section 3.2)."""
+    shown = [page.rendered(_annotated_page) for page in context.pages if page.entries]
     return View(
         pages=tuple(text for text, _ in shown),
         ids=context,
@@ -112,7 +110,7 @@ def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
 
 
 def render_selected(entries: Iterable[Entry]) -> View:
-    """Just these entries, oldest first, as one page."""
+    """These entries, oldest first, as one page."""
     chosen = sorted(entries, key=lambda e: e.number)
     if not chosen:
         return View()
@@ -121,6 +119,6 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
-    """Entries as earlier exchanges, in the order given: `text` was asked, `data["answer"]` was answered."""
+    """Entries as earlier exchanges, in the order given: `text` as the question, `data["answer"]` as the answer."""
     turns = tuple(Turn(e.text, str(e.data["answer"])) for e in entries)
     return View(turns=turns, tokens=sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns))

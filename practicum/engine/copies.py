@@ -32,7 +32,7 @@ class Copies:
         view, may say more. One that the delta itself speaks of stays, or what it says of it would be about nothing.
         """
         edits = tuple(edit for edit in delta.edits if not self._said(edit))
-        gone = delta.gone
+        gone = delta.deleted
         resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 

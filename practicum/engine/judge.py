@@ -28,7 +28,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
-    return await run.ask_fitted("judge", Prompt.of(JUDGE, parts), Verdict, temperature=0.0)
+    return await run.ask_fitted("judge", Prompt.from_parts(JUDGE, parts), Verdict, temperature=0.0)
 
 
 @dataclass(frozen=True)

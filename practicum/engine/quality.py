@@ -92,7 +92,9 @@ class CommonGenScorer:
         coverage = concept_coverage(task.meta["concepts"], trace.answer)
         if not trace.answer.strip():
             return coverage
-        prompt = Prompt.of(GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"])
+        prompt = Prompt.from_parts(
+            GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"]
+        )
         grades = await run.at("score").ask_fitted("judge", prompt, Grades, temperature=0.0)
         value = coverage.value * grades.mean
         return Score(value, value >= PASS_MARK, " ".join(filter(None, (coverage.note, grades.reason))))

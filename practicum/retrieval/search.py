@@ -131,7 +131,9 @@ class Retriever:
         where none is written because the entries are few, or there is no library or folder for it."""
         if self._index is None or self.vectors.folder is None or len(context) < self.many:
             return 0
-        texts = [e.embedded for page in context.pages if self._index_of(page) is None for e in page.entries.values()]
+        texts = [
+            e.embedded_text for page in context.pages if self._index_of(page) is None for e in page.entries.values()
+        ]
         await self.vectors.ready(texts)
         await self._index.cover(self.vectors.rows(texts))
         return await self._index.save()
@@ -152,8 +154,8 @@ class Retriever:
             near = _read(context, first.origin, index.near(query, n), where)
             if len(near) >= k or n >= len(index):
                 entries = [*near, *changed]
-                await self.vectors.ready(e.embedded for e in entries)
-                rows = self.vectors.rows(e.embedded for e in entries)
+                await self.vectors.ready(e.embedded_text for e in entries)
+                rows = self.vectors.rows(e.embedded_text for e in entries)
                 best = _best(np.array([e.number for e in entries]), rows, self.vectors, query, k)
                 return tuple(Match(entries[place], similarity) for place, similarity in best)
             n *= 4
@@ -191,7 +193,7 @@ class _Column:
 
     def texts(self, pages: tuple[Page, ...]) -> list[str]:
         """What must have vectors before the column can be moved to these pages."""
-        return [e.embedded for index in self._changed(pages) for e in self._matching(pages, index)]
+        return [e.embedded_text for index in self._changed(pages) for e in self._matching(pages, index)]
 
     def moved(self, pages: tuple[Page, ...], vectors: Vectors) -> int:
         """Make the column that of these pages; returns how many entries match."""
@@ -205,7 +207,7 @@ class _Column:
             part = self.rows[index * PAGE : (index + 1) * PAGE]
             self._count += len(entries) - int((part >= 0).sum())
             part[:] = -1
-            part[[e.number % PAGE for e in entries]] = vectors.rows(e.embedded for e in entries)
+            part[[e.number % PAGE for e in entries]] = vectors.rows(e.embedded_text for e in entries)
         if changed:
             self._entries = None
         self._pages = pages

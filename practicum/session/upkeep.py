@@ -35,7 +35,7 @@ async def reembedded(store: Store, embedder: Embedder) -> int:
     config, _, _ = read_run(store)
     context = read_context(store, RUN)
     vectors = Vectors(embedder)
-    await vectors.ready(entry.embedded for entry in context)
+    await vectors.ready(entry.embedded_text for entry in context)
     (store.folder / INDEX_FILE).unlink(missing_ok=True)
     config = config.model_copy(update={"embedder": embedder.name})
 

@@ -169,7 +169,7 @@ def _is_there(page: Page, store: Store, version: int | None) -> bool:
 def _row(run_id: str, e: Entry) -> RowValues:
     said = [e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.born, e.changed, e.sources]
     data = json.dumps(said, ensure_ascii=False)
-    return {"run_id": run_id, "number": e.number, "hash": text_hash(e.embedded), "data": data}
+    return {"run_id": run_id, "number": e.number, "hash": text_hash(e.embedded_text), "data": data}
 
 
 def _entry(number: int, data: str) -> Entry:

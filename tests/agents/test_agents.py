@@ -259,7 +259,7 @@ def test_the_current_folder_is_searched_for_an_agent(tmp_path: Path, monkeypatch
         ("bad_agent_module:agent", "RuntimeError: at import"),
         ("leaving_agent_module:agent", "SystemExit: 3"),
         ("good_agent_module:nobody", "nobody"),
-        ("good_agent_module:x", "is a int, not something to call"),
+        ("good_agent_module:x", "is a int, not a function"),
         ("no_such_module:agent", "No module named"),
     ):
         with pytest.raises(UsageError, match=words):

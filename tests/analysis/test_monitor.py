@@ -123,7 +123,7 @@ def slow_drift(contexts: Sequence[Context], embedder: Words) -> dict[str, list[A
     directions: list[np.ndarray] = []
     coherence: list[float] = []
     for context in contexts:
-        vectors = practicum.run_sync(embedder.embed([e.embedded for e in context if not e.hidden])).astype(float)
+        vectors = practicum.run_sync(embedder.embed([e.embedded_text for e in context if not e.hidden])).astype(float)
         mean = vectors.mean(axis=0)
         directions.append(mean / np.linalg.norm(mean))
         coherence.append(float((vectors @ directions[-1]).mean()))

@@ -175,16 +175,16 @@ def test_a_ref_that_is_taken_is_refused(ref: str) -> None:
 def test_an_update_that_changes_nothing_is_refused_and_leaves_provenance() -> None:
     context = seed_context([("rules", "old")])
     outcome = context.apply(Delta((Update("e0", "old", sources=("task:1",)),)))
-    assert outcome.refused[0].reason == "it changes nothing of e0"
+    assert outcome.refused[0].reason == "it does not change e0"
     assert entry(outcome.context, "e0").sources == ("seed",)
 
 
 def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
     context = Context().apply(Delta((Add("s", "a", key="question"), Add("s", "b")))).context
     kept = context.apply(Delta((Merge(("e0", "e1")),))).context
-    assert entry(kept, "e0").embedded == "question"
+    assert entry(kept, "e0").embedded_text == "question"
     rewritten = context.apply(Delta((Merge(("e0", "e1"), "both"),))).context
-    assert entry(rewritten, "e0").embedded == "both"
+    assert entry(rewritten, "e0").embedded_text == "both"
 
 
 @given(DELTAS)

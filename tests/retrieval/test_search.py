@@ -60,7 +60,7 @@ async def by_hand(context: Context, text: str, k: int, where: EntryPredicate) ->
     if not entries:
         return []
     vectors = Vectors(Words())
-    rows = await vectors([e.embedded for e in entries])
+    rows = await vectors([e.embedded_text for e in entries])
     query = (await vectors([text]))[0]
     # Not "@": that may give equal rows different last digits, by where they stand.
     similarity = np.einsum("ij,j->i", rows, query)

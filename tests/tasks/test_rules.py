@@ -296,7 +296,7 @@ def test_own_functions_that_fail_are_named_with_the_task(own: str, function: str
     ("name", "text"),
     [
         ("{own}:none", "has no attribute 'none'"),
-        ("{own}:number", "is a int, not something to call"),
+        ("{own}:number", "is a int, not a function"),
         ("{own}:", "has no attribute ''"),
         ("{own}:lone", "must take (task, answer)"),
         ("{own}.py:half", "cannot load"),

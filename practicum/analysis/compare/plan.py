@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from practicum import methods
 from practicum.analysis.compare.variants import Study, Variant
-from practicum.core.differences import FEWEST
+from practicum.core.differences import MIN_TASKS
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.types import Task
@@ -184,8 +184,8 @@ def _overlap(test: Sequence[Task], seen: Sequence[Task]) -> list[str]:
 
 def _warnings(splits: Splits, online: bool) -> Iterator[str]:
     scored = len(splits.train if online else splits.test)
-    if scored < FEWEST:
-        yield f"{scored} tasks are scored, fewer than {FEWEST}: no claim can be made"
+    if scored < MIN_TASKS:
+        yield f"{scored} tasks are scored, fewer than {MIN_TASKS}: no claim can be made"
     if splits.val and not online:
         yield "the best context of each method is chosen by --val; the method pays for this within its budget"
 

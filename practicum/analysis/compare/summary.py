@@ -15,7 +15,7 @@ from practicum.analysis.compare.formats import p_value
 from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
-from practicum.core.differences import FEWEST, difference, holm, verdict
+from practicum.core.differences import MIN_TASKS, difference, holm, verdict
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Usage
 from practicum.session.result import usage_json
@@ -224,7 +224,7 @@ def claim(row: Mapping[str, Any], baseline: str) -> str:
     )
     if row["verdict"] != "unclear":
         return f"{row['verdict']} than {baseline}: {numbers}"
-    if row["n"] < FEWEST:
-        return f"no claim can be made with {row['n']} tasks (fewer than {FEWEST}): {numbers}"
+    if row["n"] < MIN_TASKS:
+        return f"no claim can be made with {row['n']} tasks (fewer than {MIN_TASKS}): {numbers}"
     why = "the interval includes 0" if row["ci95"][0] <= 0 <= row["ci95"][1] else "chance explains it after Holm"
     return f"no claim can be made, because {why}: {numbers}"

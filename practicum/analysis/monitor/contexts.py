@@ -67,12 +67,12 @@ def _edited_ids(version: Version) -> dict[str, None]:
 
 
 def _content(entry: Entry | None) -> tuple[object, ...]:
-    return () if entry is None else (entry.section, entry.embedded, entry.data.get("outcome"))
+    return () if entry is None else (entry.section, entry.embedded_text, entry.data.get("outcome"))
 
 
 def shown_texts(changes: Sequence[ContextChange]) -> list[str]:
     """The texts that all entries ever shown are retrieved by, each once."""
-    return list(dict.fromkeys(entry.embedded for change in changes for entry in change.added if not entry.hidden))
+    return list(dict.fromkeys(entry.embedded_text for change in changes for entry in change.added if not entry.hidden))
 
 
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
@@ -125,7 +125,7 @@ def _states(changes: Sequence[ContextChange], vectors: VectorsByText) -> dict[in
             for entry in entries:
                 if entry.section == MEMORIES:
                     memories[OUTCOMES.get(entry.data.get("outcome", ""), "others")] += sign
-                if not entry.hidden and (vector := vectors.get(entry.embedded)) is not None:
+                if not entry.hidden and (vector := vectors.get(entry.embedded_text)) is not None:
                     centroid.add(vector, sign)
         direction = centroid.direction
         first = direction if first is None else first

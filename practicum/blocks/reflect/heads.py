@@ -138,7 +138,7 @@ class Heads:
     ) -> dict[str, Any]:
         part = set(shape.model_fields)
         turns = tuple(Turn(case, whole.model_dump_json(include=part)) for case, whole in self.examples)
-        prompt, form = Prompt.of(system, told, turns=turns), attributing(shape, kinds)
+        prompt, form = Prompt.from_parts(system, told, turns=turns), attributing(shape, kinds)
         return (await run.ask_fitted("reflector", prompt, shape, form=form)).model_dump()
 
 
@@ -179,7 +179,7 @@ def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ())
         told = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         sources = about(usable)
         try:
-            prompt = Prompt.of(system, told, turns=examples)
+            prompt = Prompt.from_parts(system, told, turns=examples)
             said = await replace(run, about=sources).ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
             run.house.counts["lost reflections"] += len(usable)

@@ -60,7 +60,7 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
-        prompt = Prompt.of(system, case(rollout, context, earlier, run, rules_shown), turns=examples)
+        prompt = Prompt.from_parts(system, case(rollout, context, earlier, run, rules_shown), turns=examples)
         kind = Reflection if failed.feedback.success is False else Review
         said = await run.try_ask("reflector", prompt, kind, "lost reflections")
         if said is None:

@@ -47,7 +47,7 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
 def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:
     """All attempts, by their number, but those that were lost."""
     parts = [f"# Attempt {n}: {_outcome(r)}\n{evidence(r)}" for n, r in enumerate(tries, 1) if not r.trace.lost]
-    return Prompt.of(SELF_CONTRAST, [*run.house.told, *parts], turns=CONTRASTED)
+    return Prompt.from_parts(SELF_CONTRAST, [*run.house.told, *parts], turns=CONTRASTED)
 
 
 def in_words(findings: dict[str, Any]) -> str:

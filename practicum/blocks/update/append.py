@@ -58,7 +58,7 @@ def newest_per_key(update: UpdateSeam) -> UpdateSeam:
 def _saying(context: Context, texts: set[str]) -> dict[tuple[str, str], Entry]:
     """The entries of these texts, by section and text; the newest of those that are the same. Pages know their texts,
     so that a step does not look at all that was learned before it."""
-    pages = [page for page in context.pages if any(text in page.shown(_texts) for text in texts)]
+    pages = [page for page in context.pages if any(text in page.rendered(_texts) for text in texts)]
     return {(e.section, e.text): e for page in pages for e in page.entries.values() if e.text in texts}
 
 

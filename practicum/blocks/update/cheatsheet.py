@@ -102,7 +102,7 @@ def sheet(context: Context) -> Entry | None:
 
 async def _written(system: str, old: Entry | None, tried: Sequence[str], run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = Prompt.of(system, [*run.house.told, before, *tried], turns=WRITTEN)
+    prompt = Prompt.from_parts(system, [*run.house.told, before, *tried], turns=WRITTEN)
     said = await run.try_ask("curator", prompt, Sheet, "lost updates")
     return said.sheet.strip() if said is not None else ""
 

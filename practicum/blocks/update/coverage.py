@@ -40,7 +40,7 @@ def accounted(
         delta = await update(lessons, context, run)
         delta = await _completed(delta, lessons, by or update, again, context, run)
         left = left_out(lessons, delta)
-        gone = delta.gone
+        gone = delta.deleted
         standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
         return replace(delta, resolutions=standing) + settle(left, run)
 

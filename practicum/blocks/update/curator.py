@@ -218,7 +218,7 @@ async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> lis
     entries = [e for e in context if not e.hidden]
     if not entries:
         return [None] * len(lessons)
-    known = await run.embed([e.embedded for e in entries])
+    known = await run.embed([e.embedded_text for e in entries])
     asked = await run.embed([lesson.text for lesson in lessons])
     return [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
 

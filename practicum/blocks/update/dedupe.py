@@ -75,7 +75,7 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
         entries = tried.outcome.context.in_section(section)
         old = [e for e in entries if e.id not in names]
         new = [e for e in entries if e.id in names]
-        vectors = await run.embed([e.embedded for e in (*old, *new)])
+        vectors = await run.embed([e.embedded_text for e in (*old, *new)])
         told = Apart((*old, *new), run.house.choices)
         rows = duplicates(vectors[: len(old)], vectors[len(old) :], threshold, told)
         run.house.counts["similar but not the same"] += sum(rows[i - len(old)] is None for i in told.apart)

@@ -49,7 +49,10 @@ def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
         tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
         pages = render_full(context, without=besides).pages or ("(no insights yet)",)
         said = await run.try_ask(
-            "curator", Prompt.of(f"{system}\n\n# The insights", tried, pages, DECIDED), Operations, "lost updates"
+            "curator",
+            Prompt.from_parts(f"{system}\n\n# The insights", tried, pages, DECIDED),
+            Operations,
+            "lost updates",
         )
         if said is None:
             return Delta()

@@ -142,7 +142,7 @@ def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> P
     if notes:
         parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
     parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
-    return Prompt.of(EXTRACT.format(most=most), parts, turns=EXTRACTED)
+    return Prompt.from_parts(EXTRACT.format(most=most), parts, turns=EXTRACTED)
 
 
 def append_memories() -> UpdateSeam:
