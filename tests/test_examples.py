@@ -1,10 +1,11 @@
-"""Each example runs as its docstring says, in a process of its own, against the simulated server."""
+"""Each example runs as its docstring says, against the simulated server."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -17,88 +18,108 @@ from pathlib import Path
 import pytest
 from helpers import Launcher
 
-from practicum.testing.server import ServerProcess, start_process
+import practicum
+from practicum.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[ServerProcess]:
-    with start_process(latency=0, per_1k_prompt=0, per_output=0) as process:
-        yield process
+@pytest.fixture
+def server(fast_server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
+    """The simulated server, the only one that the environment names; the current folder is an empty one."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", fast_server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("AGENT", f"{fast_server.url}#mine")
+    monkeypatch.chdir(tmp_path)
+    return fast_server
 
 
-def run(server: ServerProcess, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run python with these arguments in `folder`, with the simulated server as the only one in reach."""
-    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), "")
-    env = {**os.environ, **proxies, "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "none", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs an example in this process, as `python FILE ARGUMENTS`, and returns what it prints."""
+
+    def run_example(name: str, *arguments: str) -> str:
+        path = EXAMPLES / name
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_example
 
 
-@pytest.mark.parametrize("name", ["ace", "episodes", "own_agent", "reasoning_bank"])
-def test_an_example_learns_through_the_library(name: str, server: ServerProcess, tmp_path: Path) -> None:
-    server.reset()
-    done = run(server, tmp_path, str(EXAMPLES / f"{name}.py"), f"{server.url}#sim")
-    assert "%" in done.stdout
+@pytest.mark.parametrize(
+    "name", ["ace", "episodes", "reasoning_bank", pytest.param("own_agent", marks=pytest.mark.slow)]
+)
+def test_an_example_learns_through_the_library(
+    name: str, run: Callable[..., str], server: ServerProcess, tmp_path: Path
+) -> None:
+    assert re.search(r"\d%", run(f"{name}.py", f"{server.url}#sim"))
     assert server.stats()["calls"] >= 16
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "run.sqlite").exists()
 
 
+@pytest.mark.slow
+def test_an_example_runs_in_a_process_of_its_own(server: ServerProcess, tmp_path: Path) -> None:
+    assert "%" in process(str(EXAMPLES / "ace.py"), f"{server.url}#sim")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["with_endpoint", "with_pydantic_ai"])
+def test_an_adapted_agent_learns(name: str, run: Callable[..., str], server: ServerProcess) -> None:
+    assert re.search(r"\d%", run(f"frameworks/{name}.py", f"{server.url}#sim"))
+    assert server.stats()["calls"] >= 16
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
-        ("with_endpoint", ()),
-        ("with_pydantic_ai", ()),
         ("with_langgraph", ("langchain", "langchain_openai")),
         ("with_openai_agents", ("agents",)),
         ("with_dspy", ("dspy",)),
         ("with_inspect_ai", ("inspect_ai",)),
     ],
 )
-def test_an_adapted_agent_learns(
-    name: str, needs: tuple[str, ...], server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_of_an_optional_framework_learns(name: str, needs: tuple[str, ...], server: ServerProcess) -> None:
+    """In a process of its own, since these examples change global settings of their frameworks."""
     for package in needs:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    monkeypatch.setenv("AGENT", f"{server.url}#mine")
-    server.reset()
-    done = run(server, tmp_path, str(EXAMPLES / "frameworks" / f"{name}.py"), f"{server.url}#sim")
-    assert "%" in done.stdout
+    assert re.search(r"\d%", process(str(EXAMPLES / "frameworks" / f"{name}.py"), f"{server.url}#sim"))
     assert server.stats()["calls"] >= 16
 
 
-def test_the_plain_script_does_the_same_without_practicum(server: ServerProcess, tmp_path: Path) -> None:
-    server.reset()
-    done = run(server, tmp_path, str(EXAMPLES / "ace_plain.py"), "sim")
-    assert "before" in done.stdout
+def process(*arguments: str) -> str:
+    """Run python with these arguments, and return what it prints."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_plain_script_does_the_same_without_practicum(run: Callable[..., str], server: ServerProcess) -> None:
+    assert "before" in run("ace_plain.py", "sim")
     assert server.stats()["calls"] >= 2 * 4 + 2 * 8 * 2
-    assert "practicum" not in [line.split()[1] for line in _imports(EXAMPLES / "ace_plain.py")]
+    source = (EXAMPLES / "ace_plain.py").read_text(encoding="utf-8")
+    assert "practicum" not in re.findall(r"^(?:import|from) ([\w.]+)", source, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_program_is_an_agent(server: ServerProcess, tmp_path: Path) -> None:
-    lines = (EXAMPLES / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
-    (tmp_path / "train.jsonl").write_text("\n".join(lines[:8]) + "\n", encoding="utf-8")
-    (tmp_path / "test.jsonl").write_text("\n".join(lines[8:]) + "\n", encoding="utf-8")
-    server.reset()
-    agent = f"command:{sys.executable} {EXAMPLES / 'agent_command.py'}"
-    done = run(
-        server, tmp_path, "-m", "practicum.cli.app", "learn", "train.jsonl", "--test", "test.jsonl",
-        "--method", "episodes", "--set", "k=8", "--agent", agent, "--before", "--json",
+    tasks = practicum.load_tasks(EXAMPLES / "tasks.jsonl")
+    work = practicum.learn(
+        tasks[:8], test=tasks[8:], method="episodes", settings={"k": 8}, before=True, out=tmp_path / "run",
+        agent=f"command:{sys.executable} {EXAMPLES / 'agent_command.py'}", model=f"{server.url}#sim",
     )  # fmt: skip
-    scores = json.loads(done.stdout)["scores"]
-    assert scores["before"] == 0.25
-    assert scores["test"] == 1.0
+    assert practicum.run_sync(work).scores == {"before": 0.25, "test": 1.0}
     assert server.stats()["calls"] == 0
 
 
-def test_the_program_answers_a_line_by_itself(tmp_path: Path) -> None:
+def test_the_program_answers_a_line_by_itself() -> None:
     line = json.dumps({
         "task": {"id": "x", "input": "a new battery"},
         "context": "Task: the screen is black\nAnswer: K7\nTask: my battery is dead\nAnswer: K5",
@@ -110,10 +131,7 @@ def test_the_program_answers_a_line_by_itself(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["answer"] == "K5"
 
 
-def _imports(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(("import ", "from "))]
-
-
+@pytest.mark.slow
 def test_the_quickstart_says_what_its_commands_print(launcher: Launcher, tmp_path: Path) -> None:
     """Its commands with the scripted model, in their order, print each line it shows ('…' stands for more)."""
     text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))

@@ -66,7 +66,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         for kind, every in self.faults:
             if kind not in FAULT_KINDS or every < 1:
-                raise ValueError(f"no such fault: {kind}:{every}; kinds: {', '.join(FAULT_KINDS)}")
+                raise ValueError(f"unknown fault {kind}:{every}: give KIND:EVERY with one of {', '.join(FAULT_KINDS)}")
 
     def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
         mean = self.latency + self.per_1k_prompt * prompt_tokens / 1000 + self.per_output * output_tokens

@@ -1,4 +1,4 @@
-"""The bench of MAEL: every way is measured on the same tasks and pools, once, and harm is told as plainly as gains."""
+"""The bench of MAEL: every variant is measured once, on the same tasks and pools; a run that was stopped continues."""
 
 from __future__ import annotations
 
@@ -54,18 +54,19 @@ def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[MaelRow]:
     return found.rows
 
 
-def test_every_way_is_measured_once(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_every_variant_is_measured_once(tmp_path: Path) -> None:
     model = client(respond)
     rows = measured(tmp_path / "b", model)
-    assert [row.name for row in rows] == [way.name for way in variants((0, 6, 12))]
+    assert [row.name for row in rows] == [variant.name for variant in variants((0, 6, 12))]
     by = {row.name: row for row in rows}
     assert (by[ONE_AGENT].calls, by[NO_EXPERIENCE].experiences) == (1.0, 0)
     assert by["step-wise, 6 tasks"].experiences < by["step-wise, 12 tasks"].experiences
     assert all(len(row.scores) == 8 for row in rows)
-    # On this world good experience of like tasks is best, and bad one harms.
+    # In this world, good experience of similar tasks is best, and bad experience harms.
     assert by["step-wise, 12 tasks"].rounds < by[NO_EXPERIENCE].rounds
     assert by["high similarity, low reward"].score < by[NO_EXPERIENCE].score
-    # The same again is read, not measured.
+    # The same command again reads the rows and measures nothing.
     made = len(model.calls)
     assert measured(tmp_path / "b", model) == rows
     assert len(model.calls) == made
@@ -77,7 +78,8 @@ def test_every_way_is_measured_once(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_what_was_cut_off_goes_on_and_other_settings_are_refused(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_missing_row_is_made_from_its_journal_and_other_settings_are_refused(tmp_path: Path) -> None:
     model = client(respond)
     rows = measured(tmp_path / "b", model)
     (tmp_path / "b" / "row-5.json").unlink()
@@ -91,6 +93,7 @@ def test_what_was_cut_off_goes_on_and_other_settings_are_refused(tmp_path: Path)
         measured(tmp_path / "b", model, testing=ruled)
 
 
+@pytest.mark.slow
 def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
     measured(tmp_path / "b", client(respond), sizes=(0, 12))
     pools = load_context(tmp_path / "b" / "learning")
@@ -100,14 +103,15 @@ def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
 
 
 SMALL: dict[str, Any] = {"learning": TASKS[:3], "testing": TASKS[12:15], "sizes": (0, 3)}
+TINY: dict[str, Any] = {"learning": TASKS[:1], "testing": TASKS[12:13], "sizes": (0, 1), "settings": {"agents": 2}}
 
 
 class Killed(Exception):
-    """Not a failure of a model: it ends the bench where it stands."""
+    """Ends the bench at once, unlike a failure of a model."""
 
 
 def dying(calls: int) -> ScriptedClient:
-    """Answers so many calls, then nothing comes any more."""
+    """Answers this number of calls, then raises Killed."""
     left = iter(range(calls))
 
     def answers(call: Call) -> str | Exception:
@@ -118,7 +122,21 @@ def dying(calls: int) -> ScriptedClient:
     return client(answers)
 
 
-def test_killed_anywhere_it_goes_on_and_pays_nothing_twice(tmp_path: Path) -> None:
+def test_a_killed_bench_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
+    whole = client(respond)
+    rows = measured(tmp_path / "whole", whole, **TINY)
+    assert [row.name for row in rows] == [variant.name for variant in variants((0, 1))]
+    assert (rows[0].name, rows[0].calls, rows[0].experiences) == (ONE_AGENT, 1.0, 0)
+    calls = len(whole.calls) // 2
+    with pytest.raises(Killed):
+        paid(tmp_path / "b", dying(calls), **TINY)
+    model = client(respond)
+    assert measured(tmp_path / "b", model, **TINY) == rows
+    assert len(model.calls) == len(whole.calls) - calls
+
+
+@pytest.mark.slow
+def test_a_bench_killed_anywhere_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
     whole = client(respond)
     rows = measured(tmp_path / "whole", whole, **SMALL)
     made = len(whole.calls)
@@ -131,8 +149,9 @@ def test_killed_anywhere_it_goes_on_and_pays_nothing_twice(tmp_path: Path) -> No
         assert len(model.calls) == made - calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["calls", "tokens"])
-def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str) -> None:
+def test_a_budget_covers_all_runs_and_can_be_raised(tmp_path: Path, unit: str) -> None:
     whole, all_of_it = client(respond), SharedBudget()
     rows = paid(tmp_path / "whole", whole, all_of_it, **SMALL).rows
     most, seen, model = getattr(all_of_it, unit), 0, client(respond)
@@ -149,17 +168,18 @@ def test_a_budget_is_over_everything_and_can_be_raised(tmp_path: Path, unit: str
     assert len(model.calls) == len(whole.calls) == all_of_it.calls
 
 
-def test_who_stops_it_stops_what_is_to_come(tmp_path: Path) -> None:
+def test_a_stop_ends_the_bench_after_the_current_run(tmp_path: Path) -> None:
     budget, model = SharedBudget(), client(respond)
     parts = practicum.Parts(clients={"agent": model}, embedder=Words())
-    work = mael(plan(**SMALL), tmp_path / "b", parts=parts, budget=budget, report=lambda row: budget.stop("enough"))
+    work = mael(plan(**TINY), tmp_path / "b", parts=parts, budget=budget, report=lambda row: budget.stop("enough"))
     found = practicum.run_sync(work)
     assert ([row.name for row in found.rows], found.stopped) == ([ONE_AGENT], "enough")
     assert len(model.calls) == budget.calls
 
 
-def test_an_attempt_whose_judge_was_away_is_compared_with_nothing(tmp_path: Path) -> None:
-    """It has no score, and none of 0: of the four others all are right in either row."""
+@pytest.mark.slow
+def test_an_attempt_whose_judge_failed_is_not_compared(tmp_path: Path) -> None:
+    """It has no score rather than 0; the four other attempts are right in both rows."""
     away = iter([ProviderError("nobody there")])
 
     def judged(call: Call) -> str | Exception:
@@ -182,6 +202,7 @@ PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one
 SIZE = {"files": 2, "lines": 4, "functions": 1, "complexity": 3}
 
 
+@pytest.mark.slow
 @needs_fences
 def test_the_size_of_software_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     how: dict[str, Any] = {**SMALL, "settings": {"agents": 1}, "config": {"scorer": "software"}}
@@ -190,19 +211,20 @@ def test_the_size_of_software_is_measured_once(tmp_path: Path, monkeypatch: pyte
     rows = measured(tmp_path / "b", model, **how)
     assert all({name: row.measures[name] for name in SIZE} == SIZE for row in rows)
     made = len(model.calls)
-    # What the journal and the rows hold is not looked at again.
+    # What the journal and the rows hold is not measured again.
     monkeypatch.setattr(Sandbox, "run", None)
     (tmp_path / "b" / "row-2.json").unlink()
     assert measured(tmp_path / "b", model, **how) == rows
     assert len(model.calls) == made
 
 
+@pytest.mark.slow
 @needs_fences
-def test_the_command_tells_the_size_of_software(launcher: Launcher, tmp_path: Path) -> None:
+def test_the_command_prints_the_size_of_software(launcher: Launcher, tmp_path: Path) -> None:
     write_tasks(tmp_path / "t.jsonl", make_tasks(2))
     (tmp_path / "model").write_text(json.dumps({"answer": PROJECT}) + "\n", encoding="utf-8")
     words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,1", "--model", "scripted:model", "--out", "o"]
-    # So many calls are enough for the pool and the first two ways.
+    # Three calls are enough for the pool and the first two variants.
     done = launcher.run([*words, "--set", "agents=1", "--scorer", "software", "--max-calls", "3", "--json"], tmp_path)
     assert (done.code, len(done.json["rows"])) == (0, 2), done.err
     measures = done.json["rows"][1]["measures"]
@@ -214,7 +236,8 @@ def test_the_command_tells_the_size_of_software(launcher: Launcher, tmp_path: Pa
     assert "measured, on average: files 2.00, lines 4.00, tokens " in done.out
 
 
-def test_the_command_stops_at_its_budget_and_says_how_far_it_came(launcher: Launcher, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_command_stops_at_its_budget_and_says_what_is_measured(launcher: Launcher, tmp_path: Path) -> None:
     write_tasks(tmp_path / "t.jsonl", make_tasks(5))
     (tmp_path / "model").write_text(json.dumps({"match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
     words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,2", "--model", "scripted:model", "--out", "o"]
@@ -239,7 +262,7 @@ def test_the_command_stops_at_its_budget_and_says_how_far_it_came(launcher: Laun
     ],
     ids=["nothing", "no number", "too few", "no test", "measured"],
 )
-def test_what_cannot_be_measured_is_one_line(
+def test_wrong_arguments_are_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
 ) -> None:
     lines = [json.dumps({"id": t.id, "input": t.input, "target": t.target}) for t in make_tasks(4)]

@@ -1,4 +1,4 @@
-"""The overload test: what counts as readable, what each method keeps with an overloaded curator, resume, bad input."""
+"""The overload bench: what counts as readable, what each method keeps with an overloaded curator, resume, bad input."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from practicum.bench import overloaded_curator
 from practicum.bench.facts import MAX_FACTS, Fact, FactCount, count_facts, make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
 from practicum.bench.plots import LOOKS, overload_plot
+from practicum.cli.app import main
 from practicum.core.errors import UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import load_context
@@ -43,7 +44,7 @@ def test_facts_are_distinct_and_the_same_for_a_seed() -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, MAX_FACTS + 1])
-def test_there_can_be_so_many_facts(count: int) -> None:
+def test_the_number_of_facts_is_bounded(count: int) -> None:
     with pytest.raises(UsageError, match="facts: the number must be from 1 to"):
         make_facts(count)
 
@@ -72,43 +73,57 @@ def test_what_counts_as_readable(texts: list[str], expected: FactCount) -> None:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], OverloadRow]:
-    return measure(OverloadPlan(sizes=(40, 80)), tmp_path_factory.mktemp("overload"))
+    return measure(OverloadPlan(sizes=(40,)), tmp_path_factory.mktemp("overload"))
 
 
-@pytest.mark.parametrize("n", [40, 80])
-def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], OverloadRow], n: int) -> None:
-    by = {arm: measured[arm, n] for arm in ARMS}
+def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], OverloadRow]) -> None:
+    check(measured, 40)
+
+
+@pytest.mark.slow
+def test_of_more_lessons_one_call_forgets_more(tmp_path: Path) -> None:
+    rows = measure(OverloadPlan(sizes=(80,)), tmp_path)
+    check(rows, 80)
+    assert all(target.met for target in targets(list(rows.values()), "some model"))
+    assert len(targets(list(rows.values()), "simulated")) == 4
+
+
+def check(rows: dict[tuple[str, int], OverloadRow], n: int) -> None:
+    by = {arm: rows[arm, n] for arm in ARMS}
     assert by["sequential"].readable == 1
     for baseline in ("naive", "top_k", "summarized"):
         assert by[baseline].readable <= 0.2
     assert by["combee"].readable >= 0.8
     assert by["unaccounted"].readable >= by["level-1"].readable >= 0.45
     assert by["combee"].tokens <= 1.5 * by["sequential"].tokens
-    # Most of it is the curator's own doing: code kept no more than a tenth.
+    # The curator itself adds most of them: code added at most a tenth.
     assert by["combee"].by_code <= n / 10
     assert all(row.wrong == 0 for row in by.values())
 
 
-def test_targets_are_told_where_they_can_be(measured: dict[tuple[str, int], OverloadRow]) -> None:
+def test_rows_have_the_targets_that_apply_to_them(measured: dict[tuple[str, int], OverloadRow]) -> None:
     rows = list(measured.values())
     assert all(target.met for target in targets(rows, "some model"))
-    assert len(targets(rows, "some model")) == 2 * 3
-    assert len(targets(rows, "simulated")) == 2 * 4
+    assert len(targets(rows, "some model")) == 3
+    assert len(targets(rows, "simulated")) == 4
     assert targets([row for row in rows if row.method == "naive"], "simulated") == []
 
 
-def test_few_lessons_and_a_curator_that_cannot_be_read(tmp_path: Path) -> None:
-    one = measure(OverloadPlan(sizes=(1, 2, 3)), tmp_path / "few")
-    assert all(one[arm, 1].readable == 1 for arm in ARMS)
-    bad = measure(
-        OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path / "bad", ScriptedClient(lambda call: "what?")
-    )
+@pytest.mark.slow
+def test_every_method_takes_few_lessons(tmp_path: Path) -> None:
+    rows = measure(OverloadPlan(sizes=(1, 2, 3)), tmp_path)
+    assert all(rows[arm, 1].readable == 1 for arm in ARMS)
+
+
+def test_combee_keeps_lessons_of_a_curator_whose_answers_cannot_be_parsed(tmp_path: Path) -> None:
+    unreadable = ScriptedClient(lambda call: "what?")
+    bad = measure(OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path, unreadable)
     assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
     assert bad["naive", 4].counts["lost updates"] == 1
     assert bad["combee", 4].by_code == 4
 
 
-def test_a_number_on_the_wrong_name_is_told(tmp_path: Path) -> None:
+def test_a_number_with_the_wrong_name_counts_as_wrong(tmp_path: Path) -> None:
     def mixing(call: Call) -> str:
         if (call.schema or {})["title"] != "Summary":
             return overloaded_curator.respond(call)
@@ -120,7 +135,7 @@ def test_a_number_on_the_wrong_name_is_told(tmp_path: Path) -> None:
     assert (row.readable, row.wrong) == (0, 0.5)
 
 
-def test_the_same_again_pays_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Path) -> None:
     plan = OverloadPlan(sizes=(10,), arms=("sequential", "combee"), limits={"max_calls": 7})
     first = measure(plan, tmp_path)
     assert [row.stopped for row in first.values()] == ["the budget of 7 calls is spent"]
@@ -137,7 +152,7 @@ def test_the_same_again_pays_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -
     assert fresh["combee", 10].tokens == whole["combee", 10].tokens
 
 
-def test_a_limit_is_for_all_measurements_together(tmp_path: Path) -> None:
+def test_a_limit_covers_all_measurements(tmp_path: Path) -> None:
     rows = measure(OverloadPlan(sizes=(4, 8), arms=("sequential",), limits={"max_calls": 6}), tmp_path)
     assert rows["sequential", 4].stopped is None
     assert rows["sequential", 8].calls == 2
@@ -147,20 +162,20 @@ def test_a_limit_is_for_all_measurements_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
 )
-def test_a_folder_of_another_test_is_refused(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path, other: dict[str, Any], said: str) -> None:
     measure(OverloadPlan(sizes=(4,), arms=("naive",)), tmp_path)
     with pytest.raises(UsageError, match=said):
         measure(OverloadPlan(sizes=(4,), arms=("naive",), **other), tmp_path)
 
 
-def test_a_measurement_is_a_run_that_can_be_looked_at(tmp_path: Path) -> None:
+def test_a_measurement_is_a_run_that_can_be_loaded(tmp_path: Path) -> None:
     row = measure(OverloadPlan(sizes=(4,), arms=("combee",)), tmp_path)["combee", 4]
     context = load_context(row.run)
     assert {entry.text for entry in context} == {fact.text for fact in make_facts(4)}
     assert all(entry.sources[0].startswith("task:fact-") for entry in context)
 
 
-def test_the_picture(measured: dict[tuple[str, int], OverloadRow], tmp_path: Path) -> None:
+def test_the_plot(measured: dict[tuple[str, int], OverloadRow], tmp_path: Path) -> None:
     assert set(LOOKS) == set(ARMS)
     overload_plot(list(measured.values()), tmp_path / "all.png", "local:/models/one.gguf")
     overload_plot([measured["naive", 40]], tmp_path / "one.png", "simulated")
@@ -176,7 +191,8 @@ def scripted(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_prints_and_keeps_one_json_object(launcher: Launcher, scripted: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_command_prints_and_saves_one_json_object(launcher: Launcher, scripted: Path, tmp_path: Path) -> None:
     arguments = ["bench", "overload", "--model", "scripted:model", "--n", "8,4", "--methods", "naive,combee"]
     done = launcher.run([*arguments, "--out", "out", "--json"], tmp_path)
     assert done.code == 0, done.err
@@ -192,6 +208,7 @@ def test_the_command_prints_and_keeps_one_json_object(launcher: Launcher, script
     assert "Stopped early: the budget of 1 calls is spent. The same command with --out new goes on" in stopped.out
 
 
+@pytest.mark.slow
 def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> None:
     done = launcher.run(["bench", "overload", "--n", "4", "--methods", "naive", "--out", "o", "--json"], tmp_path)
     (row,) = done.json["rows"]
@@ -210,7 +227,11 @@ def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> No
         (["--model", "scripted:nowhere"], "cannot read the script"),
     ],
 )
-def test_bad_input_is_one_clear_line(launcher: Launcher, tmp_path: Path, arguments: list[str], said: str) -> None:
-    done = launcher.run(["bench", "overload", "--out", "out", *arguments], tmp_path)
-    assert done.code in (1, 2)
-    assert said in done.line
+def test_bad_input_is_one_clear_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "overload", "--out", str(tmp_path / "out"), *arguments])
+    assert end.value.code in (1, 2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("practicum: ")]
+    assert said in line

@@ -18,7 +18,19 @@ def ran(arguments: list[str]) -> object:
     return end.value.code
 
 
-def test_with_the_gate_the_result_stays_at_or_above_the_base_even_where_every_step_harms() -> None:
+def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few tasks, each step harmful; the slow test below has as many as the bench."""
+    for name, count in (("LEARNING", 8), ("GATE", 48)):
+        monkeypatch.setattr(f"practicum.bench.robustness.{name}", count)
+    without, with_ = robustness([ReflectorSetting(every=1)], 1, lambda row: None)
+    assert with_.gain >= 0
+    assert without.gain < -0.5
+    assert without.base == with_.base
+    assert [target.met for target in targets([without, with_])] == [True]
+
+
+@pytest.mark.slow
+def test_with_the_gate_no_run_of_full_size_ends_below_the_base() -> None:
     told: list[RobustnessRow] = []
     without, with_ = robustness([ReflectorSetting(every=1)], 2, told.append)
     assert told == [without, with_]
@@ -28,28 +40,24 @@ def test_with_the_gate_the_result_stays_at_or_above_the_base_even_where_every_st
     assert [target.met for target in targets([without, with_])] == [True]
 
 
-def test_a_weak_reflector_gains_less_and_the_gate_brings_some_of_it_back() -> None:
+@pytest.mark.slow
+def test_a_weak_reflector_gains_less_and_the_gate_recovers_some_of_it() -> None:
     sound, gated, weak, weak_gated = robustness([ReflectorSetting(), ReflectorSetting(noise=0.75)], 1, lambda row: None)
     assert sound.gain > weak.gain
     assert weak_gated.gain > weak.gain
     assert gated.gain > 0
 
 
-def test_harm_comes_at_every_so_manyth_step_and_noise_as_often_as_it_says() -> None:
+def test_harm_and_noise_come_as_often_as_the_setting_says() -> None:
     texts = [task.input for task in make_tasks(400, "learning", 0)]
-    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflector_rule(text, ReflectorSetting(every=5))] == [
-        4,
-        9,
-        14,
-        19,
-    ]
-    wrong = sum(
-        reflector_rule(text, ReflectorSetting(noise=0.25)) != reflector_rule(text, ReflectorSetting()) for text in texts
-    )
+    harmful, sound, weak = ReflectorSetting(every=5), ReflectorSetting(), ReflectorSetting(noise=0.25)
+    assert [n for n, text in enumerate(texts[:20]) if "nay" in reflector_rule(text, harmful)] == [4, 9, 14, 19]
+    wrong = sum(reflector_rule(text, weak) != reflector_rule(text, sound) for text in texts)
     assert wrong / 400 == pytest.approx(0.25, abs=0.05)
 
 
-def test_the_command_keeps_a_table_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.slow
+def test_the_command_saves_a_table_and_a_plot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert ran(["bench", "robustness", "--every", "never", "--noise", "0.5", "--seeds", "1", "--out", str(out)]) == 0
     assert "least gain" in capsys.readouterr().out

@@ -1,10 +1,8 @@
-"""The simulated model server: what it answers, counts and breaks, seen from a client."""
+"""The simulated model server: its answers, counts and faults, as a client sees them."""
 
 import asyncio
 import json
 import math
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
@@ -17,7 +15,7 @@ from aiohttp import ClientSession, ServerDisconnectedError
 from pydantic import BaseModel, ConfigDict, Field
 
 from practicum.testing.fill import fill
-from practicum.testing.server import ServerOptions, SimulatedServer, serve, start_process
+from practicum.testing.server import ServerOptions, SimulatedServer, main, serve, start_process
 
 Body = dict[str, Any]
 AT_ONCE: dict[str, Any] = {"latency": 0, "per_1k_prompt": 0, "per_output": 0}
@@ -314,7 +312,7 @@ def test_faults_come_every_so_many_requests_and_are_counted_apart() -> None:
 
 
 def test_unknown_faults_are_refused() -> None:
-    with pytest.raises(ValueError, match="no such fault"):
+    with pytest.raises(ValueError, match="unknown fault flood:1"):
         ServerOptions(faults=[("flood", 1)])
 
 
@@ -380,6 +378,7 @@ def test_the_model_list() -> None:
     assert asyncio.run(go()) == ["sim"]
 
 
+@pytest.mark.slow
 def test_a_server_in_a_process_of_its_own(tmp_path: Path) -> None:
     log = tmp_path / "requests.log"
     with start_process(**AT_ONCE, output_tokens=7, faults=[("429", 2)], log=log) as server:
@@ -396,8 +395,7 @@ def test_a_server_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert len(log.read_text().splitlines()) == 2
 
 
-def test_a_wrong_command_line_is_explained() -> None:
-    command = [sys.executable, "-m", "practicum.testing.server", "--fault", "flood:1"]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
-    assert ended.returncode == 2
-    assert "no such fault: flood:1" in ended.stderr
+def test_a_wrong_command_line_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--fault", "flood:1"])
+    assert "unknown fault flood:1" in capsys.readouterr().err

@@ -1,8 +1,11 @@
-"""The speed benchmark: its critical path, its world, and that the harness works with tiny sizes and latencies."""
+"""The speed bench: its critical path, its simulated world, and the whole bench with tiny sizes and latencies."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,9 @@ from practicum.bench.speed import (
     SpeedRow,
     speed,
 )
+from practicum.cli.app import main
 from practicum.core.errors import UsageError
-from practicum.testing.server import ServerOptions, ServerProcess, start_process
+from practicum.testing.server import ServerOptions, SimulatedServer, serve, start_process
 
 AT_ONCE: dict[str, Any] = {"latency": 0.0, "per_1k_prompt": 0.0, "per_output": 0.0}
 ROW_KEYS = {
@@ -39,7 +43,7 @@ def test_a_stage_lasts_as_long_as_its_slowest_job() -> None:
     calls = [
         ("step 1/attempt/0.t0/agent", 1.0),
         ("step 1/attempt/1.t1/agent", 2.0),
-        ("step 1/attempt/1.t1/agent~1", 0.5),  # asked again: after the first
+        ("step 1/attempt/1.t1/agent~1", 0.5),  # a repair follows the first call
         ("step 1/reflect/0.t0/reflector", 0.25),
         ("step 1/reflect/10.t%2F1/reflector", 0.125),
         ("step 1/update/group 0/curator", 3.0),
@@ -57,7 +61,7 @@ def test_a_stage_lasts_as_long_as_its_slowest_job() -> None:
     assert longest_path(calls) == 2.5 + 0.25 + 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512
 
 
-def test_the_parts_of_a_networks_task_go_at_once() -> None:
+def test_the_parts_of_a_networks_task_run_at_once() -> None:
     calls = [
         ("step 1/attempt/0.t0/network/judge/agent", 1.0),
         ("step 1/attempt/0.t0/network/decompose/agent", 2.0),
@@ -71,7 +75,7 @@ def test_the_parts_of_a_networks_task_go_at_once() -> None:
     assert longest_path(calls) == 1 + 2 + 12 + 16 + 32
 
 
-def test_the_runs_of_a_group_the_twin_and_the_heads_go_at_once() -> None:
+def test_the_runs_of_a_group_the_twin_and_the_heads_run_at_once() -> None:
     calls = [
         ("step 1/attempt/plain/run 1/0.t0/agent", 1.0),
         ("step 1/attempt/plain/run 2/0.t0/agent", 2.0),
@@ -88,7 +92,7 @@ def test_the_runs_of_a_group_the_twin_and_the_heads_go_at_once() -> None:
     assert longest_path(calls) == 2.5 + 8 + 16 + 32 + 64 + 128
 
 
-def test_the_tries_of_an_attempt_go_at_once_then_its_verdicts_then_its_contrast() -> None:
+def test_the_tries_of_an_attempt_run_at_once_then_its_verdicts_then_its_contrast() -> None:
     calls = [
         ("step 1/attempt/0.t0/try 1/agent", 1.0),
         ("step 1/attempt/0.t0/try 2/agent", 2.0),
@@ -110,22 +114,35 @@ def test_the_tries_of_an_attempt_go_at_once_then_its_verdicts_then_its_contrast(
 
 
 @pytest.fixture(scope="module")
-def swift() -> Any:
-    with start_process(simulated_world.MODULE, **AT_ONCE) as server:
+def world() -> Iterator[SimulatedServer]:
+    """A server of the simulated world at zero latency, in a thread of this process."""
+    ready: Future[tuple[SimulatedServer, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve_until_stopped() -> None:
+        stop = asyncio.Event()
+        async with serve(ServerOptions(**AT_ONCE, responder=simulated_world.Responder())) as server:
+            ready.set_result((server, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        serving = pool.submit(asyncio.run, serve_until_stopped())
+        server, loop, stop = ready.result(30)
         yield server
+        loop.call_soon_threadsafe(stop.set)
+        serving.result()
 
 
-def test_the_world_teaches_a_distinct_rule_a_task(swift: ServerProcess, tmp_path: Path) -> None:
-    result, wall = timed_run(swift.url, 24, "combee", {"batch": 12}, tmp_path / "run", 32)
-    assert (result.usage.calls, len(result.context), result.steps) == (48 + 2 * 3, 24, 2)
+def test_the_world_teaches_a_distinct_rule_a_task(world: SimulatedServer, tmp_path: Path) -> None:
+    result, wall = timed_run(world.url, 12, "combee", {"batch": 6}, tmp_path / "run", 32)
+    assert (result.usage.calls, len(result.context), result.steps) == (24 + 2 * 2, 12, 2)
     assert result.errors == {}
     assert wall > 0
 
 
 def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
-    swift: ServerProcess, tmp_path: Path
+    world: SimulatedServer, tmp_path: Path
 ) -> None:
-    result, _ = timed_run(swift.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
+    result, _ = timed_run(world.url, 10, "ace", {"batch": 10, "rounds": 1}, tmp_path / "run", 10)
     assert result.by_role["agent"].calls == 10 + 5
     hard, easy = simulated_world.tasks(10, easy=5)[9], simulated_world.tasks(10, easy=5)[0]
     assert hard.input.startswith("Hard message 9:")
@@ -133,7 +150,8 @@ def test_half_of_the_answers_are_wrong_at_first_and_right_after_a_reflection(
     assert {len(task.input) for task in simulated_world.tasks(20)} == {400}
 
 
-def test_the_critical_path_of_one_after_the_other_is_the_sum_of_the_servers_latencies(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_critical_path_of_one_task_at_a_time_is_the_sum_of_the_latencies(tmp_path: Path) -> None:
     law = ServerOptions(latency=0.004, per_1k_prompt=0.002, per_output=0.0001)
     with start_process(simulated_world.MODULE, latency=0.004, per_1k_prompt=0.002, per_output=0.0001) as server:
         timed_run(server.url, 5, "ace", {}, tmp_path / "run", 4)
@@ -142,7 +160,8 @@ def test_the_critical_path_of_one_after_the_other_is_the_sum_of_the_servers_late
         critical_path(tmp_path / "run", ServerOptions(tail=1.0))
 
 
-def test_the_harness_measures_every_part(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_bench_measures_every_part(tmp_path: Path) -> None:
     told: list[str] = []
     plan = SpeedPlan(
         parts=(*WAYS, "heavy-tail"),
@@ -162,7 +181,7 @@ def test_the_harness_measures_every_part(tmp_path: Path) -> None:
     assert one
     assert many
     assert free
-    # Eight times attempt, reflection and curation, and twice all of these at once.
+    # Attempt, reflection and curation eight times, and twice for batches of four.
     assert one.critical_s == pytest.approx(8 * 3 * 0.005)
     assert many.critical_s == pytest.approx(2 * 3 * 0.005)
     assert many.speed_up(one)[1] == pytest.approx(4)
@@ -170,11 +189,11 @@ def test_the_harness_measures_every_part(tmp_path: Path) -> None:
     assert {row["entries"] for row in value["rows"][:-3]} == {8}
     everything = found.row(RCL)
     assert everything
-    # Executions, heads, mutator and state; half of the tasks fail, so each step has something to learn from.
+    # Executions, heads, mutator and state; half of the tasks fail, so each step has lessons.
     assert everything.critical_s == pytest.approx(4 * everything.iterations * 0.005)
     scaled = found.row(SCALED)
     assert scaled
-    # Attempts, verdicts, contrast and extractions, one task after the other.
+    # Attempts, verdicts, contrast and extractions, one task at a time.
     assert scaled.critical_s == pytest.approx(8 * 4 * 0.005)
     assert scaled.calls >= 8 * (5 + 1 + 1 + 1)
     network = found.row("network")
@@ -191,7 +210,7 @@ def test_the_harness_measures_every_part(tmp_path: Path) -> None:
     assert len(told) == 11
 
 
-def test_targets_say_what_was_missed_and_the_ceiling() -> None:
+def test_targets_include_what_was_missed_and_the_ceiling() -> None:
     same = {"calls": 1, "tokens": 1, "cached_share": 0.0, "entries": 1, "most": 1, "errors": {}}
     one = SpeedRow(name=SEQUENTIAL, iterations=90, wall_s=80.0, critical_s=78.0, **same)  # type: ignore[arg-type]
     many = SpeedRow(name=COMBEE, iterations=3, wall_s=4.0, critical_s=3.9, **same)  # type: ignore[arg-type]
@@ -204,6 +223,7 @@ def test_targets_say_what_was_missed_and_the_ceiling() -> None:
     assert "MISSED" in Target(what="CPU", value=4.0, bound=3.0).summary()
 
 
+@pytest.mark.slow
 def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "METHODS", {"combee": concurrency.METHODS["combee"]})
     (row,) = concurrency.measure_all(12, lambda said: None)
@@ -213,20 +233,23 @@ def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: 
     assert [target.bound for target in row.targets()] == [3.0, 1000.0]
 
 
-@pytest.mark.parametrize("name", ["asynchronous", "naive"])
-def test_the_other_methods_in_flight(name: str, swift: ServerProcess, tmp_path: Path) -> None:
-    assert concurrency.measure_method(name, swift.url, 12, tmp_path).most >= 12
+@pytest.mark.parametrize("name", ["asynchronous", pytest.param("naive", marks=pytest.mark.slow)])
+def test_attempts_in_flight_are_counted(name: str, world: SimulatedServer, tmp_path: Path) -> None:
+    row = concurrency.measure_method(name, world.url, 12, tmp_path)
+    assert row.most >= 12
+    assert (row.at_once, row.cpu_ms > 0) == (12, True)
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [({"parts": ("quick",)}, "known are sequential"), ({"tasks": 0}, "tasks=0"), ({"draws": -1}, "draws=-1")],
 )
-def test_a_plan_that_cannot_be(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_plans_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         SpeedPlan(**wrong)
 
 
+@pytest.mark.slow
 def test_the_command_prints_one_json_object(launcher: Launcher, tmp_path: Path) -> None:
     arguments = ["bench", "speed", "--tasks", "2", "--only", "naive,sequential", "--output-tokens", "5", "--json"]
     done = launcher.run(arguments, tmp_path)
@@ -244,7 +267,9 @@ def test_the_command_prints_one_json_object(launcher: Launcher, tmp_path: Path) 
         (["--tasks", "0"], "--tasks"),
     ],
 )
-def test_bad_input_is_one_clear_line(launcher: Launcher, tmp_path: Path, arguments: list[str], said: str) -> None:
-    done = launcher.run(["bench", "speed", *arguments], tmp_path)
-    assert done.code == 2
-    assert said in done.line
+def test_bad_input_is_one_clear_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "speed", *arguments])
+    assert end.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("practicum: ")]
+    assert said in line
