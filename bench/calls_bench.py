@@ -91,7 +91,8 @@ def answer_shape() -> Any:
 async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, gauge: Gauge) -> One:
     from practicum.agents.chat import ChatAgent
     from practicum.core.types import Prompt
-    from practicum.engine.run import House, Run, Seat
+    from practicum.engine.run import Run
+    from practicum.engine.state import RunState, Seat
     from practicum.models.client import CallOptions
     from practicum.models.registry import ClientSettings, Models
     from practicum.retrieval.vectors import Vectors, WordLlama
@@ -111,8 +112,10 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, gauge: 
 
     client.complete = counted
     seat = Seat(client, CallOptions(temperature=0.0))
-    house = House(Journal(store, "run"), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once)
-    root, shape = Run(house), answer_shape()
+    state = RunState(
+        Journal(store, "run"), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once
+    )
+    root, shape = Run(state), answer_shape()
 
     async def one(n: int) -> object:
         prompt = Prompt(system=SYSTEM, user=TASK.format(n=n))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from practicum.session.ask import Answered, ask
     from practicum.session.components import Parts
     from practicum.session.evaluate import Evaluation, evaluate
-    from practicum.session.learn import learn, load_context, resume
+    from practicum.session.learn import learn, resume
+    from practicum.session.records import load_context
     from practicum.session.result import Result
     from practicum.tasks.load import load_tasks
 

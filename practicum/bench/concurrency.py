@@ -106,7 +106,7 @@ class _InFlightGauge:
         self.now = self.most = 0
 
     def watch(self, session: Session) -> None:
-        for client in {id(seat.client): seat.client for seat in session.house.seats.values()}.values():
+        for client in {id(seat.client): seat.client for seat in session.state.seats.values()}.values():
             self._count(client)
 
     def _count(self, client: Any) -> None:

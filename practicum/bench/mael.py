@@ -216,7 +216,7 @@ def _claim(plan: MaelPlan, path: Path) -> None:
 async def _learn_pools(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
     """The pools of all tasks to learn from, and why learning stopped early, if it did."""
     settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
-    options: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.open(session.house.budget)}
+    options: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.open(session.state.budget)}
     if begun(folder):
         result = await resume(folder, **options)
     else:
@@ -243,7 +243,7 @@ async def _evaluate(
     given = {k: v for k, v in plan.settings.items() if k != "alpha" or variant.settings["retrieval"] != "none"}
     evaluation = await evaluate(
         plan.testing, pools, out=out, method="mael", settings={**given, **variant.settings}, parts=parts,
-        on_house=lambda house: budget.open(house.budget), **plan.config,
+        on_state=lambda state: budget.open(state.budget), **plan.config,
     )  # fmt: skip
     budget.close(evaluation.usage)
     return evaluation

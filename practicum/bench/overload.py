@@ -24,6 +24,7 @@ from practicum.bench.measure import Target
 from practicum.blocks.attempt.attempt import shown_answers
 from practicum.blocks.update.curator import Decisions
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
@@ -54,7 +55,7 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Methods and their settings; the batch holds all lessons unless the settings say otherwise."""
 
-INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
+INSTRUCTIONS = "You work in the office of a trading state. Asked what to do in a case, say it with the number it needs."
 
 LIMITS = ("max_calls", "max_tokens", "max_usd")
 
@@ -220,21 +221,21 @@ async def _run(
     config: Config,
     splits: Splits,
     parts: Parts,
-    state: str | None,
+    begun: str | None,
     on_session: Callable[[Session], None],
 ) -> None:
     """Update with all lessons, as a run whose attempts and reflections are ready-made."""
     method = replace(methods.build(config.method, config.settings), attempt=shown_answers(), reflect=_lessons)
     seconds = seconds_spent(store)
-    async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=False, seconds=seconds) as house:
-        session = Session(folder, config, splits, method, house, store, Context())
-        if state is None:
+    async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=False, seconds=seconds) as state:
+        session = Session(folder, config, splits, method, state, store, Context())
+        if begun is None:
             begin(store, config, splits, Context())
         else:
             update_run(store, state="running", config=config.model_dump_json())
         on_session(session)
         # Load the embedder before the clock starts.
-        await house.vectors([INSTRUCTIONS])
+        await state.vectors([INSTRUCTIONS])
         await session.run()
 
 
@@ -259,7 +260,7 @@ def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
         context_tokens=result["context_tokens"],
         **usage,
         wall_s=None if None in steps else sum(steps),
-        by_code=errors.get("lessons kept as they were", 0),
+        by_code=errors.get(Count.KEPT_LESSONS, 0),
         counts=errors,
         run=str(folder),
         stopped=result.get("stopped"),

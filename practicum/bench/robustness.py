@@ -31,6 +31,7 @@ import numpy as np
 import practicum
 from practicum.bench.measure import Target
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.types import Task
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
@@ -173,7 +174,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             parts=practicum.Parts(clients={"agent": model}, embedder=_ConstantEmbedder()),
             watch=_ContextRecorder(contexts),
         )
-        dropped = practicum.run_sync(run).errors.get("deltas dropped by the gate", 0)
+        dropped = practicum.run_sync(run).errors.get(Count.GATED_DELTAS, 0)
     return score(test, Context()), score(test, contexts[-1]), dropped, len(model.calls)
 
 

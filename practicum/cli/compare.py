@@ -140,9 +140,8 @@ class _Lines:
         runs = f"{len(plan.study.variants)} variants x {plan.seeds} seeds = {len(plan.runs)} runs"
         self.console.print(f"{runs}, {done} of them done; kept in {folder}")
 
-    def began(self, runs: int, low: int, high: int) -> None:
-        calls = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        self.console.print(f"{runs} runs to go, {calls} calls expected")
+    def began(self, runs: int) -> None:
+        self.console.print(f"{runs} runs to go")
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         score = "failed" if outcome.score is None else f"{outcome.score:.1%}"

@@ -87,7 +87,7 @@ def _found(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
         async def work(stop: Stopper) -> Dynamics:
             parts = telling(console)
             return await score(
-                run, tasks, every=every, concurrency=concurrency, parts=parts, watch=watch, on_house=stop.house
+                run, tasks, every=every, concurrency=concurrency, parts=parts, watch=watch, on_state=stop.state
             )
 
         try:

@@ -87,7 +87,7 @@ def evaluate(
     console = console_for(json_)
 
     async def work(stop: Stopper) -> Evaluation:
-        return await score(listed, learned, repeat=repeat, parts=telling(console), on_house=stop.house, **config)
+        return await score(listed, learned, repeat=repeat, parts=telling(console), on_state=stop.state, **config)
 
     found = run_work(work, console)
     if json_:

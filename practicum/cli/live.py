@@ -84,24 +84,21 @@ class Live:
         else:
             self._fetching(done, total)
 
-    def began(self, session: Session, low: int, high: int) -> None:
+    def began(self, session: Session) -> None:
         self._session = session
         config, splits = session.config, session.splits
         held = f", {len(splits.val)} to validate" if splits.val else ""
         held += f", {len(splits.test)} held out" if splits.test else ""
-        calls = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        self.console.print(
-            f"{config.method} on {len(splits.train)} tasks{held}; model {config.model}; {calls} calls expected"
-        )
+        self.console.print(f"{config.method} on {len(splits.train)} tasks{held}; model {config.model}")
         self.console.print(f"kept in {session.folder}")
 
     def evaluating(self, session: Session, name: str, tasks: int) -> None:
         self._phase(name, tasks)
         if self._step is not None:
-            session.house.on_attempt = lambda: self._bar.advance(self._step)
+            session.state.on_attempt = lambda: self._bar.advance(self._step)
 
     def evaluated(self, session: Session, name: str, score: float | None, scored: int) -> None:
-        session.house.on_attempt = None
+        session.state.on_attempt = None
         tasks = len(session.splits.test)
         if score is None:
             self.console.print(f"{name}: none of {tasks} tasks could be scored")
@@ -114,7 +111,7 @@ class Live:
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", steps)
         self._explain(report)
-        words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.house.budget.spent)}"
+        words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.state.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, state=words)
         elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == steps:

@@ -31,7 +31,7 @@ def methods(
         console.print(one.about)
         if one.paper:
             console.print(f"  paper: {one.paper}")
-        console.print(f"  a training task costs {one.learning}; a test task {one.testing}")
+        console.print(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
             console.print(f"  {seam:<8} {block}")
         for setting, (default, words) in known.described(one.name).items():

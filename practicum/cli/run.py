@@ -90,7 +90,7 @@ def run(
 
         async def work(stop: Stopper) -> Answered:
             try:
-                return await ask(text, context, learn=learn, target=target, parts=parts, on_house=stop.house, **given)
+                return await ask(text, context, learn=learn, target=target, parts=parts, on_state=stop.state, **given)
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 

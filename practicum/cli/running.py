@@ -17,7 +17,7 @@ from practicum.core.errors import PracticumError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from practicum.engine.state import House
+    from practicum.engine.state import RunState
     from practicum.session.components import Parts
     from practicum.session.learn import Session
     from practicum.session.result import Result
@@ -91,11 +91,11 @@ class Stopper:
 
     def session(self, session: Session) -> None:
         """The session to stop."""
-        self.house(session.house)
+        self.state(session.state)
 
-    def house(self, house: House) -> None:
-        """The house to stop."""
-        self.stoppable = house.budget
+    def state(self, state: RunState) -> None:
+        """The run to stop."""
+        self.stoppable = state.budget
 
     def interrupt(self) -> None:
         from practicum.session.learn import INTERRUPTED

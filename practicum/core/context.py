@@ -114,6 +114,11 @@ class Context:
             return None
         return self.pages[number // PAGE].entries.get(number)
 
+    def issued(self, id: str) -> bool:
+        """Whether an entry with this id is or was in the context."""
+        number = _number(id)
+        return number is not None and number < self.next_number
+
     def __contains__(self, id: object) -> bool:
         return isinstance(id, str) and self.get(id) is not None
 

@@ -33,6 +33,10 @@ class UsageError(PracticumError):
     exit_code = 2
 
 
+class MethodError(PracticumError):
+    """A method returned the wrong thing from a seam; the text names method, seam and step."""
+
+
 class TaskFileError(UsageError):
     """A file of tasks is missing, empty or malformed; the text names file, line and field."""
 

@@ -18,11 +18,12 @@ from functools import partial
 from typing import Protocol
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, targets
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.copies import Copies
-from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Update, Validation, about
+from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, UpdateSeam, Validation, sources_of
 from practicum.engine.run import Chain, Run
 
 OVERTAKEN = "other groups were faster to change what it would change"
@@ -58,7 +59,7 @@ class Reduced:
 
 
 def without_barrier(
-    *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: Update | None = None,
+    *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
     left: LastWord | None = None,
 ) -> Schedule:  # fmt: skip
     """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
@@ -75,12 +76,6 @@ def without_barrier(
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
-
-
-def most_groups(lessons: int, group: int, copies: int) -> int:
-    """Most groups that so many lessons make: those that they fill, and of each copy the one that is left in part."""
-    # The first group of a copy is as if it had begun with what it has no room for.
-    return sum(-(-(lessons + group - room) // group) for room in _rooms(group, copies))
 
 
 def _rooms(group: int, copies: int) -> list[int]:
@@ -149,7 +144,7 @@ class _Flow:
     slots: int
     staleness: int
     groups: list[Filling]
-    again: Update | None
+    again: UpdateSeam | None
     left: LastWord | None
     copies: Copies = field(default_factory=Copies)
     running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
@@ -164,7 +159,7 @@ class _Flow:
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
         """Run to the end; a step is a delta that was applied."""
-        losses = Losses(self.run.house)
+        losses = Losses(self.run)
         unchecked = Attempted([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
@@ -219,7 +214,7 @@ class _Flow:
         rollouts = await self.method.attempt(batch, context, at.at("attempt"))
         reflecting = at.at("reflect")
         lessons = await self.method.reflect(rollouts, context, reflecting)
-        return Attempted(rollouts, lessons, reflecting.unread)
+        return Attempted(rollouts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
         """Start the reduction of a group, or of those of its lessons (`of`) that are asked about again."""
@@ -230,7 +225,7 @@ class _Flow:
         name = f"group {number} again" if of else f"group {number}"
         update = self.again if of and self.again else self.method.update
         made = partial(Reduced, number, lessons, self.context, again=of is not None)
-        self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, about(lessons))))
+        self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, sources_of(lessons))))
 
     async def _next(self, event: int) -> Attempted | Reduced:
         """What ends next: as the journal says, else whatever does, and the journal is told."""
@@ -304,9 +299,8 @@ class _Flow:
         ]  # fmt: skip
         asked = {lesson.id for lesson in again}
         refused = [fail for fail in fails if asked.isdisjoint(fail.edit.lessons)]
-        counts = self.run.house.counts
-        counts["edits redone on a newer context"] += len(fails) - len(refused)
-        counts["additions that another copy had made"] += repeated
+        self.run.count(Count.REDONE_EDITS, len(fails) - len(refused))
+        self.run.count(Count.REPEATED_ADDITIONS, repeated)
         if self.left is not None:
             out = [x for x in last if x.id not in settled | asked]
             delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in told))
@@ -327,6 +321,6 @@ class _Flow:
 
 
 async def _reduced(
-    update: Update, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run
+    update: UpdateSeam, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run
 ) -> Reduced:
     return made(delta=await update(lessons, base, at))

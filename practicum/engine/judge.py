@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from practicum.core.bounded import MaxChars, Output
+from practicum.core.counts import Count
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Feedback, Prompt, Score, Task, Trace
 from practicum.engine.run import Run
@@ -24,7 +25,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     """One verdict, at temperature 0. `target` is the reference answer; None judges without one."""
     # What an agent with tools did is most of what it answered with; of others there are no steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
-    parts = [*run.house.told, f"# Task\n{task.input}"]
+    parts = [*run.agent_instructions, f"# Task\n{task.input}"]
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
@@ -51,7 +52,7 @@ async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
     try:
         verdict = await judge(run.at("verdict"), task, trace, None)
     except (OutputError, ProviderError):
-        run.house.counts["unjudged"] += 1
+        run.count(Count.UNJUDGED_ATTEMPTS)
         return Feedback(None, "Nothing is known about whether the answer is right.")
     said = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
     return Feedback(verdict.right, f"{said}: {verdict.reason}")

@@ -1,9 +1,10 @@
-"""learn(): the only loop. It knows six seams and no method.
+"""The loop: what a method is, and the one loop that runs it.
 
     sample -> attempt (wraps act) -> reflect -> update -> accept -> apply
 
-A method is a value of six functions; blocks that wrap each other make it up (see `methods/`). Later methods add
-blocks, never a branch here.
+A method is a value of `Method`: six functions, the seams. Blocks fill the seams and wrap each other (`blocks/`),
+recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds blocks, never a branch
+here. `docs/extending.md` builds a method.
 """
 
 from __future__ import annotations
@@ -11,30 +12,30 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from practicum.core.context import Context
-from practicum.core.edits import Applied, Delta, Refused, Resolution, ordered_union
-from practicum.core.errors import ProviderError
+from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, ordered_union, targets
+from practicum.core.errors import MethodError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.run import Act, Run
-from practicum.engine.state import House
+from practicum.engine.run import ActSeam, Run
+
+T = TypeVar("T")
 
 ENDED = "ended"
-"""The note of when a step was first done, in seconds since 1970: what its numbers are dated by for those who watch."""
-
-ALL = 1_000_000
-"""The batch of a method that counts its calls over all tasks at once, however many there are."""
+"""The name of the note that holds when a step ended, in seconds since 1970."""
 
 LOST_STEPS = 3
-"""Steps in a row lost to the provider after which going on makes no sense."""
+"""Steps in a row that the provider must fail before the run stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step works on. `arm` is the candidate to start from, for methods that keep several (GEPA); `data` is
-    what the sampler has to say of its choice, as JSON values, kept with the step; `steps` is how many steps there will
-    be in all, None where that is found on the way."""
+    """What one step works on.
+
+    `arm` is the candidate to start from, for methods that keep several (GEPA). `data` describes the sampler's choice
+    as JSON values and is stored with the step. `steps` is the total number of steps, None where it is not known yet.
+    """
 
     tasks: tuple[Task, ...]
     epoch: int = 1
@@ -45,9 +46,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """One step: what was tried, what was learned from it, what the context became.
+    """One step: what was tried, what was learned from it, and the context after it.
 
-    `seconds` is how long the sitting that made the step took for it; None where a stop cut it in two.
+    `applied` and `refused` are the edits that changed the context and those that did not, with reasons; `resolutions`
+    say what became of each lesson. `seconds` is how long the step took, None where a stop cut it in two. `val` is the
+    mean validation score, in [0, 1], where the step was validated.
     """
 
     step: int
@@ -63,50 +66,80 @@ class StepReport:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-History = Sequence[StepReport]
-Sample = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
-Attempt = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
-Reflect = Callable[[Sequence[Rollout], Context, Run], Awaitable[list[Lesson]]]
-Update = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
-Accept = Callable[[Context, Delta, Sequence[Rollout], Run], Awaitable[Delta]]
-Schedule = Callable[
-    ["Method", Sequence[Task], Context, Run, "Validation | None"],
-    AsyncIterator[StepReport],
-]
-
-
 @dataclass(frozen=True)
 class Validation:
-    """Held-out tasks scored after every `every` steps, to keep the best context."""
+    """Held-out tasks that are scored after every `every` steps, to keep the best context."""
 
     tasks: Sequence[Task]
     every: int = 1
 
     async def score(self, method: Method, context: Context, run: Run) -> float:
-        """Mean score under `context`; a context that shows the same as an earlier one costs nothing."""
-        rollouts = await run.evaluate(method.act, "val", self.tasks, context)
-        return mean_score(rollouts)
+        """The mean score under `context`. A context that shows the same as an earlier one costs nothing."""
+        return mean_score(await run.evaluate(method.act, "val", self.tasks, context))
 
 
-async def learn(
+History = Sequence[StepReport]
+SampleSeam = Callable[[Sequence[Task], History, Run], Iterator[Batch]]
+AttemptSeam = Callable[[Batch, Context, Run], Awaitable[list[Rollout]]]
+ReflectSeam = Callable[[Sequence[Rollout], Context, Run], Awaitable[list[Lesson]]]
+UpdateSeam = Callable[[Sequence[Lesson], Context, Run], Awaitable[Delta]]
+AcceptSeam = Callable[[Context, Delta, Sequence[Rollout], Run], Awaitable[Delta]]
+Schedule = Callable[["Method", Sequence[Task], Context, Run, Validation | None], AsyncIterator[StepReport]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A way to learn.
+
+    `act` makes one attempt, exactly as in evaluation; `attempt` may make several and wraps it. `roles` are the models
+    that learning asks beside the agent, `act_roles` those that `act` itself asks (a judge that chooses among attempts).
+    `schedule` drives the six functions; `sequential` does so one step after the other. `models` names the models of
+    seats that are no role, such as single agents of a network.
+
+    `act_calls` is the most model calls of one `act`, which the budget holds back for each test task. `calls` gives the
+    fewest and most model calls of a step over so many tasks, for the announcement of a run; `costs` says in words what
+    a step asks models for beside the attempts.
+    """
+
+    name: str
+    sample: SampleSeam
+    act: ActSeam
+    attempt: AttemptSeam
+    reflect: ReflectSeam
+    update: UpdateSeam
+    accept: AcceptSeam
+    roles: tuple[str, ...] = ()
+    act_roles: tuple[str, ...] = ()
+    schedule: Schedule = field(default_factory=lambda: sequential)
+    models: Mapping[str, str] = field(default_factory=dict)
+    act_calls: int = 1
+    calls: Callable[[int], tuple[int, int]] | None = None
+    costs: str = ""
+
+
+async def sequential(
     method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
 ) -> AsyncIterator[StepReport]:
-    """Learn from `tasks`, starting at `context`; yields each step once it is done.
+    """The loop: one step after the other, from `context` on. Yields each step once it is done.
 
-    Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was asked for, and
-    ProviderError when three steps in a row were lost; what was yielded before is good.
+    Ends when the method has no more batches. Raises Stopped when a budget is spent or a stop was requested,
+    ProviderError when three steps in a row were lost, and MethodError when a seam returns the wrong thing. Steps that
+    were yielded before are valid.
     """
     history: list[StepReport] = []
-    losses = Losses(run.house)
+    losses = Losses(run)
     for step, batch in enumerate(method.sample(tasks, history, run.at("sample")), 1):
+        check = Check(method.name, step)
+        check.one("sample", batch, Batch)
         at = run.at(f"step {step}")
         clock = Clock(at)
-        rollouts = await method.attempt(batch, context, at.at("attempt"))
+        rollouts = check.each("attempt", await method.attempt(batch, context, at.at("attempt")), Rollout)
         reflecting = at.at("reflect")
-        lessons = await method.reflect(rollouts, context, reflecting)
-        losses.count(rollouts, lessons, reflecting.unread)
-        delta = await method.update(lessons, context, at.at("update", about(lessons)))
-        delta = await method.accept(context, delta, rollouts, at.at("accept"))
+        lessons = check.each("reflect", await method.reflect(rollouts, context, reflecting), Lesson)
+        losses.count(rollouts, lessons, reflecting.unparsed)
+        delta = await method.update(lessons, context, at.at("update", sources_of(lessons)))
+        delta = check.delta("update", delta, context)
+        delta = check.delta("accept", await method.accept(context, delta, rollouts, at.at("accept")), context)
         outcome = context.apply(delta)
         context = outcome.context
         seconds = clock.stop()
@@ -122,20 +155,63 @@ async def learn(
     losses.close()
 
 
+@dataclass(frozen=True)
+class Check:
+    """Checks what the seams of a method return, so that a mistake in a method is reported where it was made."""
+
+    method: str
+    step: int
+
+    def one(self, seam: str, value: Any, kind: type[T]) -> T:
+        """The value. Raises MethodError if it is not of this type."""
+        if not isinstance(value, kind):
+            raise self._error(seam, value, f"a {kind.__name__}")
+        return value
+
+    def each(self, seam: str, values: Any, kind: type[T]) -> list[T]:
+        """The values as a list. Raises MethodError if they are no list or tuple of this type."""
+        if not isinstance(values, list | tuple):
+            raise self._error(seam, values, f"a list of {kind.__name__}")
+        for value in values:
+            if not isinstance(value, kind):
+                raise self._error(seam, value, f"a list of {kind.__name__}", "a list with ")
+        return list(values)
+
+    def delta(self, seam: str, value: Any, context: Context) -> Delta:
+        """The delta. Raises MethodError if it is none, or edits an entry that the context never had."""
+        delta = self.one(seam, value, Delta)
+        if unknown := unknown_ids(delta, context):
+            raise MethodError(
+                f"method {self.method!r}: `{seam}` edits entry {unknown[0]!r} in step {self.step}, which does not exist"
+                f"{KEPT}"
+            )
+        return delta
+
+    def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:
+        found = "None" if value is None else type(value).__name__
+        return MethodError(
+            f"method {self.method!r}: `{seam}` returned {prefix}{found} in step {self.step}; it must return {wanted}"
+            f"{KEPT}"
+        )
+
+
+KEPT = ". What was paid for is kept: correct the method and resume the run"
+
+
 class Clock:
-    """Measures a step once: a resume finds what was measured, and does not take its own haste for it."""
+    """Measures a step once: a resume finds the measured time instead of its own, which is shorter."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self._hits = run.house.journal.hits
+        self._hits = run.hits
         self._began = time.monotonic()
 
     def stop(self) -> float | None:
-        """Seconds since the start; None where a part of the work came from the journal, and nothing was measured."""
+        """Seconds since the start; None if a part of the work came from the journal, so that it was not measured."""
         known = self.run.recall("seconds")
         if known is not None:
             return float(known)
-        cut = self.run.house.journal.hits > self._hits
+        cut = self.run.hits > self._hits
         seconds = None if cut else time.monotonic() - self._began
         self.run.note("seconds", seconds)
         self.run.note(ENDED, time.time())
@@ -144,96 +220,48 @@ class Clock:
 
 @dataclass
 class Losses:
-    """Steps in a row that gave nothing, through no fault of the agent."""
+    """Counts steps in a row that produced nothing through no fault of the agent."""
 
-    house: House
+    run: Run
     row: int = 0
     ever: bool = False
 
-    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unread: bool = False) -> None:
-        """Raises ProviderError at the third, where going on makes no sense.
+    def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
+        """Count a step. Raises ProviderError at the third lost step in a row.
 
-        A step is lost where every attempt was, or every reflection; `unread` says that a reflection could not be read.
-        Answers of that kind stop the run only where there was never another: the journal holds them, so that a resume
-        could not get past them. Where nothing was attempted, nothing is said.
+        A step is lost if every attempt was lost, or every reflection; `unparsed` says that a reflection could not be
+        parsed. Unparsed answers stop the run only if there never was a good one: the journal holds them, so a resume
+        could not get past them. A step without attempts does not count.
         """
         if not rollouts:
             return
-        failed = bool(self.house.failures) or unread
+        failed = self.run.provider_failed or unparsed
         lost = all(r.trace.lost for r in rollouts) or (failed and not any(x.text or x.votes for x in lessons))
         if not lost:
             self.row, self.ever = 0, True
             return
         self.row += 1
-        if self.row >= LOST_STEPS and (self.house.failures or not self.ever):
-            raise ProviderError(f"{LOST_STEPS} steps in a row were lost: {self.house.trouble}")
+        if self.row >= LOST_STEPS and (self.run.provider_failed or not self.ever):
+            raise ProviderError(f"{LOST_STEPS} steps in a row were lost: {self.run.last_error}")
 
     def close(self) -> None:
-        """Raises ProviderError where every step of a run was lost, however few there were."""
+        """Raises ProviderError if every step of the run was lost, however few they were."""
         if self.row and not self.ever:
-            raise ProviderError(f"every step was lost: {self.house.trouble}")
+            raise ProviderError(f"every step was lost: {self.run.last_error}")
 
 
-class Costs(Protocol):
-    """Model calls, or attempts, of one step over a batch of this size: the fewest and the most."""
-
-    def __call__(self, batch: int) -> tuple[int, int]: ...
-
-
-def one_each(batch: int) -> tuple[int, int]:
-    """Each task of a batch once."""
-    return batch, batch
+def unknown_ids(delta: Delta, context: Context) -> list[str]:
+    """Ids that a delta edits and that neither the context nor the delta itself ever had."""
+    added = {edit.ref for edit in delta.edits if isinstance(edit, Add) and edit.ref}
+    return [id for edit in delta.edits for id in targets(edit) if id not in added and not context.issued(id)]
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to learn. `act` is one attempt exactly as in evaluation; `roles` are asked beside the agent; `schedule`
-    drives the six functions. `models` are those of seats beside the roles, such as single agents of a network.
-
-    For the estimate: `calls`, `traced` (the same where stored traces are read; None: one attempt fewer a task),
-    `attempted` (attempts of a step, which a judge may have to score), `heard` (those of them that learning hears of,
-    which a judge may have to rule on; None: all), `batch`, `first`, `steps`, `epochs`, `tries` (attempts one `act`
-    makes, fewest and most) and `asides` (which other roles `act` itself asks, as a judge that chooses among attempts,
-    and how often at most). What is asked about attempts by the scorer, or as feedback, is in none of the calls, but for
-    a method with a judge among its `roles`: its calls have the verdicts on attempts that it makes.
-    """
-
-    name: str
-    sample: Sample
-    act: Act
-    attempt: Attempt
-    reflect: Reflect
-    update: Update
-    accept: Accept
-    calls: Costs
-    batch: int = 1
-    first: Callable[[int], int] | None = None
-    """Tasks of the first step, of so many in all, where the sampler works out its sizes; None: a batch."""
-    steps: Callable[[int], int] | None = None
-    """Most steps over so many tasks, where they are not cut into batches; None: one a batch."""
-    epochs: int = 1
-    reuses: bool = False
-    """Whether a task is not run again under a context that shows the same."""
-    roles: tuple[str, ...] = ()
-    schedule: Schedule = learn
-    tries: tuple[int, int] = (1, 1)
-    asides: Mapping[str, int] = field(default_factory=dict)
-    models: Mapping[str, str] = field(default_factory=dict)
-    traced: Costs | None = None
-    attempted: Costs = one_each
-    heard: Costs | None = None
-    gated: bool = False
-    """Whether each delta is tried on the validation tasks."""
-    scans: int = 0
-    """Times at most that the schedule itself goes through the validation tasks."""
-
-
-def about(what: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
-    """What these lessons or attempts come from, each source once."""
-    return ordered_union(one.sources for one in what)
+def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
+    """The sources of these lessons or rollouts, each once."""
+    return ordered_union(item.sources for item in items)
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:
-    """Mean of the scores of round 0. An attempt that failed scores 0; one that nothing could score counts nowhere."""
+    """The mean score of round 0. A failed attempt scores 0; an attempt that nothing could score is left out."""
     scores = [r.score.value for r in rollouts if r.score is not None]
     return sum(scores) / len(scores) if scores else 0.0

@@ -1,9 +1,9 @@
-"""Run: the one door to every effect, and the place each effect is journaled under.
+"""Run: the only way to every effect, and the place under which each effect is journaled.
 
-A Run knows its place ("step 3/attempt/2.t17"); `at` and the jobs of a `gather` get a child. An effect is done once:
-found in the journal it is used, else it is paid for, written, and then used. Results are taken in the order of
-places, never of arrival, and chance comes from the seed and the place. From this follow resume, determinism for any
-concurrency, and budgets, with no code of their own in any method.
+A Run knows its place ("step 3/attempt/2.t17"); `at` and the jobs of a `gather` get places below it. An effect is done
+once: if the journal has its result, that is used; else the effect is paid for, written, and then used. Results are used
+in the order of places, never of arrival, and randomness comes from the seed and the place. Resume, budgets and
+determinism at any concurrency follow from this, without code for them in any method.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,10 +22,11 @@ import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.core.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
-from practicum.engine.state import House, Scorer, Seat, need_of
+from practicum.engine.state import RunState, need_of
 from practicum.models.client import JSON, CallOptions, Client, Reply
 from practicum.models.prompting import (
     check_fits_window,
@@ -44,27 +45,29 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 REPAIRS = 2
-"""Times a model is asked again when its output does not fit its schema."""
+"""How often a model is asked again if its output does not fit its schema."""
 
 
-Act = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
+ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 
 
 @dataclass
 class Chain:
-    """Seconds of the calls that follow one another up to some place: the longest of a run is its critical path."""
+    """Seconds of calls that waited for each other, up to some place. A run's longest chain is its critical path."""
 
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """A place in a run. `about` names the sources ("task:t1") that what happens here comes from; `teaches` is False
-    where nothing is learned from it, as in evaluation; `warmth` is the agent's temperature where it is not the usual
-    one, as where several attempts should differ; `member` tells such attempts apart; `actor` names
-    the seat that plays the agent, where there are several."""
+    """A place in a run, and the only way to every effect: model calls, attempts, scores, embeddings, chance.
 
-    house: House
+    `about` names the sources ("task:t1") of what happens here. `teaches` is False where nothing is learned, as in
+    evaluation. `warmth` is the agent's temperature if several attempts should differ, and `member` numbers such
+    attempts. `actor` names the seat that plays the agent, where there are several.
+    """
+
+    _state: RunState
     place: str = ""
     about: tuple[str, ...] = ()
     teaches: bool = True
@@ -73,64 +76,128 @@ class Run:
     actor: str = "agent"
     chain: Chain = field(default_factory=Chain, compare=False)
 
+    @property
+    def labels(self) -> bool:
+        """Whether learning may see targets and scores."""
+        return self._state.labels
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge gives feedback where there are no labels."""
+        return self._state.judged
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The possible answers, where they are few; else empty."""
+        return self._state.choices
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self._state.seed
+
+    @property
+    def instructions(self) -> str:
+        """What the user instructs the agent to do, beside the task."""
+        return self._state.instructions
+
+    @property
+    def agent_instructions(self) -> list[str]:
+        """The part of a prompt that quotes the agent's instructions; empty if it has none."""
+        return [f"# What the agent is told\n{self.instructions}"] if self.instructions else []
+
+    @property
+    def scorer_name(self) -> str | None:
+        """The scorer's name; None if nothing is scored."""
+        return None if self._state.scorer is None else self._state.scorer.name
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What was counted in this run so far."""
+        return self._state.counts
+
+    @property
+    def hits(self) -> int:
+        """How many effects the journal has saved so far."""
+        return self._state.journal.hits
+
+    @property
+    def provider_failed(self) -> bool:
+        """Whether the provider failed since the last result."""
+        return bool(self._state.failures)
+
+    @property
+    def last_error(self) -> str:
+        """The last failure of a model."""
+        return self._state.last_error
+
+    @property
+    def unparsed(self) -> bool:
+        """Whether an output of a model could not be parsed at this place or below it."""
+        return any(f"{place}/".startswith(f"{self.place}/") for place in self._state.unparsed)
+
+    def count(self, counter: Count, by: int = 1) -> None:
+        """Raise a counter."""
+        self._state.counts[counter] += by
+
     def at(self, name: str, about: tuple[str, ...] | None = None) -> Run:
-        """The place `name` below this one. Raises PlaceTaken when it is opened a second time."""
-        # A name may hold a slash (ids of tasks are the user's), but must not look like a place further down.
+        """The place `name` below this one. Raises PlaceTaken if it was opened before."""
+        # A name may hold a slash (task ids are the user's), but must not look like a place further down.
         inner = name.replace("%", "%25").replace("/", "%2F")
         place = f"{self.place}/{inner}" if self.place else inner
         self._open(place)
         return replace(self, place=place, about=self.about if about is None else about)
 
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
-        """The same for work that goes on beside what follows here; whoever waits for it lengthens its own chain."""
+        """The same for work that runs beside what follows here: it has a chain of its own."""
         return replace(self.at(name, about), chain=Chain(self.chain.seconds))
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Held while something is in flight at this endpoint."""
-        return self.house.slot(endpoint, most)
+        """The semaphore that is held while something is in flight at this endpoint."""
+        return self._state.slot(endpoint, most)
 
     @property
-    def unread(self) -> bool:
-        """Whether here, or below, an output of a model could not be read."""
-        return any(f"{place}/".startswith(f"{self.place}/") for place in self.house.unread)
+    def reusable(self) -> dict[str, dict[tuple[object, str, int], Rollout]]:
+        """Attempts that may stand for another, by the digest of their context."""
+        return self._state.reusable
 
     def rng(self, name: str = "") -> random.Random:
-        """Chance that depends on the seed and this place only."""
-        return random.Random(digest(str(self.house.seed), self.place, name))
+        """Randomness that depends on nothing but the seed and this place."""
+        return random.Random(digest(str(self.seed), self.place, name))
 
     def recall(self, name: str) -> Any:
-        """What an earlier sitting noted under this name, or None."""
-        known = self.house.journal.find(f"{self.place}/{name}", NOTE_ROLE)
+        """What was noted here under this name before a resume, or None."""
+        known = self._state.journal.find(f"{self.place}/{name}", NOTE_ROLE)
         return None if known is None else json.loads(known.answer)
 
     def note(self, name: str, value: Any) -> None:
-        """Keep a JSON value that a resume could not make again, such as how long something took.
+        """Store a JSON value that a resume could not compute repair_prompt, such as how long something took.
 
-        It is on the disk before any result that comes later, so nothing that rests on it can be known without it.
+        It is written before any later result, so nothing that rests on it can be known without it.
         """
         place = f"{self.place}/{name}"
         self._open(place)
-        self.house.note(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about))
+        self._state.note(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about))
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What an action on a world outside of the run showed, as a JSON value.
+        """What an action on the outside world returned, as a JSON value.
 
-        A resume does it again, since the world may live in memory, but what counts is what it showed the first time:
-        so a clock or a die among the tools changes nothing that rests on it.
+        A resume repeats the action, because the world may live in memory, but returns the first result: a clock or a
+        die among the tools then changes nothing that rests on it.
         """
         known = self.recall(name)
-        seen = await do()
+        result = await do()
         if known is None:
-            self.note(name, seen)
-            return seen
+            self.note(name, result)
+            return result
         self._open(f"{self.place}/{name}")
         return known
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
-        """Run named jobs at once, each at its own place; results in the order given.
+        """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        No job's failure cancels its siblings: they are drained, what they paid is kept, then the first failure by
-        place is raised.
+        A failure cancels no sibling: all jobs run to their end, what they paid for is kept, and then the first failure
+        in the order of the jobs is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         results = await asyncio.gather(
@@ -145,9 +212,11 @@ class Run:
     async def ask(
         self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None, form: JSON | None = None
     ) -> M:
-        """Ask a model for an object. Output that does not fit is asked for again, twice, then OutputError.
+        """Ask a model for an object of this schema.
 
-        `form` is the schema that the model is told, where it is narrower than the object's own.
+        The model is asked again, twice, if its output does not fit. `form` is the JSON schema that the model is given,
+        if it is narrower than the schema of the object. Raises OutputError if no output fits, ProviderError if the
+        provider fails, and WindowError if the prompt is too large for the model.
         """
         wanted = json_schema(schema) if form is None else form
         for attempt in range(REPAIRS + 1):
@@ -155,36 +224,36 @@ class Run:
             try:
                 return schema.model_validate_json(extract_json(reply.text))
             except ValidationError as error:
-                self.house.counts["repairs"] += attempt < REPAIRS
+                self.count(Count.REPAIRED_OUTPUTS, attempt < REPAIRS)
                 problem = describe_validation_error(error, reply.cut)
                 prompt = repair_prompt(prompt, reply.text, problem)
-        self.house.counts["bad output"] += 1
-        self.house.unread.append(self.place)
-        self.house.trouble = invalid_output_message(role, self.house.seat(role).client.name, problem, reply.cut)
-        raise OutputError(self.house.trouble)
+        self.count(Count.UNPARSED_OUTPUTS)
+        self._state.unparsed.append(self.place)
+        self._state.last_error = invalid_output_message(role, self._state.seat(role).client.name, problem, reply.cut)
+        raise OutputError(self.last_error)
 
     async def ask_fitted(self, role: str, prompt: Prompt, schema: type[M], **how: Any) -> M:
-        """`ask` with a prompt of any length: what its model cannot read is cut out, and cut again where the model
-        reads less than it was taken to. OutputError too where nothing helps, since a resume would get no further."""
-        for n, short in enumerate(self.house.fitting(role, prompt)):
+        """`ask` with a prompt of any length: it is shortened until the model accepts it. Raises OutputError if it never
+        does, because a resume would fail in the same way."""
+        for n, short in enumerate(self._state.fitting(role, prompt)):
             at = self.at(f"cut {n}") if n else self
             try:
                 return await noting_refusal(at, role, partial(at.ask, role, short, schema, **how))
             except WindowError as error:
                 refused = str(error)
-        self.house.unread.append(self.place)
-        self.house.trouble = refused
+        self._state.unparsed.append(self.place)
+        self._state.last_error = refused
         raise OutputError(refused)
 
     async def try_ask(
-        self, role: str, prompt: Prompt, schema: type[M], lost: str, *, temperature: float | None = None
+        self, role: str, prompt: Prompt, schema: type[M], lost: Count, *, temperature: float | None = None
     ) -> M | None:
-        """`ask_fitted` for what a run can do without; None, counted under the name `lost`, where there is no answer, or
-        none that can be read."""
+        """`ask_fitted` for what a run can do without. Returns None, and raises the counter `lost`, if there
+        is no answer or none that can be parsed."""
         try:
             return await self.ask_fitted(role, prompt, schema, temperature=temperature)
         except (OutputError, ProviderError):
-            self.house.counts[lost] += 1
+            self.count(lost)
             return None
 
     async def ask_text(self, role: str, prompt: Prompt) -> str:
@@ -192,40 +261,44 @@ class Run:
         return (await self._call(role, prompt, None, None, 0)).text
 
     async def agent(self, task: Task, view: View) -> Trace:
-        """One attempt. A failure is data: the trace carries it."""
+        """One attempt of the agent. A failure is data: the trace carries it as `error`."""
         trace = await self._attempt(task, view)
-        whose = " of annotated runs" if view.annotated else ""
-        self.house.counts[f"unknown ids{whose}"] += trace.unknown
-        self.house.counts[f"{'lost' if trace.lost else 'failed'} attempts{whose}"] += trace.error is not None
-        if self.house.on_attempt is not None:
-            self.house.on_attempt()
+        if view.annotated:
+            self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
+            error = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
+        else:
+            self.count(Count.UNKNOWN_IDS, trace.unknown)
+            error = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
+        self.count(error, trace.error is not None)
+        if self._state.on_attempt is not None:
+            self._state.on_attempt()
         return trace
 
     async def _attempt(self, task: Task, view: View) -> Trace:
         try:
-            return await (self._outside if self.house.agent.journaled else self._inside)(task, view)
+            return await (self._outside if self._state.agent.journaled else self._inside)(task, view)
         except AgentError as error:
             return Trace(answer="", error=str(error))
         except (OutputError, ProviderError) as error:
-            # Nothing was tried that could teach: no answer came, or none that could be read.
+            # There is nothing to learn from: no answer came, or none that could be parsed.
             return Trace(answer="", error=str(error), lost=True)
 
     async def _inside(self, task: Task, view: View) -> Trace:
-        return await self.house.agent(task, view, self)
+        return await self._state.agent(task, view, self)
 
     async def _outside(self, task: Task, view: View) -> Trace:
-        agent = self.house.agent
+        agent = self._state.agent
         turns = [(t.user, t.assistant) for t in view.turns]
         question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
-        # As many as its model answers at once: more would push each other's turns out of its prefix cache.
-        seat = self.house.seats.get("agent")
-        slot = self.house.slot(agent.identity, seat.client.slots if seat is not None else None)
+        # More attempts than the model has slots would evict each other's turns from its prefix cache.
+        seat = self._state.seats.get("agent")
+        slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
         return await self._effect("agent", question, _TRACE, lambda: agent(task, view, self), slot)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
-        """How good the answer is, for reports; None where nothing can score it."""
-        scorer = self.house.scorer
-        if scorer is None or not self.house.scores(task):
+        """The score of an answer, for reports; None if nothing can score it."""
+        scorer = self._state.scorer
+        if scorer is None or not self._state.can_score(task):
             return None
         if trace.error is not None:
             return Score(0.0, False, trace.error)
@@ -236,24 +309,24 @@ class Run:
                 question = digest(scorer.name, task.id, task.input, task.target or "", trace.answer)
                 score = await self._effect("score", question, _SCORE, lambda: scorer(task, trace, self))
         except (ProviderError, OutputError):
-            # Not a score of 0: a right answer must not be taken for a wrong one because its judge was away.
-            self.house.counts["unscored"] += 1
+            # Not a score of 0: a right answer must not count as wrong because the judge failed.
+            self.count(Count.UNSCORED_ATTEMPTS)
             return None
-        self.house.counts["answers whose code was stopped"] += score.stopped
+        self.count(Count.STOPPED_PROGRAMS, score.stopped)
         return score
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of unit length, shape (n, d); each text is embedded once in the life of the store."""
-        return await self.house.vectors(texts)
+        """Vectors of unit length, shape (n, d). Each text is embedded once in the life of a store."""
+        return await self._state.vectors(texts)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
-        """The k entries of a context most similar to a text, best first, ties to the older; see `retrieve`.
+        """The `k` entries of a context that are most similar to a text, best first; on ties the older one is first.
 
-        What an index found is noted, since it may find other entries when it is built anew. Once a place.
+        What an index finds is noted, because a rebuilt index may find other entries. Once a place.
         """
         known = self.recall("nearest")
         if known is None:
-            search = await self.house.retriever.nearest(context, text, k, where)
+            search = await self._state.retriever.nearest(context, text, k, where)
             if not search.exact:
                 self.note("nearest", [(near.entry.id, near.similarity) for near in search.found])
                 return list(search.found)
@@ -263,19 +336,20 @@ class Run:
         return [Match(entry, similarity) for id, similarity in known if (entry := context.get(id)) is not None]
 
     async def evaluate(
-        self, act: Act, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
+        self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
     ) -> list[Rollout]:
-        """Each task once under `context`, with `act` alone. Kept by split, task and what the context shows.
+        """One attempt at each task under `context`, with `act` alone. Results are kept by split, task and what the
+        context shows, so a second evaluation of the same costs nothing.
 
-        Raises ProviderError where nothing of what was missing was answered. Answers that cannot be read stop the run
-        only where no evaluation ever had others: the journal holds them, so that a resume could not get past them.
+        Raises ProviderError if no new attempt was answered. Unparsed answers stop the run only if no evaluation ever
+        had others: the journal holds them, so a resume could not get past them.
         """
-        top = Run(self.house, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=self.chain)
+        top = Run(self._state, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=self.chain)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
-        known = self.house.evaluated
+        known = self._state.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
         fresh = await top.gather([(task.id, _about(act, task, context)) for task in todo.values()])
-        dead = self.house.failures or all(rollout.trace.lost for rollout in known.values())
+        dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
         known.update(zip(todo, fresh, strict=True))
@@ -283,12 +357,12 @@ class Run:
 
     def _timed(self, record: JournalRow) -> None:
         self.chain.seconds += record.seconds
-        self.house.timed(record)
+        self._state.timed(record)
 
     def _open(self, place: str) -> None:
-        if place in self.house.opened:
+        if place in self._state.opened:
             raise PlaceTaken(f"the place '{place}' was opened twice: give each effect or job a name of its own")
-        self.house.opened.add(place)
+        self._state.opened.add(place)
 
     async def _effect(
         self,
@@ -298,42 +372,42 @@ class Run:
         do: Callable[[], Awaitable[T]],
         slot: AbstractAsyncContextManager[object] | None = None,
     ) -> T:
-        """Do something that is not a model call once, and keep its result. An attempt's failure is a result too."""
+        """Do something that is not a model call, once, and journal its result. A failed attempt is a result too."""
         place = f"{self.place}/{role}"
         self._open(place)
-        known = self.house.journal.find(place, question)
+        known = self._state.journal.find(place, question)
         if known is not None:
             if not known.ok:
                 raise load_failure(known.answer)
             self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
-            self.house.budget.check()
+            self._state.budget.check()
             began, before = time.monotonic(), self.chain.seconds
             record = JournalRow(place, role, question, "", sources=self.about)
             try:
                 result = await do()
             except ProviderError as error:
-                self.house.failures.append(replace(record, answer=dump_failure(error), ok=False))
-                self.house.trouble = str(error)
+                self._state.failures.append(replace(record, answer=dump_failure(error), ok=False))
+                self._state.last_error = str(error)
                 raise
             except (AgentError, OutputError) as error:
                 if role == "agent":
-                    await self.house.write(replace(record, answer=dump_failure(error), ok=False))
+                    await self._state.write(replace(record, answer=dump_failure(error), ok=False))
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
             # The calls it made on its way are part of the time it took.
             self.chain.seconds = before
             self._timed(record)
-            await self.house.write(record)
+            await self._state.write(record)
             return result
 
     async def _call(
         self, role: str, prompt: Prompt, schema: JSON | None, temperature: float | None, attempt: int
     ) -> Reply:
         """One model call: from the journal, or paid for and written down before anyone sees it."""
-        seat = self.house.seat(self.actor if role == "agent" else role)
+        seat = self._state.seat(self.actor if role == "agent" else role)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"
         self._open(place)
         if temperature is None and role == "agent":
@@ -344,7 +418,7 @@ class Run:
             seed=self.rng(role).randrange(2**31),
         )
         question = prompt_digest(role, seat.client.name, prompt, schema, options)
-        known = self.house.journal.find(place, question)
+        known = self._state.journal.find(place, question)
         if known is not None:
             if not known.ok:
                 raise ProviderError(known.answer)
@@ -358,31 +432,31 @@ class Run:
     async def _pay(
         self, record: JournalRow, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
     ) -> Reply:
-        house, role = self.house, record.role
+        state, role = self._state, record.role
         estimate = prompt_tokens(prompt)
-        house.largest[role] = max(house.largest.get(role, 0), estimate)
+        state.largest[role] = max(state.largest.get(role, 0), estimate)
         check_fits_window(client, role, estimate)
-        need = need_of(client, estimate * house.inflation.get(client.name, 1.25), options.max_output_tokens)
-        async with house.slot(client.endpoint, client.slots):
-            await house.budget.reserve(need)
+        need = need_of(client, estimate * state.token_ratio.get(client.name, 1.25), options.max_output_tokens)
+        async with state.slot(client.endpoint, client.slots):
+            await state.budget.reserve(need)
             began = time.monotonic()
             usage = Usage()
             try:
                 reply = await client.complete(role, prompt, schema, options)
                 usage = reply.usage
             except ProviderError as error:
-                house.failures.append(replace(record, answer=str(error), ok=False))
-                house.trouble = str(error)
+                state.failures.append(replace(record, answer=str(error), ok=False))
+                state.last_error = str(error)
                 raise
             finally:
-                house.budget.settle(need, usage)
+                state.budget.settle(need, usage)
             answer = json.dumps([reply.text, reply.cut], ensure_ascii=False)
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)
-            await house.write(record)
+            await state.write(record)
         if estimate > 200:
             seen = usage.input_tokens / estimate
-            house.inflation[client.name] = max(house.inflation.get(client.name, 1.25), seen)
+            state.token_ratio[client.name] = max(state.token_ratio.get(client.name, 1.25), seen)
         return reply
 
 
@@ -390,12 +464,12 @@ _TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
 
 
-def _about(act: Act, task: Task, context: Context) -> Callable[[Run], Awaitable[Rollout]]:
+def _about(act: ActSeam, task: Task, context: Context) -> Callable[[Run], Awaitable[Rollout]]:
     return lambda run: act(task, context, replace(run, about=(f"task:{task.id}",)))
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:
-    """What learning may see. Without labels only an execution error says anything."""
+    """What learning may see of an attempt. Without labels, that is an execution error or nothing."""
     if trace.error is not None:
         return Feedback(False, f"The attempt failed: {trace.error}")
     if not labels or score is None:
@@ -405,6 +479,3 @@ def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Fee
         return Feedback(True, f"The answer is right.{note}", task.target)
     right = f" The right answer is: {task.target}" if task.target is not None else ""
     return Feedback(False, f"The answer is wrong.{right}{note}", task.target)
-
-
-__all__ = ["REPAIRS", "Act", "House", "Run", "Scorer", "Seat", "feedback"]

@@ -1,4 +1,4 @@
-"""What all places of a run share: the journal, the models in their roles, the agent, the budget, the counts."""
+"""RunState: what all places of one run share. Only `Run` and the session that opened it use it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from practicum.agents.base import Agent
+from practicum.core.counts import Count
 from practicum.core.types import Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
 from practicum.models.budget import Budget, Need
@@ -22,14 +23,14 @@ from practicum.tasks.scoring.registry import meta_fault
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A model in a role, and how it is asked there."""
+    """A model in a role, and the options it is called with."""
 
     client: Client
     options: CallOptions = field(default_factory=CallOptions)
 
 
 class Scorer(Protocol):
-    """Scores a trace. One that is not `pure` (a user's function, say) has its results journaled."""
+    """Scores a trace. The results of a scorer that is not `pure` (a user's function, for example) are journaled."""
 
     @property
     def name(self) -> str: ...
@@ -44,27 +45,27 @@ class Scorer(Protocol):
 
 
 Slots = dict[str, asyncio.Semaphore]
-"""What is held while something is in flight, by endpoint."""
+"""Semaphores that bound what is in flight, by endpoint."""
 
-UNKNOWN_WINDOW = 100_000
-"""Tokens a model is taken to read at most, where its window is not known."""
+ASSUMED_WINDOW = 100_000
+"""Tokens that a model is assumed to read if its window is not known."""
 
-CUTS = 5
-"""Times a prompt is cut that is over its model's window, each time to half of what the last one kept."""
+SHORTENINGS = 5
+"""How often a prompt above the model's window is shortened, each time to half of what the last attempt kept."""
 
-LEAST = 64
-"""Tokens that a cut leaves of a message, however little room there is."""
+MIN_KEPT = 64
+"""Tokens that are kept of a message, however little room there is."""
 
 
 @dataclass
-class House:
-    """What all Runs of one run share. `labels` False keeps targets and scores from everything that learns.
+class RunState:
+    """Everything that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
-    `failures` are the provider's that nothing was built on yet, and what was noted since; they are written with the
-    next result that is.
-    `unread` are the places where no output of a model could be read.
-    `pace` is how many attempts were made, and the seconds they took together; `trouble` the last thing that went
-    wrong with a model.
+    `labels=False` hides targets and scores from everything that learns; `judged` lets a judge give feedback instead.
+    `failures` holds failures of the provider and notes that no result was built on yet: they are written together with
+    the next result. `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
+    failure of a model. `pace` is the number of attempts made and their seconds in sum. `token_ratio` is, for each
+    model, the tokens it counted per token that was estimated.
     """
 
     journal: Journal
@@ -82,13 +83,13 @@ class House:
     counts: Counter[str] = field(default_factory=Counter)
     opened: set[str] = field(default_factory=set)
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
-    attempted: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
+    reusable: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
     failures: list[JournalRow] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-    inflation: dict[str, float] = field(default_factory=dict)
+    unparsed: list[str] = field(default_factory=list)
+    token_ratio: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)
-    trouble: str = ""
+    last_error: str = ""
     on_attempt: Callable[[], None] | None = None
     retriever: Retriever = field(init=False)
     slots: Slots = field(default_factory=dict)
@@ -97,67 +98,61 @@ class House:
         self.retriever = Retriever(self.vectors, counts=self.counts)
 
     @property
-    def happened(self) -> dict[str, int]:
-        """What was counted, by name, where there was any."""
-        return {name: count for name, count in sorted(self.counts.items()) if count}
-
-    @property
-    def told(self) -> list[str]:
-        """The part of a prompt that says what the agent is told; no part where it is told nothing."""
-        return [f"# What the agent is told\n{self.instructions}"] if self.instructions else []
+    def nonzero_counts(self) -> dict[str, int]:
+        """The counters above zero, by key."""
+        return {str(key): count for key, count in sorted(self.counts.items()) if count}
 
     def seat(self, role: str) -> Seat:
-        """The model in this role; the agent's where none was named for it."""
+        """The model in this role; the agent's model if the role has none of its own."""
         return self.seats.get(role) or self.seats["agent"]
 
-    def scores(self, task: Task) -> bool:
-        """Whether the scorer can say anything of attempts at this task."""
+    def can_score(self, task: Task) -> bool:
+        """Whether the scorer can score attempts at this task."""
         scorer = self.scorer
         if scorer is None or (task.target is None and scorer.needs_target):
             return False
         return meta_fault(scorer.name, task.meta) is None
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
-        """Held while something is in flight at this endpoint. What waits for it has promised and sent nothing yet,
-        so that a stop lets go of it."""
+        """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop
+        can end it."""
         if endpoint not in self.slots:
             self.slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
         return self.slots[endpoint]
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
-        """The prompt as this role's model is taken to read it, then shorter and shorter, for a model that reads less
-        than that. What is cut is marked, and the prompt counted once: a trace may be of any length, and its beginning
-        and its end say most."""
+        """The prompt if it should fit the role's window, then shorter and shorter versions, for a model that reads less
+        than estimated. Cuts are marked in the text, and the prompt is counted once. The beginning and the end of each
+        part are kept, because they say most in a trace."""
         seat = self.seat(role)
-        window = seat.client.window or UNKNOWN_WINDOW
-        # The estimate of tokens is rough, so some room is left.
+        window = seat.client.window or ASSUMED_WINDOW
+        # The estimate of tokens is rough, so a quarter of the room stays free.
         over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
         size = count_tokens(prompt.user)
         if over <= 0:
             yield prompt
         keep = size - over if over > 0 else size // 2
-        self.counts["prompts cut to fit"] += 1
-        for n in range(CUTS):
-            yield shorten_prompt(prompt, max(keep >> n, LEAST))
+        self.counts[Count.SHORTENED_PROMPTS] += 1
+        for n in range(SHORTENINGS):
+            yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
     def timed(self, record: JournalRow) -> None:
-        """Note how long an attempt took: its one call, or all of it where the Run wrote its result down."""
+        """Count the seconds of an attempt: of its only call, or of the whole attempt if the run journaled it."""
         if record.role == "agent" and self.agent.journaled == (record.usage.calls == 0):
             self.pace = (self.pace[0] + 1, self.pace[1] + record.seconds)
 
     def note(self, record: JournalRow) -> None:
-        """Put a note on the disk soon; after a failure, which it may rest on, with the next result: a resume that tries
-        again what was lost must not find what came of its being lost."""
+        """Write a note soon. After a failure it waits for the next result: a resume tries a lost call again, and must
+        not find what followed from the loss."""
         if self.failures:
             self.failures.append(record)
         else:
             self.journal.post(record)
 
     async def write(self, *records: JournalRow) -> None:
-        """Put results on the disk, after the provider's failures they may rest on.
+        """Write results to disk, after the provider's failures that they may rest on.
 
-        So a failure that the run went on from is never forgotten by a resume, and one that stopped it always is:
-        what was lost at the end of a broken run is tried again.
+        So a resume never forgets a failure that the run went on from, and always tries again what was lost at the end.
         """
         waiting, self.failures = self.failures, []
         if waiting or records:
@@ -165,6 +160,6 @@ class House:
 
 
 def need_of(client: Client, input_tokens: float, output_tokens: int) -> Need:
-    """The most a call can cost."""
+    """The most that a call can cost."""
     most = Usage(1, int(input_tokens) + 1, 0, output_tokens)
     return Need(1, most.tokens, client.cost(most) or 0.0)

@@ -15,14 +15,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from practicum.blocks.accept.always import always_after
-from practicum.blocks.sample.batch_size import candidates, controlled
+from practicum.blocks.sample.batch_size import controlled
 from practicum.blocks.update.coverage import Uncovered, accounted, keep_or_drop, retried
 from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, Shuffle, scan
-from practicum.engine.asynchronous import most_groups, without_barrier
-from practicum.engine.loop import ALL, Method, Update
+from practicum.engine.asynchronous import without_barrier
+from practicum.engine.loop import Method, UpdateSeam
 from practicum.methods import Number, number_or
-from practicum.methods.learning import SECTION, Learning, calls, curator, playbook, settled
+from practicum.methods.learning import SECTION, Learning, curator, playbook, settled
 
 
 class Settings(Learning):
@@ -108,15 +108,12 @@ def method(settings: Settings) -> Method:
     if s.asynchronous:
         return _without_barrier(s)
     size = FIRST if s.batch == "auto" else s.batch
-    made = replace(
-        playbook(s, "combee", _scanned(s), batch=size, epochs=s.epochs), calls=lambda batch: _calls(s, batch)
-    )
+    made = replace(playbook(s, "combee", _scanned(s), batch=size, epochs=s.epochs), costs=COSTS)
     if s.batch != "auto":
         return made
     return replace(
         made,
         sample=controlled(s.epochs, s.slope, s.max_batch, FIRST),
-        first=lambda tasks: candidates(tasks, FIRST, s.max_batch)[0],
     )
 
 
@@ -127,18 +124,11 @@ def _without_barrier(s: Settings) -> Method:
     update, smaller = curator(s), _smaller(s)
     group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
 
-    def groups(tasks: int) -> int:
-        return most_groups(_lessons(s, tasks), group, copies)
-
     return replace(
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
+        costs=COSTS,
         update=update,
         accept=always_after(settled(s)),
-        # Groups go on over all tasks, and each may be followed by those of its lessons that are asked about again.
-        calls=lambda tasks: _calls_in_flow(s, tasks, groups(tasks), group),
-        batch=ALL,
-        first=lambda tasks: max(group // copies, 1),
-        steps=lambda tasks: 2 * groups(tasks),
         schedule=without_barrier(
             slots=slots,
             group=group,
@@ -154,7 +144,7 @@ def _slots(s: Settings) -> int:
     return IN_FLIGHT if s.batch == "auto" else s.batch
 
 
-def _scanned(s: Settings) -> Update:
+def _scanned(s: Settings) -> UpdateSeam:
     """Map, shuffle, reduce; then those lessons again that were left out."""
     by = curator(s)
     return _accounted(s, scan(by, _dealing(s), _join(s, by)))
@@ -166,7 +156,7 @@ def _dealing(s: Settings) -> Dealing:
     return Dealing(groups=s.groups, copies=s.copies, shuffle=s.shuffle, fan_in=s.fan_in)
 
 
-def _join(s: Settings, update: Update) -> Join:
+def _join(s: Settings, update: UpdateSeam) -> Join:
     if s.exact:
         return join_by_model(update)
     if s.levels == 1:
@@ -176,7 +166,7 @@ def _join(s: Settings, update: Update) -> Join:
     return join_by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
 
 
-def _accounted(s: Settings, update: Update) -> Update:
+def _accounted(s: Settings, update: UpdateSeam) -> UpdateSeam:
     if s.curator != "edits":
         return update
     return accounted(update, _uncovered(s), SECTION, curator(s), _smaller(s))
@@ -193,39 +183,7 @@ def _smaller(s: Settings) -> list[int]:
     return [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
 
 
-def _calls(s: Settings, batch: int) -> tuple[int, int]:
-    """Fewest and most model calls of a step: attempts and reflections as in ACE, a call a group, lessons again, and
-    a last one for edits in conflict."""
-    low, high = calls(s, batch)
-    if s.curator == "append":
-        return low, high
-    lessons = _lessons(s, batch)
-    groups = _dealing(s).count(lessons)
-    again = sum(-(-lessons // size) for size in _smaller(s))
-    return low, high - 1 + groups + again + (groups if groups > 1 else 0)
-
-
-def _calls_in_flow(s: Settings, tasks: int, groups: int, group: int) -> tuple[int, int]:
-    """The same without a barrier, over all tasks: a call a group, and those of its lessons again, once, whose last copy
-    it held. Where what is left out is not asked about, what was overtaken is, in one call."""
-    low, high = calls(s, tasks)
-    if s.curator == "append":
-        return low, high
-    lessons = _lessons(s, tasks)
-    again = sum(_parts(lessons, groups, group, size) for size in _smaller(s) or [group])
-    return low, high - 1 + groups + again
-
-
-def _parts(lessons: int, groups: int, group: int, size: int) -> int:
-    """Most parts of `size` lessons where so many are spread over `groups`, at most `group` in each."""
-    # One lesson alone in each is a part; with `size` more there is another.
-    return min(lessons, groups * -(-group // size), groups + (lessons - groups) // size)
-
-
-def _lessons(s: Settings, tasks: int) -> int:
-    """Most lessons of so many tasks."""
-    return tasks * max(s.rounds, 1)
-
+COSTS = "reflections, retries, one curation for each group of lessons"
 
 FIRST = 10
 """Smallest batch size the controller tries (the paper's)."""

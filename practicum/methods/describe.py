@@ -1,19 +1,18 @@
 """What a method is made of and what it costs, read off the method itself, so that no list has to be kept beside it.
 
-Its seams are named by the functions that fill them, outermost first: a block that wraps another holds it. Its cost is
-the formula that the estimate of every run uses, told per task.
+Its seams are named by the functions that fill them, outermost first: a block that wraps another holds it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
 
 from practicum import methods
-from practicum.engine.loop import ALL, Method, learn
+from practicum.engine.loop import sequential
 
 SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
 """The six functions of a method, in the order of a step."""
@@ -30,13 +29,11 @@ class Anatomy:
     paper: str
     about: str
     seams: Mapping[str, str]
-    learning: str
-    testing: str
+    costs: str
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
-        cost = {"training_task": self.learning, "test_task": self.testing}
-        return {"paper": self.paper, "about": self.about, "seams": dict(self.seams), "cost": cost}
+        return {"paper": self.paper, "about": self.about, "seams": dict(self.seams), "costs": self.costs}
 
 
 def anatomy(name: str, settings: Mapping[str, Any]) -> Anatomy:
@@ -44,9 +41,9 @@ def anatomy(name: str, settings: Mapping[str, Any]) -> Anatomy:
     made = methods.build(name, settings)
     about, paper = _told(methods.about(name))
     seams = {seam: composed(getattr(made, seam)) for seam in SEAMS}
-    if made.schedule is not learn:
+    if made.schedule is not sequential:
         seams["schedule"] = composed(made.schedule)
-    return Anatomy(name, paper, about, seams, learning_cost(made), testing_cost(made))
+    return Anatomy(name, paper, about, seams, made.costs)
 
 
 def _told(text: str) -> tuple[str, str]:
@@ -89,35 +86,4 @@ def _held(block: Any) -> Iterator[Any]:
             yield value
 
 
-SIZES = (1, 2, 3, 10, 40)
 """Sizes of a step at which a cost is looked at."""
-
-
-def learning_cost(method: Method) -> str:
-    """Model calls of one training task, n of which make a step."""
-    low, high = _per_task(lambda n: method.calls(n)[0]), _per_task(lambda n: method.calls(n)[1])
-    if low == high == "1":
-        return "1 call"
-    calls = low if low == high else f"{low} to {high}"
-    return f"{calls} calls" + (f", n = {_size(method)}" if "n" in calls else "")
-
-
-def _size(method: Method) -> str:
-    return "all tasks" if method.batch == ALL else f"{method.batch} tasks a step"
-
-
-def _per_task(calls: Callable[[int], int]) -> str:
-    """A formula where the calls grow with n as a line does, else what they are for some n."""
-    slope = calls(2) - calls(1)
-    fixed = calls(1) - slope
-    if all(calls(n) == slope * n + fixed for n in SIZES):
-        return f"{slope}" + (f" + {fixed}/n" if fixed > 0 else f" - {-fixed}/n" if fixed < 0 else "")
-    return " or ".join(f"{calls(n) / n:.3g} (n={n})" for n in (1, 10, 40))
-
-
-def testing_cost(method: Method) -> str:
-    """Model calls of one task of an evaluation."""
-    few, many = method.tries
-    calls = f"{few}" if few == many else f"{few} to {many}"
-    asides = "".join(f", and up to {most} of the {role}" for role, most in method.asides.items())
-    return f"{calls} call{'s' if many > 1 else ''}{asides}"

@@ -53,11 +53,10 @@ def method(settings: Settings) -> Method:
         reflect=attempts_as_lessons(),
         update=rewrite_cheatsheet(WRITER) if whole else append_attempts(),
         accept=always,
-        calls=lambda batch: (batch + whole, batch + 1) if whole else (batch, 2 * batch),
-        batch=s.batch,
-        epochs=s.epochs,
         roles=("curator",),
-        asides={} if whole else {"curator": 1},
+        act_roles=() if whole else ("curator",),
+        act_calls=1 if whole else 2,
+        costs="one call a step",
     )
 
 

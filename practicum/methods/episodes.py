@@ -37,7 +37,5 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=newest_per_key(append("episodes")),
         accept=always,
-        calls=lambda batch: (batch, batch),
-        batch=settings.batch,
-        epochs=settings.epochs,
+        costs="nothing",
     )

@@ -57,12 +57,8 @@ def method(settings: Settings) -> Method:
         reflect=_gathered,
         update=update,
         accept=always,
-        calls=lambda batch: (batch + 1, batch * (1 + 2 * s.rounds) + 1),
-        traced=lambda batch: (1, 1),
-        attempted=lambda batch: (batch, batch * (1 + s.rounds)),
-        batch=s.batch,
-        epochs=s.epochs,
         roles=("reflector", "curator"),
+        costs="retries, reflections, one call a step",
     )
 
 

@@ -23,9 +23,10 @@ from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, ordered_union
 from practicum.core.types import Lesson, Prompt
-from practicum.engine.loop import Method, Update, about
+from practicum.engine.loop import Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods import MethodSettings
 
@@ -66,12 +67,6 @@ def method(s: Settings) -> Method:
     update = rewritten(s.warmth)
     if s.groups > 1:
         update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))
-    per_iteration = s.groups + 1 if s.groups > 1 else 1
-    # At least a minibatch is attempted between two reflections.
-    reflections = (s.attempts // s.minibatch + 1) * per_iteration
-
-    def tried(batch: int) -> tuple[int, int]:
-        return min(s.minibatch, s.attempts), s.attempts + 2 * s.minibatch + batch
 
     return Method(
         name="gepa",
@@ -82,11 +77,8 @@ def method(s: Settings) -> Method:
         update=update,
         accept=always,
         schedule=pareto_search(minibatch=s.minibatch, attempts=s.attempts, select=s.select),
-        # All is told as one step of so many tasks: iterations follow from `attempts`, not from the tasks there are.
-        calls=lambda n: (tried(n)[0], tried(n)[1] + reflections),
-        attempted=tried,
-        batch=s.attempts,
         roles=("reflector",),
+        costs="trying each candidate on a minibatch, a reflection a step",
     )
 
 
@@ -96,15 +88,15 @@ class Instruction(Output):
     instruction: Annotated[str, MaxChars(4000)] = Field(description="the whole instruction, written anew")
 
 
-def rewritten(warmth: float) -> Update:
+def rewritten(warmth: float) -> UpdateSeam:
     """A better instruction than the one shown, from attempts under it; none where the call fails, which is counted."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         now = next((e.text for e in ranked(context)), "(none yet)")
-        parts = [*run.house.told, f"# The instruction now\n{now}", cases(lessons)]
+        parts = [*run.agent_instructions, f"# The instruction now\n{now}", cases(lessons)]
         text = await _written(Prompt(REFLECTOR, "\n\n".join(parts)), warmth, run)
         ids = tuple(lesson.id for lesson in lessons)
-        return Delta((Add(SECTION, text, sources=about(lessons), lessons=ids),) if text else ())
+        return Delta((Add(SECTION, text, sources=sources_of(lessons), lessons=ids),) if text else ())
 
     return update
 
@@ -126,7 +118,7 @@ def joined(warmth: float) -> Join:
 
 
 async def _written(prompt: Prompt, warmth: float, run: Run) -> str:
-    said = await run.try_ask("reflector", prompt, Instruction, "lost updates", temperature=warmth)
+    said = await run.try_ask("reflector", prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
     return said.instruction.strip() if said is not None else ""
 
 

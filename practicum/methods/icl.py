@@ -16,7 +16,7 @@ from practicum.blocks.attempt.attempt import once, shown_answers
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything, stream
 from practicum.blocks.update.append import append
-from practicum.engine.loop import Costs, Method, one_each
+from practicum.engine.loop import Method
 from practicum.methods import MethodSettings
 
 
@@ -32,7 +32,6 @@ class Settings(MethodSettings):
 def method(settings: Settings) -> Method:
     """One step that keeps all examples; online, each task becomes an example once it was predicted."""
     act = answer(fitting_turns("examples", settings.window))
-    tried: Costs = one_each if settings.online else lambda batch: (0, 0)
     return Method(
         name="icl",
         sample=stream(1) if settings.online else everything(),
@@ -41,6 +40,5 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=append("examples"),
         accept=always,
-        calls=tried,
-        attempted=tried,
+        costs="nothing",
     )

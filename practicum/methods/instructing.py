@@ -11,7 +11,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.search.candidates import ProposalPrompt, answer_with_best, keep_best, propose
-from practicum.engine.loop import Method, Reflect
+from practicum.engine.loop import Method, ReflectSeam
 from practicum.methods import Batched
 
 
@@ -42,8 +42,8 @@ class Instructing(Searching):
 
 
 def search(
-    s: Instructing, name: str, system: str, ask: ProposalPrompt, reflect: Reflect | None = None, reflections: int = 0,
-    shown: int | None = None,
+    s: Instructing, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
+    shown: int | None = None, costs: str = "trying each candidate on the batch",
 ) -> Method:  # fmt: skip
     """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. Those who
     propose read the best `shown` (None: all)."""
@@ -56,9 +56,6 @@ def search(
         reflect=reflect or per_trace(without_reflector()),
         update=propose(system, ask, s.candidates, s.warmth, shown),
         accept=keep_best(s.beam),
-        calls=lambda batch: (batch + 1, batch * (1 + s.candidates) + 1 + reflections * batch),
-        attempted=lambda batch: (batch, batch * (1 + s.candidates)),
-        batch=s.batch,
-        epochs=s.epochs,
-        roles=("curator", *(["reflector"] if reflections else [])),
+        roles=("curator", *(["reflector"] if reflect else [])),
+        costs=f"{costs}, a reflection for each failure" if reflect else costs,
     )

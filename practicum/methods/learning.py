@@ -19,7 +19,7 @@ from practicum.blocks.update.append import append, pruned, within_budget
 from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator, rewrite
 from practicum.blocks.update.dedupe import DedupeWhen, deduplicated
-from practicum.engine.loop import Attempt, Method, Update
+from practicum.engine.loop import AttemptSeam, Method, UpdateSeam
 from practicum.methods import MethodSettings
 from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES
 
@@ -74,7 +74,7 @@ class Learning(MethodSettings):
         return self
 
 
-def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int) -> Method:
+def playbook(s: Learning, name: str, update: UpdateSeam, *, batch: int, epochs: int) -> Method:
     """What all methods that grow a playbook share; they differ in how lessons become edits."""
     return Method(
         name=name,
@@ -84,11 +84,8 @@ def playbook(s: Learning, name: str, update: Update, *, batch: int, epochs: int)
         reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),
         update=settled(s)(update),
         accept=always,
-        calls=lambda size: calls(s, size),
-        attempted=lambda size: attempted(s, size),
-        batch=batch,
-        epochs=epochs,
         roles=roles(s),
+        costs="reflections, retries, one curation a step",
     )
 
 
@@ -99,14 +96,14 @@ def reflector(s: Learning) -> Reflector:
     return by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
 
 
-def attempts(s: Learning, act: Answer = ACT) -> Attempt:
+def attempts(s: Learning, act: Answer = ACT) -> AttemptSeam:
     """How a task is tried. A raw attempt holds the right answer, which no retry may see."""
     if s.whole_step or not s.reflector:
         return once(act)
     return refined(act, reflector(s), s.tries, s.refine) if s.tries else reflected(act, reflector(s), s.learn_from)
 
 
-def curator(s: Learning) -> Update:
+def curator(s: Learning) -> UpdateSeam:
     """How lessons become edits, before anything is wrapped around it."""
     match s.curator:
         case "edits":
@@ -117,15 +114,15 @@ def curator(s: Learning) -> Update:
             return rewrite(REWRITER)
 
 
-def dropping(s: Learning) -> Update:
+def dropping(s: Learning) -> UpdateSeam:
     """The curator as the papers have it: what it does not mention is lost. Here it is counted."""
     return accounted(curator(s), "drop", SECTION) if s.curator == "edits" else curator(s)
 
 
-def settled(s: Learning) -> Callable[[Update], Update]:
+def settled(s: Learning) -> Callable[[UpdateSeam], UpdateSeam]:
     """What is done to every delta: pruning, then de-duplication, then the budget, which has the last word."""
 
-    def wrap(update: Update) -> Update:
+    def wrap(update: UpdateSeam) -> UpdateSeam:
         update = pruned(update, s.harmful) if s.harmful else update
         return within_budget(deduplicated(update, s.threshold, s.dedupe, s.budget), s.budget)
 
@@ -135,20 +132,6 @@ def settled(s: Learning) -> Callable[[Update], Update]:
 def roles(s: Learning) -> tuple[str, ...]:
     """Who is asked beside the agent."""
     return (*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else []))
-
-
-def calls(s: Learning, batch: int) -> tuple[int, int]:
-    """Fewest and most model calls of a step: attempts, reflections, retries, one curation."""
-    reflections = max(s.tries, 1) if s.reflector else 0
-    least = 0 if s.learn_from == "failures" or not s.reflector else 1
-    curation = 0 if s.curator == "append" else 1
-    return batch * (1 + least), attempted(s, batch)[1] + batch * reflections + curation
-
-
-def attempted(s: Learning, batch: int) -> tuple[int, int]:
-    """Fewest and most attempts of a step: each task once, and again after each reflection."""
-    retries = s.tries if s.refine == "retry" and s.reflector else 0
-    return batch, batch * (1 + retries)
 
 
 SECTION = "rules"

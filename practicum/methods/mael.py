@@ -83,8 +83,6 @@ def method(settings: Settings) -> Method:
     members = team(0).members
     experience = Experience(s.retrieval, s.alpha, s.similarity, s.reward)
     act = by_network(team, experience, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
-    low, high = _attempt(s, len(members))
-    judged = _solutions(s, len(members))
     return Method(
         name="mael",
         sample=batches(s.online, s.epochs, s.batch),
@@ -93,12 +91,10 @@ def method(settings: Settings) -> Method:
         reflect=rewarded(),
         update=pooled(),
         accept=always,
-        calls=lambda batch: (batch * low, batch * (high + judged)),
-        batch=s.batch,
-        epochs=s.epochs,
         roles=("judge",),
-        tries=(low, high),
+        act_calls=_most_calls(s, len(members)),
         models={seat(m.name): m.model for m in members if m.model},
+        costs="the network's calls, and a judge's for each part",
     )
 
 
@@ -107,21 +103,9 @@ def team_of(s: Settings, seed: int) -> Team:
     return make_team(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 
 
-def _attempt(s: Settings, agents: int) -> tuple[int, int]:
-    """Fewest and most model calls of one attempt: alone at once; or divided as far as may be, each part handed back
-    once and refined in every round."""
-    if not s.depth or agents < 2:
-        return 1, 1
+def _most_calls(s: Settings, agents: int) -> int:
+    """The most model calls of an attempt: divided at every level, each part handed back once and refined each round."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)
-    return 2, most
-
-
-def _solutions(s: Settings, agents: int) -> int:
-    """Most solutions in one attempt that a judge may have to reward: parts the scorer cannot tell of, and the whole
-    without labels."""
-    most = 0
-    for _ in range(min(s.depth, agents - 1)):
-        most = MAX_PARTS * (min(2, agents - 1) * (1 + most) + s.rounds)
-    return most + 1
+    return most

@@ -23,7 +23,7 @@ from practicum.blocks.search.mipro_search import answer_with_combination, bayesi
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson
-from practicum.engine.loop import ALL, Method
+from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods import MethodSettings
 
@@ -62,15 +62,6 @@ def method(s: Settings) -> Method:
     """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
     act = answer_with_combination()
     search = MiproSettings(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
-    # The package compares all at the start, after every `full` trials, and at the end.
-    scans = 2 + s.trials // s.full
-
-    def tried(batch: int) -> tuple[int, int]:
-        return 0, max(s.candidates - 2, 1) * batch + s.trials * min(s.minibatch, batch) + scans * batch
-
-    def calls(batch: int) -> tuple[int, int]:
-        summary = 2 + min(batch // 10, 9)
-        return s.candidates // 2 + 3, tried(batch)[1] + summary + s.candidates
 
     return Method(
         name="mipro",
@@ -81,11 +72,8 @@ def method(s: Settings) -> Method:
         update=left_to_the_search,
         accept=always,
         schedule=bayesian_search(search),
-        calls=calls,
-        attempted=tried,
-        batch=ALL,
         roles=("curator",),
-        scans=scans + s.trials,
+        costs="attempts for demonstrations, trying each combination on a minibatch, a call for each instruction",
     )
 
 

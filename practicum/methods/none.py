@@ -11,7 +11,7 @@ from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import nothing, stream
 from practicum.core.context import Context
 from practicum.core.edits import Delta
-from practicum.engine.loop import Costs, Method, one_each
+from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods import MethodSettings
 
@@ -25,7 +25,6 @@ class Settings(MethodSettings):
 def method(settings: Settings) -> Method:
     """No steps; online, the tasks are predicted one after the other and nothing is kept."""
     act = answer(full_view)
-    tried: Costs = one_each if settings.online else lambda batch: (0, 0)
     return Method(
         name="none",
         sample=stream(1) if settings.online else nothing(),
@@ -34,8 +33,7 @@ def method(settings: Settings) -> Method:
         reflect=as_experience(),
         update=_keep_nothing,
         accept=always,
-        calls=tried,
-        attempted=tried,
+        costs="nothing",
     )
 
 

@@ -1,12 +1,10 @@
 """The optimization primitives of RCL, each a setting, in any combination (Reflective Context Learning, section 3;
 METHODS, section 3).
-
-How many model calls a task takes is in `calls`; nothing else is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -17,12 +15,12 @@ from practicum.blocks.act.show import annotated_view, answer
 from practicum.blocks.attempt.grouped import annotated_twin, chosen, grouped
 from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect.per_trace import per_trace
-from practicum.blocks.sample.replay import first_size, replayed, share
+from practicum.blocks.sample.replay import replayed
 from practicum.blocks.update.optimizer_state import with_state
-from practicum.engine.loop import Attempt, Costs, Method, Reflect, Sample, Update
-from practicum.methods import Batched, Number, learning, number_or
+from practicum.engine.loop import AttemptSeam, Method, ReflectSeam, SampleSeam, UpdateSeam
+from practicum.methods import Batched, Number, number_or
 from practicum.methods.adaptive import Choice, switching
-from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector, roles
+from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector
 from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
 
 Rollouts = Annotated[
@@ -130,7 +128,7 @@ def _conflicts(s: Primitives, given: set[str]) -> Iterator[tuple[bool, str]]:
     )
 
 
-def assembled(s: Primitives, name: str, update: Update) -> Method:
+def assembled(s: Primitives, name: str, update: UpdateSeam) -> Method:
     """The method with the primitives that are switched on, or that the run calls for."""
     if s.primitives == "given":
         return _given(s, name, update)
@@ -139,66 +137,32 @@ def assembled(s: Primitives, name: str, update: Update) -> Method:
         on = {**asdict(choice), "group": GROUP if choice.group else 1, "primitives": "given", "rounds": 0}
         return _given(s.model_copy(update=on), name, update)
 
-    every, none = build(Choice(True, True, True, True)), build(Choice(False, False, False, False))
-    names = ("calls", "attempted", "heard")
-    costs: dict[str, Any] = {name: _between(getattr(none, name), getattr(every, name)) for name in names}
-    return switching(replace(every, **costs), build)
+    return switching(build(Choice(True, True, True, True)), build)
 
 
 GROUP = 3
-"""primitives=adaptive: runs of a group, where groups are used."""
+"""primitives=adaptive: attempts of a group, where groups are used."""
 
 
-def _given(s: Primitives, name: str, update: Update) -> Method:
+def _given(s: Primitives, name: str, update: UpdateSeam) -> Method:
     made = playbook(s, name, update, batch=s.batch, epochs=s.epochs)
-    asked = roles(s)
-    fresh = _size(s) - share(s.replay, _size(s))
-
-    def calls_(batch: int) -> tuple[int, int]:
-        low, high = whole(calls, batch)
-        return batch * (s.group + s.twin) if s.replay else low, high
-
-    def whole(of: Counted, batch: int) -> tuple[int, int]:
-        low, high = of(s, batch)
-        # While nothing is replayed, steps are fewer and larger; where all of a step may be, there may be twice as many.
-        return low, high + (0 if fresh else of(s, 0)[1])
-
     return replace(
         made,
         sample=_sample(s, made.sample),
         attempt=_attempt(s),
         reflect=_reflect(s),
         update=with_state(made.update, STATE, s.state_tokens, NOTED) if s.state else made.update,
-        calls=calls_,
-        attempted=lambda batch: whole(attempted, batch),
-        heard=lambda batch: whole(heard, batch),
-        batch=max(fresh, 1),
-        first=lambda tasks: first_size(s.batch, s.rollouts),
-        reuses=True,
-        roles=(*asked, "state") if s.state else asked,
+        roles=(*made.roles, "state") if s.state else made.roles,
     )
 
 
-Counted = Callable[[Primitives, int], tuple[int, int]]
-"""Fewest and most calls, or attempts, of a step."""
-
-
-def _between(least: Costs, most: Costs) -> Costs:
-    return lambda batch: (least(batch)[0], most(batch)[1])
-
-
-def _size(s: Primitives) -> int:
-    """Tasks attempted in a step, at least."""
-    return s.rollouts if isinstance(s.rollouts, int) else s.batch
-
-
-def _sample(s: Primitives, plain: Sample) -> Sample:
+def _sample(s: Primitives, plain: SampleSeam) -> SampleSeam:
     if not s.replay and s.rollouts is None:
         return plain
     return replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
 
 
-def _attempt(s: Primitives) -> Attempt:
+def _attempt(s: Primitives) -> AttemptSeam:
     """How a task is run: the groups and the annotated run all at once, and none twice under what the agent sees."""
     attempt = attempts(s, reused(ACT))
     if s.group > 1:
@@ -206,7 +170,7 @@ def _attempt(s: Primitives) -> Attempt:
     return annotated_twin(attempt, reused(TWIN)) if s.twin else attempt
 
 
-def _reflect(s: Primitives) -> Reflect:
+def _reflect(s: Primitives) -> ReflectSeam:
     """How failures are diagnosed."""
     one = reflector(s)
     if s.heads:
@@ -215,48 +179,6 @@ def _reflect(s: Primitives) -> Reflect:
     if s.reflection == "batched":
         reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,))
     return reflect if s.rollouts is None else chosen(reflect, s.batch)
-
-
-def calls(s: Primitives, tasks: int) -> tuple[int, int]:
-    """Fewest and most model calls of a step over so many fresh tasks, where replayed ones may be added.
-
-    Most: runs x (group + twin) + failures x (3 heads, or 1; batched: 1 for all) + curator + state. Fewest: nothing is
-    replayed, all runs pass, and what passes is reflected on with learn_from=all alone. Without primitives that wait for
-    all runs of a step, a task takes what it takes in ACE. What was run before under the same context takes no run.
-    """
-    runs = _runs(s, tasks)
-    if not s.whole_step:
-        return learning.calls(s, tasks)[0], learning.calls(s, runs)[1] + s.state
-    fewest, most = attempted(s, tasks)
-    passing = tasks if s.learn_from == "all" and s.rollouts is None else 0
-    failing = runs if s.rollouts is None else min(s.batch, runs)
-    curation = 0 if s.curator == "append" else 1
-    most += _reflections(s, failing, 3 if s.heads and s.head_calls == "three" else 1)
-    return fewest + _reflections(s, passing, 1), most + curation + s.state
-
-
-def attempted(s: Primitives, tasks: int) -> tuple[int, int]:
-    """Fewest and most attempts of such a step."""
-    twins = (tasks, _runs(s, tasks)) if s.twin else (0, 0)
-    low, high = heard(s, tasks)
-    return low + twins[0], high + twins[1]
-
-
-def heard(s: Primitives, tasks: int) -> tuple[int, int]:
-    """The same without the annotated runs, whose outcome teaches nothing."""
-    return learning.attempted(s, tasks)[0] * s.group, learning.attempted(s, _runs(s, tasks))[1] * s.group
-
-
-def _runs(s: Primitives, tasks: int) -> int:
-    """Most tasks of a step with so many fresh ones."""
-    return min(tasks + share(s.replay, _size(s)), max(tasks, _size(s)))
-
-
-def _reflections(s: Primitives, attempts: int, each: int) -> int:
-    """Calls of the reflector about so many attempts, of which one alone takes `each`."""
-    if not s.reflector:
-        return 0
-    return min(attempts, 1) if s.reflection == "batched" else attempts * each
 
 
 TWIN = answer(annotated_view)

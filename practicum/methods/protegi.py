@@ -24,7 +24,7 @@ class Settings(Instructing):
 def method(settings: Settings) -> Method:
     """Say what is wrong, edit against it, keep the best."""
     gradients = per_trace(by_model(GRADIENT, rules_shown=False), "failures")
-    return search(settings, "protegi", PROPOSER, _against, gradients, reflections=1, shown=1)
+    return search(settings, "protegi", PROPOSER, _against, gradients, shown=1)
 
 
 def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

@@ -7,6 +7,8 @@ that a rule covers a lesson already, so that every diagnosis is accounted for.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pydantic import Field
 
 from practicum.blocks.reflect.per_trace import LearnFrom
@@ -47,7 +49,8 @@ def method(settings: Settings) -> Method:
     """The composed update (section 3, equation 14)."""
     mutator = Curator(MUTATOR, SECTION, output=Mutations) if settings.curator == "edits" else curator(settings)
     update = accounted(mutator, "drop", SECTION) if settings.curator == "edits" else mutator
-    return assembled(settings, "rcl", update)
+    costs = "further attempts, three reflections for each failure, one curation and one note a step"
+    return replace(assembled(settings, "rcl", update), costs=costs)
 
 
 MUTATOR = """\

@@ -20,7 +20,7 @@ from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
 from practicum.engine.loop import Method
 from practicum.methods import is_off
-from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
+from practicum.methods.remembering import Remembering, acting
 
 
 class Settings(Remembering):
@@ -51,12 +51,8 @@ def method(settings: Settings) -> Method:
         reflect=extract_memories(s.items, s.extract, s.extraction, s.index),
         update=deduplicated(update, s.threshold) if s.consolidate else update,
         accept=always,
-        calls=lambda batch: calls(s, batch),
-        traced=traced,
-        attempted=lambda batch: attempted(s, batch),
-        batch=s.batch,
-        epochs=s.epochs,
         roles=("reflector", "judge"),
-        tries=tries(s),
-        asides=asides(s),
+        act_roles=s.act_roles,
+        act_calls=s.act_calls,
+        costs="further attempts, verdicts, one contrast a task, an extraction for each outcome",
     )

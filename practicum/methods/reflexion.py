@@ -52,10 +52,8 @@ def method(settings: Settings) -> Method:
         reflect=per_trace(_with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),
         update=lambda lessons, context, run: _kept(s.keep, lessons, context, run),
         accept=always,
-        calls=lambda batch: (batch, 2 * batch),
-        batch=s.batch,
-        epochs=1 if s.online else s.epochs,
         roles=("reflector",),
+        costs="a reflection for each failure",
     )
 
 

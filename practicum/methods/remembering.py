@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
 from practicum.blocks.act.show import Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
-from practicum.engine.run import Act
+from practicum.engine.run import ActSeam
 from practicum.methods import Batched
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -89,6 +89,16 @@ class Remembering(Batched):
             return 1
         return (self.k or 3) if self.scaling == "parallel" else 1 + (self.k or 5)
 
+    @property
+    def act_roles(self) -> tuple[str, ...]:
+        """Roles that one `act` asks: a judge about each of several attempts."""
+        return ("judge",) if self.choose == "judge" and self.attempts > 1 else ()
+
+    @property
+    def act_calls(self) -> int:
+        """The most model calls of one `act`."""
+        return self.attempts * (1 + len(self.act_roles))
+
 
 def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the preset among these settings says."""
@@ -98,39 +108,9 @@ def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def acting(s: Remembering, show: Show, *, blind: bool) -> Act:
+def acting(s: Remembering, show: Show, *, blind: bool) -> ActSeam:
     """One attempt, or as many as the settings ask for. A `blind` one is a prediction that counts."""
     warmth = s.warmth if s.attempts > 1 else None
     if s.scaling == "sequential":
         return in_sequence(answer(noting(show) if s.notes else show), Scaling(s.k or 5, warmth, s.choose, blind))
     return in_parallel(answer(show), Scaling(s.attempts, warmth, s.choose, blind))
-
-
-def tries(s: Remembering) -> tuple[int, int]:
-    """Fewest and most attempts of one `act`."""
-    return (1 if s.scaling == "sequential" else s.attempts), s.attempts
-
-
-def asides(s: Remembering) -> dict[str, int]:
-    """Who is asked within one `act`, and how often at most: a judge about each attempt."""
-    return {"judge": s.attempts} if s.choose == "judge" and s.attempts > 1 else {}
-
-
-def calls(s: Remembering, batch: int, memory: bool = True) -> tuple[int, int]:
-    """Fewest and most model calls of a step: attempts, a verdict on each outcome that nothing else tells, a contrast
-    and, where there is a `memory`, one extraction for each attempt that came to something else."""
-    low, high = tries(s)
-    contrast = int(s.scaling == "parallel" and s.attempts > 1)
-    extractions = 0 if not memory else high if s.extract == "all" else 1
-    return batch * (low + contrast + memory), batch * (high + high + contrast + extractions)
-
-
-def traced(batch: int) -> tuple[int, int]:
-    """The same where stored traces are read: one extraction for each whose outcome is known."""
-    return 0, batch
-
-
-def attempted(s: Remembering, batch: int) -> tuple[int, int]:
-    """Fewest and most attempts of a step."""
-    low, high = tries(s)
-    return batch * low, batch * high

@@ -11,7 +11,7 @@ from dataclasses import replace
 from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
 from practicum.methods import WideBatches
-from practicum.methods.learning import Learning, calls, dropping, playbook
+from practicum.methods.learning import Learning, dropping, playbook
 
 
 class Settings(Learning, WideBatches):
@@ -22,13 +22,7 @@ def method(settings: Settings) -> Method:
     """ACE with a large batch, and its lessons summed up before the curator."""
     s = settings
     made = playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
-    return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), calls=lambda batch: _calls(s, batch))
-
-
-def _calls(s: Settings, batch: int) -> tuple[int, int]:
-    """As in ACE, and one for the summary."""
-    low, high = calls(s, batch)
-    return low, high + 1
+    return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")
 
 
 SUMMARIZER = """\

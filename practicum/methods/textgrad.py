@@ -33,9 +33,14 @@ class Settings(Searching):
 def method(settings: Settings) -> Method:
     """Criticise every attempt, rewrite, keep what does no worse."""
     one = Instructing(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
-    found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)), 1)
+    found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)))
     update = with_feedback_history(found.update, settings.momentum)
-    return replace(found, update=update, accept=keep_if_no_worse, calls=lambda n: (2 * n + 1, 3 * n + 1))
+    return replace(
+        found,
+        update=update,
+        accept=keep_if_no_worse,
+        costs="a criticism for each task, one rewrite, and trying it on the batch",
+    )
 
 
 def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

@@ -62,11 +62,8 @@ def method(settings: Settings) -> Method:
         reflect=_advantages,
         update=within_budget(accounted(Curator(CURATOR, SECTION, CURATED), "keep", SECTION), s.budget),
         accept=always,
-        calls=lambda batch: (batch * s.group, batch * (s.group + 1) + 1),
-        attempted=lambda batch: (batch * s.group, batch * s.group),
-        batch=s.batch,
-        epochs=1 if s.online else s.epochs,
         roles=("reflector", "curator"),
+        costs="groups, a contrast for each, one curation a step",
     )
 
 
@@ -80,7 +77,7 @@ async def _advantage(rollout: Rollout, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
     made = [r for r in rollout.group if not r.trace.lost]
     used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
-    outcomes = {r.score.value if r.score is not None and run.house.labels else r.feedback.success for r in made}
+    outcomes = {r.score.value if r.score is not None and run.labels else r.feedback.success for r in made}
     found = await contrasted(rollout.group, run) if len(outcomes) > 1 else None
     said = () if found is None else tuple(dict.fromkeys(text.strip() for text in found.separates if text.strip()))
     return [*used, *(Lesson(f"{run.place}/{n}", text, sources=rollout.sources) for n, text in enumerate(said, 1))]

@@ -24,10 +24,10 @@ from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extra
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson
-from practicum.engine.loop import Method, Update
+from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods import is_off
-from practicum.methods.remembering import Remembering, acting, asides, attempted, calls, traced, tries
+from practicum.methods.remembering import Remembering, acting
 
 PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 """Passes of reflection by preset."""
@@ -87,21 +87,17 @@ def method(settings: Settings) -> Method:
         reflect=with_outcomes(distil, s.bullets),
         update=_both(s, rules),
         accept=always,
-        calls=lambda batch: _calls(s, batch),
-        traced=traced if s.memory else lambda batch: (0, 0),
-        attempted=lambda batch: attempted(s, batch),
-        batch=s.batch,
-        epochs=s.epochs,
         roles=("reflector", "judge"),
-        tries=tries(s),
-        asides=asides(s),
+        act_roles=s.act_roles,
+        act_calls=s.act_calls,
+        costs="as reasoning_bank, with a proposal and three passes over it for each task",
     )
 
 
-def _both(s: Settings, rules: Update) -> Update:
+def _both(s: Settings, rules: UpdateSeam) -> UpdateSeam:
     """Rules and memories of one step; rules are pruned and kept to their budget, memories only grow."""
 
-    def also(first: Update) -> Update:
+    def also(first: UpdateSeam) -> UpdateSeam:
         async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
             return await first(lessons, context, run) + await append_memories()(lessons, context, run)
 
@@ -110,12 +106,6 @@ def _both(s: Settings, rules: Update) -> Update:
     made = deduplicated(also(curated(SECTION)), s.threshold) if s.consolidate else also(rules)
     kept = pruned(made, s.harmful, besides=MEMORIES) if s.harmful else made
     return with_last_outcomes(within_budget(kept, s.budget, besides=MEMORIES))
-
-
-def _calls(s: Settings, batch: int) -> tuple[int, int]:
-    low, high = calls(s, batch, s.memory)
-    # What nothing is proposed for has nothing to refine.
-    return low + batch, high + batch * (1 + s.passes)
 
 
 SECTION = "rules"

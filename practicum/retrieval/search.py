@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from practicum.core.context import PAGE, Context, Origin, Page
+from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
 from practicum.retrieval.vectors import Vectors, stored_dims
@@ -36,7 +37,7 @@ CANDIDATES, MOST = 32, 2_048
 FRESH = 1_000
 """Pages that changed since a snapshot up to which it is searched without being read."""
 
-NO_INDEX = "searches of many entries without an index, which is slower: pip install 'practicum[index]'"
+NO_INDEX = Count.UNINDEXED_SEARCH
 """What is counted, once, where there is none."""
 
 COLUMNS = 32

@@ -22,7 +22,7 @@ from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
 from practicum.session.components import Parts, make_scorer
@@ -115,14 +115,14 @@ async def ask(
     learn: bool = False,
     target: str | None = None,
     parts: Parts | None = None,
-    on_house: Callable[[House], None] | None = None,
+    on_state: Callable[[RunState], None] | None = None,
     **config: Any,
 ) -> Answered:
     """Answer one query under a run's context, a playbook file's, or this one; with `learn` learn from it, too.
 
     Keywords are fields of `Config`; what is not given is as the run has it. Learning takes a run's folder. What it
     hears of the answer is what the scorer says where `target` is the right answer, or the scorer needs none; else what
-    a judge says. `on_house` gets the house of a query that is learned from; Stopped comes of stopping its budget, and
+    a judge says. `on_state` gets the state of a query that is learned from; Stopped comes of stopping its budget, and
     what was paid for until then is not paid again by the same query.
 
     Raises UsageError before anything is paid for where something does not fit, and ProviderError where no answer came.
@@ -131,7 +131,7 @@ async def ask(
     if not text:
         raise UsageError("the query is empty")
     if learn:
-        return await _learning(text, context, target, parts, on_house, config)
+        return await _learning(text, context, target, parts, on_state, config)
     if target is not None:
         raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
     return await _answering(text, context, parts, config)
@@ -152,13 +152,13 @@ async def _answering(query: str, context: Path | str | Context, parts: Parts, gi
             learned = context
         else:
             learned = read_context(lent, RUN) if lent is not None else load_context(context)
-        async with furnished_to_act(store, RUN, folder, made, parts, method, lent=lent) as house:
-            at = Run(house, "query", (f"task:{task.id}",), teaches=False)
+        async with furnished_to_act(store, RUN, folder, made, parts, method, lent=lent) as state:
+            at = Run(state, "query", (f"task:{task.id}",), teaches=False)
             try:
                 rollout = _sound(await method.act(task, learned, at))
             except Stopped as stop:
                 raise _cut_off(stop) from stop
-            return Answered(rollout, learned, house.budget.spent, house.budget.elapsed)
+            return Answered(rollout, learned, state.budget.spent, state.budget.elapsed)
 
 
 async def _learning(
@@ -166,7 +166,7 @@ async def _learning(
     context: Path | str | Context,
     target: str | None,
     parts: Parts,
-    on_house: Callable[[House], None] | None,
+    on_state: Callable[[RunState], None] | None,
     given: Mapping[str, Any],
 ) -> Answered:
     """One more step of the run."""
@@ -186,20 +186,20 @@ async def _learning(
         budget = Budget(made.limits)
         async with furnished(
             store, RUN, folder, made, parts, roles=method.roles, seats=method.models, budget=budget
-        ) as house:
-            if on_house is not None:
-                on_house(house)
-            root = Run(house).at(f"ask {step} {_name(made, task, before)}")
-            report, trouble = await _step(method.schedule(method, (task,), before, root, None), house)
+        ) as state:
+            if on_state is not None:
+                on_state(state)
+            root = Run(state).at(f"ask {step} {_name(made, task, before)}")
+            report, trouble = await _step(method.schedule(method, (task,), before, root, None), state)
             answered = Answered(
-                report.rollouts[0], before, house.budget.spent, house.budget.elapsed, house.journal.hits, None, trouble
+                report.rollouts[0], before, state.budget.spent, state.budget.elapsed, state.journal.hits, None, trouble
             )
-            if trouble and house.failures:
+            if trouble and state.failures:
                 return answered
-            await house.write()
+            await state.write()
             report = replace(report, step=step)
-            learned(store, task, before, report, house.budget.elapsed)
-            await keep(store, report.context, house.retriever)
+            learned(store, task, before, report, state.budget.elapsed)
+            await keep(store, report.context, state.retriever)
             taught = Learned(step, report.context, report.applied, len(report.refused))
             return replace(answered, learned=taught)
 
@@ -237,7 +237,7 @@ def _name(config: Config, task: Task, before: Context) -> str:
     return digest(task.input, task.target or "", before.version, how)[:12]
 
 
-async def _step(steps: AsyncIterator[StepReport], house: House) -> tuple[StepReport, str]:
+async def _step(steps: AsyncIterator[StepReport], state: RunState) -> tuple[StepReport, str]:
     """The one step, and why nothing was learned where that was no choice of the method's. Raises ProviderError where
     there is no answer."""
     report: StepReport | None = None
@@ -250,7 +250,7 @@ async def _step(steps: AsyncIterator[StepReport], house: House) -> tuple[StepRep
             raise
         raise _cut_off(stop) from stop
     except ProviderError as error:
-        trouble = house.trouble or str(error)
+        trouble = state.last_error or str(error)
         if report is None:
             raise
     if report is None:

@@ -18,7 +18,8 @@ from practicum.core.importing import import_function, import_object
 from practicum.core.types import Score, Task, Trace
 from practicum.engine.judge import JudgeScorer
 from practicum.engine.quality import CommonGenScorer, SoftwareScorer
-from practicum.engine.run import Run, Scorer
+from practicum.engine.run import Run
+from practicum.engine.state import Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
 from practicum.tasks.appworld.client import parse_addresses

@@ -13,15 +13,14 @@ from typing import Any
 
 from practicum import methods
 from practicum.core.context import Context
-from practicum.core.errors import ProviderError, Stopped, UsageError
+from practicum.core.errors import ProviderError, Stopped
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.session.components import Parts
 from practicum.session.config import Splits, checked, configured
-from practicum.session.estimate import Estimate
 from practicum.session.opening import furnished_to_act
 from practicum.session.result import roles_json, usage_json
 from practicum.store.database import DATABASE_FILE, Store
@@ -86,7 +85,7 @@ async def evaluate(
     repeat: int = 1,
     out: Path | None = None,
     parts: Parts | None = None,
-    on_house: Callable[[House], None] | None = None,
+    on_state: Callable[[RunState], None] | None = None,
     **config: Any,
 ) -> Evaluation:
     """Run each task `repeat` times under `context`, with the method's `act` alone.
@@ -95,8 +94,7 @@ async def evaluate(
     not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
     Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` and `by_role` are over
     all sittings.
-    Raises UsageError where a budget of calls cannot reach, before anything is paid for, and ProviderError where nothing
-    could be scored.
+    Raises ProviderError where nothing could be scored.
     """
     parts = parts or Parts()
     made = checked(configured(config), Splits((), (), tuple(tasks)), parts)
@@ -104,17 +102,16 @@ async def evaluate(
     turns = [_Turn(method) for _ in range(repeat)]
     stopped = None
     with _folder(out) as folder, _store(folder) as store:
-        async with furnished_to_act(store, "eval", folder, made, parts, method) as house:
-            _refuse_small_budget(Estimate(made, Splits((), (), tuple(tasks)), method, house, context), repeat)
-            if on_house is not None:
-                on_house(house)
+        async with furnished_to_act(store, "eval", folder, made, parts, method) as state:
+            if on_state is not None:
+                on_state(state)
             try:
                 for n, turn in enumerate(turns):
-                    await Run(house).evaluate(turn, "eval", tasks, context, n)
+                    await Run(state).evaluate(turn, "eval", tasks, context, n)
             except Stopped as stop:
                 stopped = stop.reason
             found = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
-            return _summary(found, repeat, house, stopped)
+            return _summary(found, repeat, state, stopped)
 
 
 class _Turn:
@@ -127,12 +124,6 @@ class _Turn:
     async def __call__(self, task: Task, context: Context, run: Run) -> Rollout:
         self.done[task.id] = await self.act(task, context, run)
         return self.done[task.id]
-
-
-def _refuse_small_budget(estimate: Estimate, repeat: int) -> None:
-    fewest, most = estimate.calls()[0] * repeat, estimate.config.max_calls
-    if most is not None and most < fewest:
-        raise UsageError(f"the budget of {most} calls does not reach: this evaluation needs {fewest} or more; raise it")
 
 
 @contextmanager
@@ -149,19 +140,19 @@ def _store(folder: Path) -> Store:
     return Store.open(folder) if (folder / DATABASE_FILE).exists() else Store.create(folder)
 
 
-def _summary(found: Sequence[Rollout], repeat: int, house: House, stopped: str | None) -> Evaluation:
+def _summary(found: Sequence[Rollout], repeat: int, state: RunState, stopped: str | None) -> Evaluation:
     """The mean over the tasks that could be scored, each with the mean of its repeats."""
     by_task: dict[str, list[float]] = {}
     for rollout in found:
         if rollout.score is not None:
             by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
     if not by_task and stopped is None:
-        why = f": {house.trouble}" if house.trouble else ""
+        why = f": {state.last_error}" if state.last_error else ""
         raise ProviderError(f"none of {len(found)} attempts could be scored{why}")
     score, ci95 = nan, (0.0, 1.0)
     if by_task:
         score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
     errors = sum(r.trace.error is not None or r.score is None for r in found)
-    usage, by_role, seconds = house.budget.spent, house.journal.by_role(), house.budget.elapsed
-    counts = house.happened
+    usage, by_role, seconds = state.budget.spent, state.journal.by_role(), state.budget.elapsed
+    counts = state.nonzero_counts
     return Evaluation(score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(found), counts, stopped)

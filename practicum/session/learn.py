@@ -17,15 +17,16 @@ from practicum import methods
 from practicum.blocks.accept.gate import gated
 from practicum.blocks.attempt.attempt import reading
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
 from practicum.core.types import Task
 from practicum.engine.loop import Method, StepReport, Validation, mean_score
 from practicum.engine.run import Run
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.models.budget import Need
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, acts, checked, configured, raised
-from practicum.session.estimate import Estimate
+from practicum.session.estimate import Reserve
 from practicum.session.opening import Shared, furnished
 from practicum.session.records import (
     FINAL,
@@ -57,7 +58,7 @@ SAVE_TIME_EVERY = 5.0
 """Seconds of work that a kill may take out of the count of minutes."""
 
 
-SIZES = {"batch": "batch size", "rollouts": "rollouts"}
+SIZES = {"batch": Count.BATCH_LOWERED, "rollouts": Count.ROLLOUTS_LOWERED}
 """Settings that are numbers of training tasks, and what they are called."""
 
 
@@ -101,33 +102,33 @@ class Session:
     config: Config
     splits: Splits
     method: Method
-    house: House
+    state: RunState
     store: Store
     seed: Context
     watch: Watch = field(default_factory=Nobody)
     progress: Progress = field(init=False)
-    estimate: Estimate = field(init=False)
+    reserve: Reserve = field(init=False)
     _time_saved: float = 0.0
 
     def __post_init__(self) -> None:
         self._count_lowered()
-        self.house.counts["faults of the traces"] += self.config.trace_faults
+        self.state.counts[Count.TRACE_FAULTS] += self.config.trace_faults
         self.progress = Progress(self.seed, self.seed)
-        self.estimate = Estimate(self.config, self.splits, self.method, self.house, self.seed)
-        self._time_saved = self.house.budget.elapsed
+        self.reserve = Reserve(self.config, self.splits, self.method, self.state, self.seed)
+        self._time_saved = self.state.budget.elapsed
 
     def _count_lowered(self) -> None:
         """Sizes that were asked for, and are more than there is. Defaults are no wish."""
         asked = methods.validated(self.config.method, self.config.settings)
-        for setting, words in SIZES.items():
+        for setting, counter in SIZES.items():
             size = getattr(asked, setting, None)
             if setting in self.config.settings and isinstance(size, int) and size > len(self.splits.train) > 0:
-                self.house.counts[f"{words} lowered to the tasks there are"] += 1
+                self.state.counts[counter] += 1
 
     async def run(self) -> Result:
         """Learn, evaluate, report. A spent budget or an interrupt ends it early, with the best context so far."""
-        self.watch.began(self, *self.estimate.calls())
-        root = Run(self.house)
+        self.watch.began(self)
+        root = Run(self.state)
         # Versions to come may take the place of those that an earlier sitting ended with.
         self.store.execute(invalidate_snapshot(RUN))
         stopped = None
@@ -138,20 +139,20 @@ class Session:
         final = await self._restore_best()
         if self.splits.test and stopped != INTERRUPTED:
             try:
-                self.house.budget.hold(Need())
+                self.state.budget.hold(Need())
                 await self._evaluate(root, "test", final)
             except Stopped as stop:
                 stopped = stop.reason
-        await self.house.write()
+        await self.state.write()
         await self.store.flush()
         result = self._result(final, stopped, root)
-        await keep(self.store, final, self.house.retriever)
+        await keep(self.store, final, self.state.retriever)
         state, report = "done" if stopped is None else "stopped", json.dumps(result.as_json(), ensure_ascii=False)
         update_run(self.store, state=state, seconds=result.seconds, result=report)
         return result
 
     async def _learn(self, root: Run) -> None:
-        self.house.budget.hold(self.estimate.final(), self.estimate.final_seconds())
+        self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
         if self.config.before:
             await self._evaluate(root, "before", self.seed)
         validation = Validation(self.splits.val, self.config.validate_every) if self.splits.val else None
@@ -174,9 +175,9 @@ class Session:
         if new.version != parent.version:
             made = Version(new.version, parent.version, report.step, new.next_number, report.applied)
             self.store.post(schema.versions, [version_row(RUN, made)])
-        self.house.budget.hold(self.estimate.final(), self.estimate.final_seconds())
-        if self.house.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
-            self._time_saved = self.house.budget.elapsed
+        self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
+        if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
+            self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(self, report)
 
@@ -198,8 +199,8 @@ class Session:
         self.watch.evaluating(self, name, len(self.splits.test))
         found = await root.evaluate(self.method.act, "test", self.splits.test, context)
         scored = [rollout for rollout in found if rollout.score is not None]
-        if not scored and self.house.failures:
-            raise ProviderError(f"none of {len(found)} test tasks could be scored: {self.house.trouble}")
+        if not scored and self.state.failures:
+            raise ProviderError(f"none of {len(found)} test tasks could be scored: {self.state.last_error}")
         if scored:
             self.progress.scores[name] = mean_score(scored)
         self.watch.evaluated(self, name, self.progress.scores.get(name), len(scored))
@@ -209,13 +210,13 @@ class Session:
             run=self.folder,
             context=context,
             scores=self.progress.scores,
-            usage=self.house.budget.spent,
-            by_role=self.house.journal.by_role(),
-            seconds=self.house.budget.elapsed,
+            usage=self.state.budget.spent,
+            by_role=self.state.journal.by_role(),
+            seconds=self.state.budget.elapsed,
             critical=root.chain.seconds,
-            hits=self.house.journal.hits,
+            hits=self.state.journal.hits,
             refused=self.progress.refused,
-            errors=self.house.happened,
+            errors=self.state.nonzero_counts,
             steps=self.progress.steps,
             stopped=stopped,
             interrupted=stopped == INTERRUPTED,
@@ -251,7 +252,7 @@ async def learn(
     try:
         with create(folder) as store:
             async with opened(store, folder, made, splits, seed, parts, watch, shared) as session:
-                session.estimate.refuse_small_budget()
+                session.reserve.check()
                 begin(store, made, splits, seed)
                 return await _started(session, on_session)
     except PracticumError:
@@ -309,8 +310,8 @@ async def opened(
     async with furnished(
         store, RUN, folder, config, parts,
         roles=method.roles, seats=method.models, agent=agent, seconds=seconds, shared=shared,
-    ) as house:  # fmt: skip
-        yield Session(folder, config, splits, method, house, store, seed, watch or Nobody())
+    ) as state:  # fmt: skip
+        yield Session(folder, config, splits, method, state, store, seed, watch or Nobody())
 
 
 async def _started(session: Session, on_session: Callable[[Session], None] | None) -> Result:
@@ -321,7 +322,7 @@ async def _started(session: Session, on_session: Callable[[Session], None] | Non
         return await session.run()
     except BaseException as error:
         with suppress(StoreError):
-            update_run(session.store, state="stopped", seconds=session.house.budget.elapsed)
+            update_run(session.store, state="stopped", seconds=session.state.budget.elapsed)
         if isinstance(error, ProviderError | ModelError):
             error.args = (f"{error}{GO_ON}{session.folder}",)
         raise

@@ -1,4 +1,4 @@
-"""From a configuration to an open house: models in their seats, the agent, the scorer, the journal and the budget."""
+"""From a configuration to an open state: models in their seats, the agent, the scorer, the journal and the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from practicum.core.errors import ModelError, UsageError
 from practicum.engine.loop import Method
-from practicum.engine.state import House, Seat, Slots
+from practicum.engine.state import RunState, Seat, Slots
 from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
@@ -44,7 +44,7 @@ async def furnished(
     budget: Budget | None = None,
     lent: Store | None = None,
     shared: Shared | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[RunState]:
     """What all places of a run share, with every model that is needed open; all are closed in the end.
 
     `roles` are asked beside the judge and, where it runs at all, the `agent`; `seats` are models of seats that are no
@@ -59,7 +59,7 @@ async def furnished(
         _check_prices(config, clients)
         options = CallOptions(config.temperature, config.max_output_tokens, config.timeout)
         journal = Journal(store, run_id)
-        yield House(
+        yield RunState(
             journal=journal,
             seats={role: Seat(client, options) for role, client in clients.items()},
             agent=make_agent(config, parts),
@@ -82,9 +82,9 @@ async def furnished(
 def furnished_to_act(
     store: Store, run_id: str, folder: Path, config: Config, parts: Parts, method: Method, *,
     budget: Budget | None = None, lent: Store | None = None,
-) -> AbstractAsyncContextManager[House]:  # fmt: skip
+) -> AbstractAsyncContextManager[RunState]:  # fmt: skip
     """The same for attempts alone, as in evaluation: with the models that the method's `act` asks."""
-    roles = tuple(method.asides)
+    roles = method.act_roles
     return furnished(store, run_id, folder, config, parts, roles=roles, seats=method.models, budget=budget, lent=lent)
 
 

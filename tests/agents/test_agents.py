@@ -192,7 +192,7 @@ def test_a_failed_attempt_is_data_and_is_not_made_again(tmp_path: Path) -> None:
     parts = practicum.Parts(agent=agent)
     work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes", settings={"batch": 4})
     result = practicum.run_sync(work)
-    assert result.errors["failed attempts"] == 1
+    assert result.errors["failed_attempts"] == 1
     again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
     assert len(calls) == 4
     assert practicum.export(again.context, "json") == practicum.export(result.context, "json")

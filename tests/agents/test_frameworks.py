@@ -118,7 +118,7 @@ def test_a_provider_that_fails_loses_the_attempt_and_one_journaled_effect_is_an_
     parts = practicum.Parts(agent=made(respond).fn)
     work = practicum.learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="episodes", settings={"batch": 4})
     result = practicum.run_sync(work)
-    assert result.errors["lost attempts"] == 1
+    assert result.errors["lost_attempts"] == 1
     assert result.usage.calls == 0
     practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
     assert len(calls) == 4

@@ -15,10 +15,10 @@ from practicum.analysis.dynamics.checkpoints import Dynamics, dynamics
 from practicum.analysis.dynamics.curves import WINDOWS
 from practicum.core.errors import ModelError, ProviderError, Stopped, StoreError, TaskFileError, UsageError
 from practicum.core.types import Task, Usage
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result
 from practicum.session.records import RUN, read_run, update_run
+from practicum.session.result import Result
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -158,7 +158,7 @@ def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
     whole = client()
     measured = measure(tmp_path / "run", whole, DEV, concurrency=1)
     learn(tmp_path / "again", val=VAL)
-    houses: list[House] = []
+    houses: list[RunState] = []
     first, second = client(), client()
 
     def after(done: int, total: int) -> None:
@@ -166,7 +166,7 @@ def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
             houses[0].budget.stop("enough")
 
     with pytest.raises(Stopped, match="enough"):
-        measure(tmp_path / "again", first, DEV, watch=after, on_house=houses.append)
+        measure(tmp_path / "again", first, DEV, watch=after, on_state=houses.append)
     assert 0 < len(first.calls) < len(whole.calls)
     assert measure(tmp_path / "again", second, DEV).curves.current.tolist() == measured.curves.current.tolist()
     assert len(first.calls) + len(second.calls) == len(whole.calls)

@@ -12,7 +12,7 @@ from helpers import client, make_tasks
 
 import practicum
 from practicum.bench.critical_path import longest_path
-from practicum.session.learn import Result
+from practicum.session.result import Result
 
 
 def timed(folder: Path, method: str, settings: Mapping[str, Any], seconds: str, tests: int = 0) -> Result:

@@ -119,7 +119,7 @@ def test_combee_keeps_lessons_of_a_curator_whose_answers_cannot_be_parsed(tmp_pa
     unreadable = ScriptedClient(lambda call: "what?")
     bad = measure(OverloadPlan(sizes=(4,), arms=("naive", "combee")), tmp_path, unreadable)
     assert (bad["naive", 4].readable, bad["combee", 4].readable) == (0, 1)
-    assert bad["naive", 4].counts["lost updates"] == 1
+    assert bad["naive", 4].counts["lost_updates"] == 1
     assert bad["combee", 4].by_code == 4
 
 

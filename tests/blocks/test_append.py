@@ -17,27 +17,27 @@ from practicum.core.context import PAGE, ApplyResult, Context, Page, initial_con
 from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Update, Vote
 from practicum.core.types import Lesson
 from practicum.core.views import entry_line, render_full
-from practicum.engine.loop import Update as Seam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 Verdict = Literal["helpful", "harmful", "neutral"]
 
 
-def giving(delta: Delta) -> Seam:
+def giving(delta: Delta) -> UpdateSeam:
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return delta
 
     return update
 
 
-def ran(update: Seam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[ApplyResult, Counter[str]]:
+def ran(update: UpdateSeam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[ApplyResult, Counter[str]]:
     """What an update gives, applied; these wrappers want no more of a Run than its counts."""
-    run = SimpleNamespace(house=SimpleNamespace(counts=Counter[str]()))
+    run = SimpleNamespace(state=SimpleNamespace(counts=Counter[str]()))
 
     async def work() -> Delta:
         return await update(lessons, context, cast(Run, run))
 
-    return context.apply(asyncio.run(work())), run.house.counts
+    return context.apply(asyncio.run(work())), run.counts
 
 
 ENTRIES = st.lists(
@@ -69,7 +69,7 @@ def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
     assert not outcome.refused
     assert render_full(outcome.context).tokens <= tokens
     gone = [e for e in unbound if e.id not in outcome.context]
-    assert counts["pruned"] == len(gone)
+    assert counts["pruned_entries"] == len(gone)
     if gone:
         worst_kept = min((rank(e, context) for e in outcome.context), default=2)
         assert max(rank(e, context) for e in gone) <= worst_kept
@@ -87,7 +87,7 @@ def test_under_the_budget_nothing_is_touched() -> None:
     delta = Delta((Add("rules", "new"),))
     outcome, counts = ran(within_budget(giving(delta), 1000), seed_context([("rules", "old")]))
     assert [a.edit.op for a in outcome.applied] == ["add"]
-    assert counts["pruned"] == 0
+    assert counts["pruned_entries"] == 0
 
 
 def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> None:
@@ -123,7 +123,7 @@ def test_harm_beyond_the_margin_is_dropped_at_once() -> None:
     context = context_of([("a", 0, 2, 1), ("b", 1, 3, 1), ("c", 0, 1, 1), ("d", 5, 6, 1)])
     outcome, counts = ran(pruned(giving(Delta((Vote("e2", harmful=1),))), 2), context)
     assert [e.text for e in outcome.context] == ["d"]
-    assert counts["pruned"] == 3
+    assert counts["pruned_entries"] == 3
     assert all(a.edit.reason for a in outcome.applied if isinstance(a.edit, Delete))
 
 
@@ -170,7 +170,7 @@ def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
     ran(update, context, [episode("x")])
     pages = [page if n in (0, 5) else Closed(None, like=page) for n, page in enumerate(context.pages)]
     lessons = [Lesson("l", text, data={"answer": "c"}) for text in ("7?", "8?", "no such?")]
-    run = cast(Run, SimpleNamespace(house=SimpleNamespace(counts=Counter[str]())))
+    run = cast(Run, SimpleNamespace(state=SimpleNamespace(counts=Counter[str]())))
     delta = asyncio.run(update(lessons, replace(context, pages=tuple(pages)), run))
     said = [(type(e), e.id if isinstance(e, Update) else e.text) for e in delta.edits if isinstance(e, Add | Update)]
     assert said == [(Update, "e7"), (Update, f"e{5 * PAGE + 1}"), (Add, "no such?")]

@@ -14,14 +14,14 @@ from practicum.blocks.attempt.attempt import NOTE, Refine, once, refined, shown_
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Rollout, Round, Task
-from practicum.engine.loop import Attempt, Batch
+from practicum.engine.loop import AttemptSeam, Batch
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 
 ACT = answer(full_view)
 
 
-def attempted(folder: Path, model: ScriptedClient, attempt: Attempt, tasks: Sequence[Task]) -> list[Rollout]:
+def attempted(folder: Path, model: ScriptedClient, attempt: AttemptSeam, tasks: Sequence[Task]) -> list[Rollout]:
     async def work(run: Run) -> list[Rollout]:
         return await attempt(Batch(tuple(tasks)), Context(), run.at("attempt"))
 

@@ -62,7 +62,7 @@ def ran(
 
 
 def counts(run: Run) -> dict[str, int]:
-    return {name: count for name, count in run.house.counts.items() if count}
+    return {name: count for name, count in run.counts.items() if count}
 
 
 # ---- who is accounted for
@@ -104,7 +104,7 @@ def test_what_was_left_out_is_asked_about_in_smaller_groups_and_then_kept() -> N
     delta, run = ran(model, make_lessons(10), again=(4, 2))
     assert [len(lessons_read(call)) for call in model.calls] == [10, 4, 4, 1, 2, 2, 2]
     assert left_out(make_lessons(10), delta) == []
-    assert counts(run) == {"lessons asked about again": 9 + 6, "lessons kept as they were": 3}
+    assert counts(run) == {"repeated_lessons": 9 + 6, "kept_lessons": 3}
     assert {e.text for e in Context().apply(delta).context} == {x.text for x in make_lessons(10)}
 
 
@@ -123,14 +123,14 @@ def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str
     after = rules(1).apply(delta).context
     assert left_out(lessons, delta) == []
     assert [e.harmful for e in after if e.id == "e0"] == [6]
-    assert run.house.counts["lost updates"] == 1 + 3 + 6
+    assert run.counts["lost_updates"] == 1 + 3 + 6
     if uncovered == "keep":
         assert [e.text for e in after][1:] == [x.text for x in lessons]
-        assert run.house.counts["lessons kept as they were"] == 6
+        assert run.counts["kept_lessons"] == 6
     else:
         assert [e.id for e in after] == ["e0"]
         assert delta.resolutions == dropped(lessons).resolutions
-        assert run.house.counts["lessons dropped"] == 6
+        assert run.counts["dropped_lessons"] == 6
 
 
 def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
@@ -139,7 +139,7 @@ def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
     assert len(model.calls) == 1
     assert len(delta.edits) == 3
     assert delta.resolutions == tuple(Resolution(f"l{n}", "", LEFT_OUT) for n in (1, 3, 5))
-    assert run.house.counts["lessons dropped"] == 3
+    assert run.counts["dropped_lessons"] == 3
 
 
 def test_lessons_without_words_are_not_asked_about() -> None:
@@ -170,7 +170,7 @@ def test_a_later_answer_does_not_undo_an_earlier_one_of_the_same_rule() -> None:
     assert not after.refused
     assert left_out(make_lessons(3), delta) == []
     assert all(any(x.text in e.text for e in after.context) for x in make_lessons(3))
-    assert run.house.counts["lessons kept as they were"] == 2
+    assert run.counts["kept_lessons"] == 2
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["in the first answer", "in a later one"])
@@ -273,6 +273,6 @@ def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> 
     update = scan(CURATOR, Dealing(fan_in=6), join_by_code(CURATOR, 6))
     asyncio.run(accounted(update, "keep", "rules", CURATOR, again)(make_lessons(n), rules(3), run))
     groups = Dealing(fan_in=6).count(n)
-    edits = run.house.counts["edits in conflict"]
+    edits = run.counts["conflicting_edits"]
     assert len(read) <= groups + sum(-(-n // size) for size in again) + edits
     assert sum(read) <= 2 * n + len(again) * n + edits

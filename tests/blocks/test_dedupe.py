@@ -86,7 +86,7 @@ class FakeRun:
     """As much of a Run as de-duplication touches; texts that share their first word are the same."""
 
     def __init__(self) -> None:
-        self.house = SimpleNamespace(choices=(), counts=Counter[str]())
+        self.state = SimpleNamespace(choices=(), counts=Counter[str]())
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         words = sorted({t.split()[0] for t in texts} | {"a", "b", "c", "d"})
@@ -110,7 +110,7 @@ def test_the_older_entry_stays_with_counters_and_provenance() -> None:
     after, _, run = applied(context, delta)
     assert [e.text for e in after] == ["a one", "a three", "b"]
     assert (next(iter(after)).helpful, next(iter(after)).sources) == (2, ("seed", "task:1"))
-    assert run.house.counts["duplicates"] == 1
+    assert run.counts["duplicate_entries"] == 1
 
 
 def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
@@ -118,7 +118,7 @@ def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
     forty = [Add("rules", text) for text in ("a refund after 40 days", "a refund after 40 days", "a refund 40 days on")]
     after, _, run = applied(context, Delta(tuple(forty)))
     assert [e.text for e in after] == ["a refund after 30 days", "a refund after 40 days"]
-    assert run.house.counts == {"duplicates": 2, "similar but not the same": 1}
+    assert run.counts == {"duplicates": 2, "similar_kept_apart": 1}
 
 
 def test_a_rewritten_old_entry_takes_in_the_younger_one_it_repeats() -> None:

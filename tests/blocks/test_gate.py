@@ -174,7 +174,7 @@ def test_harm_is_dropped_at_every_step_and_costs_few_tasks(tmp_path: Path) -> No
     model = says(lambda n: "BAD")
     run = gated(tmp_path, model)
     assert len(run.result.context) == 0
-    assert run.result.errors["deltas dropped by the gate"] == 4
+    assert run.result.errors["gated_deltas"] == 4
     for report in run.reports:
         evidence = report.evidence
         assert (evidence["gate"], evidence["by"]) == ("dropped", "test")
@@ -213,7 +213,7 @@ def test_without_a_barrier_the_gate_stands_too(tmp_path: Path) -> None:
     settings = {"batch": 4, "asynchronous": True}
     run = gated(tmp_path, says(lambda n: "BAD"), 8, method="combee", settings=settings)
     assert len(run.result.context) == 0
-    assert run.result.errors["deltas dropped by the gate"] >= 1
+    assert run.result.errors["gated_deltas"] >= 1
 
 
 @pytest.mark.parametrize("calls", [50, 75, 100])

@@ -242,7 +242,7 @@ def test_what_the_provider_lost_takes_no_place_and_is_no_failure(tmp_path: Path,
     run = learned(tmp_path, scripted(away), 2, {"batch": 1, "rollouts": 2, "group": 2}, seed=seed)
     assert [number(call) for call in run.calls("reflector")] == [1]
     assert run.texts == ["If it is message 1, answer word1."]
-    assert run.result.errors["lost attempts"] == 2
+    assert run.result.errors["lost_attempts"] == 2
 
 
 # ---- the annotated twin
@@ -300,7 +300,7 @@ def test_the_reflector_may_tag_what_the_twin_named(tmp_path: Path) -> None:
 
     run = learned(tmp_path, scripted(twin_agent, tagging), 1, {"twin": True}, seed_context=XML)
     assert [(e.harmful, e.uses) for e in list(run.result.context)[:2]] == [(1, 1), (1, 1)]
-    assert run.result.errors["unknown tags"] == 1
+    assert run.result.errors["unknown_tags"] == 1
 
 
 def all_prompts(run: Learned) -> list[tuple[str, str]]:
@@ -352,7 +352,7 @@ def test_a_lost_twin_leaves_the_attempt_as_it_is(tmp_path: Path) -> None:
     alone = learned(tmp_path / "alone", scripted(wrong), 1, {"rounds": 0})
     assert run.prompts("reflector") == alone.prompts("reflector")
     assert run.texts == alone.texts
-    assert run.result.errors == {"lost attempts of annotated runs": 1}
+    assert run.result.errors == {"annotated_lost_attempts": 1}
 
 
 def test_what_goes_wrong_in_the_twin_is_counted_apart(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_what_goes_wrong_in_the_twin_is_counted_apart(tmp_path: Path) -> None:
         return {"answer": "wrong", "used": ["e8"] if annotated else []}
 
     run = learned(tmp_path, scripted(), 2, {"twin": True, "batch": 2}, parts={"agent": agent}, seed_context=XML)
-    assert run.result.errors == {"failed attempts of annotated runs": 1, "unknown ids of annotated runs": 1}
+    assert run.result.errors == {"annotated_failed_attempts": 1, "annotated_unknown_ids": 1}
 
 
 def test_a_function_is_shown_the_annotated_context_and_may_tell_its_doubts(tmp_path: Path) -> None:

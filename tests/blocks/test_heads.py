@@ -178,7 +178,7 @@ def test_a_head_that_fails_loses_the_reflection_and_is_counted(
 
     run = learned(tmp_path, scripted(wrong, failing), 2, {**HEADS, "batch": 2})
     assert run.texts == ["If it is message 1, answer word1."]
-    assert run.result.errors["lost reflections"] == 1
+    assert run.result.errors["lost_reflections"] == 1
     assert len(run.calls("reflector")) == (8 if isinstance(trouble, str) else 6)
 
 
@@ -217,7 +217,7 @@ def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path:
 
     run = learned(tmp_path, scripted(citing, forgetful), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE)
     assert len(run.texts) == 3
-    assert run.result.errors["attempts not reflected on"] == 2
+    assert run.result.errors["unreflected_attempts"] == 2
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (2, 4)
@@ -255,7 +255,7 @@ def test_cases_that_are_too_long_together_are_each_cut_and_none_is_left_out(tmp_
         case = prompt.partition(f"# Case {n + 1}\n")[2].partition("\n\n# Case")[0]
         assert case.startswith("# The attempt\nTask: Message")
         assert re.search(r"start (\d) word.*left out here.* end \1\nAnswer: wrong\nFeedback: ", case, re.DOTALL)
-    assert run.result.errors["prompts cut to fit"] == 1
+    assert run.result.errors["shortened_prompts"] == 1
     assert len(run.texts) == 3
 
 
@@ -287,7 +287,7 @@ def test_a_call_that_fails_leaves_the_votes_of_all(tmp_path: Path) -> None:
         tmp_path, scripted(citing, lambda call: "Sure!", added), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE
     )
     assert run.texts == ["If in doubt, guess."]
-    assert run.result.errors["lost reflections"] == 4
+    assert run.result.errors["lost_reflections"] == 4
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (4, 4)

@@ -212,7 +212,7 @@ def test_conflicts_are_counted_and_their_fates_reach_the_lessons() -> None:
     assert delta == Delta(
         resolutions=tuple(Resolution(f"{k}{n}", "e1", "said already") for n in range(3) for k in "lm")
     )
-    assert run.house.counts["edits in conflict"] == 3
+    assert run.counts["conflicting_edits"] == 3
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_the_same_proposals_lead_to_the_same_journal_places() -> None:
         run = indoors(lambda call: "")
         deltas = [Delta((rule(f"r{n}", f"l{n}"),)) for n in range(9)]
         asyncio.run(join_by_model(Asked(), 3)(deltas, RULES, run))
-        return run.house.opened
+        return run._state.opened
 
     assert places() == places() == {"level 2, 0", "level 2, 1", "level 2, 2", "level 3, 0"}
 

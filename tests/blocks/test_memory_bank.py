@@ -43,7 +43,7 @@ def lessons(
     run = indoors(model)
     reflect = extract_memories(most, extract, 1.0, index)
     found = asyncio.run(reflect(rollouts, context or Context(), run))
-    return found, model, +run.house.counts
+    return found, model, +run.counts
 
 
 def appended(found: Sequence[Lesson], run: Run, context: Context, threshold: float | None = None) -> Context:
@@ -88,13 +88,13 @@ def test_attempts_that_came_to_the_same_are_distilled_once_and_what_was_lost_nev
 def test_an_attempt_of_unknown_outcome_teaches_nothing_and_is_counted() -> None:
     found, model, counts = lessons([tried("a", None, tried("b", None), tried("c", False))])
     assert len(found) == len(model.calls) == 1
-    assert counts == {"attempts of unknown outcome, not learned from": 2}
+    assert counts == {"unknown_outcomes": 2}
 
 
 def test_more_than_are_wanted_are_left_out_and_counted_and_the_form_says_how_many_are_wanted() -> None:
     found, model, counts = lessons([tried("a", True)], lambda call: json.dumps(memory("a", "b", "c")), most=2)
     assert [x.data["title"] for x in found] == ["a", "b"]
-    assert counts == {"memories beyond the limit, left out": 1}
+    assert counts == {"excess_memories": 1}
     (call,) = model.calls
     assert call.schema is not None
     assert (call.schema["title"], call.schema["properties"]["items"]["maxItems"]) == ("Memories", 2)
@@ -106,12 +106,12 @@ def test_more_than_are_wanted_are_left_out_and_counted_and_the_form_says_how_man
 @pytest.mark.parametrize(
     ("said", "count"),
     [
-        ('{"items": []}', "attempts that gave no memory"),
-        ('{"items": [{"title": "t", "description": "d", "content": " "}]}', "attempts that gave no memory"),
-        (json.dumps(memory(*map(str, range(50)))), "lost extractions"),
-        (json.dumps(memory("x" * 10_000)), "lost extractions"),
-        ("no JSON at all", "lost extractions"),
-        (ProviderError("down"), "lost extractions"),
+        ('{"items": []}', "no_memories"),
+        ('{"items": [{"title": "t", "description": "d", "content": " "}]}', "no_memories"),
+        (json.dumps(memory(*map(str, range(50)))), "lost_extractions"),
+        (json.dumps(memory("x" * 10_000)), "lost_extractions"),
+        ("no JSON at all", "lost_extractions"),
+        (ProviderError("down"), "lost_extractions"),
     ],
     ids=["none", "blank", "fifty", "a novel", "words", "down"],
 )
@@ -190,7 +190,7 @@ def test_the_bank_only_grows_unless_it_is_consolidated_and_then_keeps_where_each
     merged = list(appended(found, run, Context(), threshold=0.85))
     assert [e.data["outcome"] for e in merged] == ["success", "failure"]
     assert {"task:t1", "task:t2"} <= set(merged[0].sources)
-    assert run.house.counts["duplicates"] == 1
+    assert run.counts["duplicate_entries"] == 1
 
 
 def test_a_success_and_a_failure_are_never_merged_although_both_say_not() -> None:

@@ -56,7 +56,7 @@ def test_diagnoses_that_are_too_much_for_the_model_are_cut_and_counted() -> None
     lessons = [Lesson(f"l{n}", "If a, do b.", data={"cause": "it guessed " * 200}) for n in range(20)]
     delta = asyncio.run(with_state(append("rules"), "Remember.", 800)(lessons, Context(), run))
     assert delta.edits[-1].section == STATE
-    assert run.house.counts["prompts cut to fit"] == 1
+    assert run.counts["shortened_prompts"] == 1
 
 
 def test_hidden_entries_of_others_are_not_told_as_it(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_call_that_fails_leaves_it_as_it_was_and_is_counted(tmp_path: Path, tr
 
     run = learned(tmp_path, scripted(wrong, state=failing), 3, ON)
     assert len(set(kept_in(run))) == 1
-    assert run.result.errors["lost states"] == 2
+    assert run.result.errors["lost_states"] == 2
     assert len(run.texts) == 3
 
 

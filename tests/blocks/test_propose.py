@@ -76,7 +76,7 @@ def test_a_proposal_is_refined_in_passes_that_share_all_but_their_end() -> None:
         "clear", "act on",
     ]  # fmt: skip
     assert "- If turn0, go on.\n- If so, stay." in users[1]
-    assert +run.house.counts == {}
+    assert +run.counts == {}
 
 
 def test_it_reads_the_query_memories_playbook_and_last_outcomes_each_in_its_place() -> None:
@@ -114,7 +114,7 @@ def test_of_a_proposal_that_fails_what_there_is_so_far_is_used(when: int, said: 
 
     found, _, run = proposed(respond)
     assert [x.text for x in found] == ([f"If turn{when - 1}, go on.", "If so, stay."] if when else [])
-    assert run.house.counts["lost proposals"] == lost
+    assert run.counts["lost_proposals"] == lost
 
 
 # ---- trying
@@ -146,7 +146,7 @@ def after(rollout: Rollout, keep: Keep, context: Context = SEEN) -> tuple[Contex
     run = indoors(each_turn)
     lessons = asyncio.run(with_outcomes(nothing, keep)([rollout], context, run))
     delta = asyncio.run(with_last_outcomes(curated("rules"))(lessons, context, run))
-    return context.apply(delta).context, +run.house.counts
+    return context.apply(delta).context, +run.counts
 
 
 def rules(context: Context) -> list[tuple[str, int, int]]:
@@ -161,7 +161,7 @@ def test_bullets_are_counted_by_what_the_attempt_came_to(success: bool | None, c
     assert counted == {}
     cited, counted = after(rollout, "relied_on")
     assert rules(cited) == [("If so, stay.", *counts)]
-    assert counted == {"bullets not relied on, left out": 1}
+    assert counted == {"uncited_bullets": 1}
 
 
 def test_what_was_paid_for_is_kept_where_the_attempt_was_lost() -> None:

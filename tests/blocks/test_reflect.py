@@ -11,11 +11,12 @@ import pytest
 from helpers import client
 from places import within
 
-from practicum.blocks.reflect.per_trace import as_experience, by_model, evidence, per_trace, without_reflector
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.per_trace import as_experience, by_model, per_trace, without_reflector
 from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
-from practicum.engine.loop import Reflect
+from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
 
@@ -39,13 +40,13 @@ def reflection(insight: str = "If it is red, wait.", **tags: str) -> str:
 
 
 def reflected(
-    folder: Path, reflect: Reflect, rollouts: Sequence[Rollout], model: ScriptedClient | None = None
+    folder: Path, reflect: ReflectSeam, rollouts: Sequence[Rollout], model: ScriptedClient | None = None
 ) -> tuple[list[Lesson], dict[str, int]]:
     counts: dict[str, int] = {}
 
     async def work(run: Run) -> list[Lesson]:
         lessons = await reflect(rollouts, CONTEXT, run.at("reflect"))
-        counts.update(run.house.counts)
+        counts.update(run.counts)
         return lessons
 
     found = within(folder, model or client(), work)
@@ -77,7 +78,7 @@ def test_votes_are_for_what_was_used_and_no_other_entry(tmp_path: Path) -> None:
     model = client(lambda call: reflection(e0="harmful", e1="helpful", e9="harmful"))
     ((lesson,), counts) = reflected(tmp_path / "a", per_trace(MODEL), [rollout(used=("e0",))], model)
     assert dict(lesson.votes) == {"e0": "harmful"}
-    assert counts["unknown tags"] == 2
+    assert counts["unknown_tags"] == 2
     ((lesson,), counts) = reflected(tmp_path / "b", per_trace(MODEL), [rollout(used=("e0", "e1"))],
                                     client(lambda call: reflection(e1="helpful")))  # fmt: skip
     assert dict(lesson.votes) == {"e0": "neutral", "e1": "helpful"}
@@ -108,7 +109,7 @@ def test_a_reflection_that_is_lost_is_counted_and_the_others_stay(
     model = client(lambda call: answer if "What is 1" in call.text else reflection())
     lessons, counts = reflected(tmp_path / "run", per_trace(MODEL), [rollout(n=n) for n in range(3)], model)
     assert [lesson.sources[0] for lesson in lessons] == ["task:t0", "task:t2"]
-    assert counts["lost reflections"] == 1
+    assert counts["lost_reflections"] == 1
     assert len(model.calls) == 2 + calls
 
 

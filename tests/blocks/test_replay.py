@@ -36,7 +36,7 @@ from practicum.blocks.sample.replay import (
 )
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
-from practicum.engine.loop import Batch, Sample, StepReport
+from practicum.engine.loop import Batch, SampleSeam, StepReport
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
 from practicum.session.components import Parts
@@ -204,7 +204,7 @@ def by_chance(seed: int, known: float = 1.0) -> Fate:
     return fate
 
 
-def drive(n: int, sample: Sample, fate: Fate = always) -> list[StepReport]:
+def drive(n: int, sample: SampleSeam, fate: Fate = always) -> list[StepReport]:
     """The steps of a run in which tasks fare so."""
     history: list[StepReport] = []
     for step, batch in enumerate(sample(make_tasks(n), history, RUN), 1):
@@ -216,7 +216,7 @@ def drive(n: int, sample: Sample, fate: Fate = always) -> list[StepReport]:
     return history
 
 
-def batches(n: int, sample: Sample, fate: Fate = always) -> list[Batch]:
+def batches(n: int, sample: SampleSeam, fate: Fate = always) -> list[Batch]:
     return [step.batch for step in drive(n, sample, fate)]
 
 

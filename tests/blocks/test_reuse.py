@@ -23,7 +23,7 @@ from practicum.session.records import step_records
 from practicum.store.database import Store
 
 RULE = seed_context([("rules", "If in doubt, guess.")])
-REUSED = "attempts reused"
+REUSED = "reused_attempts"
 
 
 def by_chance(call: Call) -> dict[str, Any]:
@@ -81,9 +81,9 @@ def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
         return Rollout(task, Trace(""), None, Feedback(True, ""), "")
 
     def looked(n: int) -> int:
-        shown, house = Shown(), SimpleNamespace(attempted={}, counts=Counter[str]())
+        shown, state = Shown(), SimpleNamespace(attempted={}, counts=Counter[str]())
         for task in make_tasks(n):
-            run: Any = SimpleNamespace(house=house, member=1, place="")
+            run: Any = SimpleNamespace(state=state, member=1, place="")
             asyncio.run(reused(act)(task, cast(Context, shown), run))
         return shown.looks
 

@@ -10,11 +10,11 @@ from helpers import client, make_tasks
 from places import within
 
 from practicum.blocks.sample.orders import everything, nothing, shuffled_epochs, stream
-from practicum.engine.loop import Batch, Sample
+from practicum.engine.loop import Batch, SampleSeam
 from practicum.engine.run import Run
 
 
-def batches(folder: Path, sample: Sample, n: int, seed: int = 0) -> list[Batch]:
+def batches(folder: Path, sample: SampleSeam, n: int, seed: int = 0) -> list[Batch]:
     async def work(run: Run) -> list[Batch]:
         return list(sample(make_tasks(n), [], run.at("sample")))
 

@@ -47,7 +47,7 @@ class Attempts:
 
     def __post_init__(self) -> None:
         self.run = indoors(self._respond)
-        self.run.house.labels = self.labels
+        self.run._state.labels = self.labels
 
     def _respond(self, call: Call) -> str | Exception:
         self.asked.append(call)
@@ -64,7 +64,7 @@ class Attempts:
         self.warmths.append(run.warmth)
         value = self.values.get(trace.answer, 0.0)
         score = None if task.target is None else Score(value, value == 1.0)
-        return Rollout(task, trace, score, feedback(task, trace, score, run.house.labels), run.place)
+        return Rollout(task, trace, score, feedback(task, trace, score, run._state.labels), run.place)
 
     def parallel(self, task: Task = TASK, **how: Any) -> Rollout:
         made = in_parallel(self.act, Scaling(len(self.traces), **{"blind": False, **how}))
@@ -214,8 +214,8 @@ def test_a_judge_that_says_neither_yes_nor_no_is_counted_and_the_choice_goes_on(
     chosen = made.parallel()
     assert (number(chosen), chosen.choice["by"]) == (2, "agreement")
     assert [r.feedback.success for r in chosen.group] == [None] * 3
-    assert made.run.house.counts["unjudged"] == 2
-    assert made.run.house.counts["lost contrasts"] == 1
+    assert made.run.counts["unjudged_attempts"] == 2
+    assert made.run.counts["lost_contrasts"] == 1
 
 
 # ---- attempts that fail

@@ -25,7 +25,7 @@ from practicum.blocks.update.scan import Dealing, scan
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delta, Update
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update as Seam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
 
@@ -148,7 +148,7 @@ def test_a_hundred_thousand_lessons_are_dealt_in_linear_time() -> None:
 # ---- the scan
 
 
-def scanned(update: Seam, lessons: Sequence[Lesson], context: Context, run: Run, **how: Any) -> Delta:
+def scanned(update: UpdateSeam, lessons: Sequence[Lesson], context: Context, run: Run, **how: Any) -> Delta:
     join = how.pop("join", None) or join_by_code(update)
     return asyncio.run(scan(update, Dealing(**how), join)(lessons, context, run))
 
@@ -156,7 +156,7 @@ def scanned(update: Seam, lessons: Sequence[Lesson], context: Context, run: Run,
 class Reading:
     """An update that remembers which lessons each of its calls read."""
 
-    def __init__(self, update: Seam) -> None:
+    def __init__(self, update: UpdateSeam) -> None:
         self.update = update
         self.read: list[list[Lesson]] = []
 
@@ -241,9 +241,9 @@ def test_the_place_and_the_seed_decide_who_reads_what() -> None:
 @pytest.mark.parametrize(
     ("how", "counted"),
     [
-        ({"groups": 50}, {"groups lowered to the lessons there were"}),
-        ({"groups": 2, "fan_in": 4}, {"groups raised to keep to fan_in"}),
-        ({"copies": 5}, {"copies lowered to the groups there were"}),
+        ({"groups": 50}, {"groups_lowered"}),
+        ({"groups": 2, "fan_in": 4}, {"groups_raised"}),
+        ({"copies": 5}, {"copies_lowered"}),
         ({"copies": 5, "shuffle": "random"}, set()),
         ({}, set()),
     ],
@@ -251,7 +251,7 @@ def test_the_place_and_the_seed_decide_who_reads_what() -> None:
 def test_what_could_not_be_dealt_as_asked_is_counted(how: dict[str, Any], counted: set[str]) -> None:
     run = indoors(no_model)
     scanned(append("memories"), make_lessons(8), Context(), run, **how)
-    assert {name for name, count in run.house.counts.items() if count} == counted
+    assert {name for name, count in run.counts.items() if count} == counted
 
 
 def test_memories_keep_their_data() -> None:

@@ -30,7 +30,7 @@ def contrast(
     whole = json.dumps({**FORM, "holds": ["both looked twice"], "spurious": ["the weather"], "best": 2, "why": "calm"})
     model = client(lambda call: whole if said is None else said, window=window)
     run = indoors(model)
-    return asyncio.run(contrasted(tries, run)), model.calls, dict(run.house.counts)
+    return asyncio.run(contrasted(tries, run)), model.calls, dict(run.counts)
 
 
 def test_one_call_reads_all_attempts_with_their_outcomes() -> None:
@@ -66,7 +66,7 @@ def test_fewer_than_two_answers_are_not_contrasted(tries: list[Rollout]) -> None
 def test_one_that_fails_is_counted(said: str | Exception) -> None:
     found, _, counts = contrast([tried("a", True), tried("b", False)], said)
     assert found is None
-    assert counts["lost contrasts"] == 1
+    assert counts["lost_contrasts"] == 1
 
 
 def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_none_is_left_out() -> None:
@@ -78,6 +78,6 @@ def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_none_is_left
         assert f"Answer: answer {n}" in shown
     assert "Reasoning: a short one\nAnswer: short" in shown
     assert shown.count("tokens left out here") == 4
-    assert counts == {"prompts cut to fit": 1}
+    assert counts == {"shortened_prompts": 1}
     parts = [len(part) for part in shown.split("# Attempt")[1:5]]
     assert max(parts) - min(parts) < 50

@@ -22,7 +22,7 @@ from practicum.core.context import Context, seed_context
 from practicum.core.edits import Delta
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
 
@@ -40,7 +40,7 @@ class Reading:
         return await append("rules")(lessons, context, run)
 
 
-def ran(update: Update, lessons: Sequence[Lesson], run: Run) -> Delta:
+def ran(update: UpdateSeam, lessons: Sequence[Lesson], run: Run) -> Delta:
     return asyncio.run(update(lessons, RULES, run))
 
 
@@ -71,7 +71,7 @@ def test_one_of_each_cluster_goes_on_and_all_votes_count() -> None:
     assert all(not lesson.votes for lesson in read)
     assert {lesson.id for lesson in read} <= {lesson.id for lesson in lessons}
     assert votes_of(delta) == votes_of(votes(lessons)) == [(15, 15), (15, 15)]
-    assert run.house.counts["lessons left out of the clusters' middles"] == 25
+    assert run.counts["lessons_outside_centers"] == 25
 
 
 def test_there_are_as_many_clusters_as_combee_would_make_groups() -> None:
@@ -88,7 +88,7 @@ def test_where_there_is_nothing_to_thin_out_it_is_a_plain_update(n: int, k: int 
     delta = ran(top_k(update, k), lessons, run)
     assert update.read == [lessons]
     assert votes_of(delta) == votes_of(votes(lessons))
-    assert run.house.counts["clusters lowered to the lessons there were"] == (n > 0 and (k or 0) > n)
+    assert run.counts["clusters_lowered"] == (n > 0 and (k or 0) > n)
 
 
 def test_of_lessons_that_say_the_same_one_is_left() -> None:
@@ -170,7 +170,7 @@ def test_lessons_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
     run = indoors(client(lambda call: json.dumps({"points": ["a point"]}), window=4096))
     made = ran(summarized(append("rules"), "Sum up."), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
     assert len(made.edits) == 1
-    assert run.house.counts["prompts cut to fit"] == 1
+    assert run.counts["shortened_prompts"] == 1
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -188,7 +188,7 @@ def test_a_summary_that_fails_loses_the_lessons_not_the_votes_and_is_counted(rep
     delta = ran(summarized(update, "Sum up."), about(2, 3), run)
     assert update.read == []
     assert votes_of(delta) == [(3, 3), (3, 3)]
-    assert run.house.counts["lost summaries"] == 1
+    assert run.counts["lost_summaries"] == 1
 
 
 def test_a_summary_of_nothing_is_counted() -> None:
@@ -197,4 +197,4 @@ def test_a_summary_of_nothing_is_counted() -> None:
     delta = ran(summarized(update, "Sum up."), about(2, 3), run)
     assert update.read == [[]]
     assert votes_of(delta) == [(3, 3), (3, 3)]
-    assert run.house.counts["empty summaries"] == 1
+    assert run.counts["empty_summaries"] == 1

@@ -35,7 +35,7 @@ from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
 from practicum.engine.loop import Batch, Method, StepReport, Validation
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result
+from practicum.session.result import Result
 from practicum.store.journal import NOTE_ROLE, JournalRow
 from practicum.testing.server import start_process
 
@@ -162,8 +162,8 @@ class Stage:
                 await self.wait(run)
                 error = fails(task)
                 if isinstance(error, ProviderError):
-                    run.house.failures.append(JournalRow(run.place, "agent", "", str(error), ok=False))
-                    run.house.trouble = str(error)
+                    run._state.failures.append(JournalRow(run.place, "agent", "", str(error), ok=False))
+                    run._state.last_error = str(error)
                     return [Rollout(task, Trace("", error=str(error), lost=True), None, NOTHING, run.place)]
                 if error is not None:
                     raise error
@@ -468,19 +468,19 @@ def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
     ran, added = ran_with(seed)
     assert ran.error is None
     adds, _ = ends(ran)
-    counts = ran.run.house.counts
+    counts = ran.run.counts
     kept = [a.edit for step in ran.steps for a in step.applied if isinstance(a.edit, Add) and a.edit.section == "kept"]
     lost = [f.reason for step in ran.steps for f in step.resolutions if not f.entry and f.reason != DULL]
     assert not (uncovered == "keep" and lost)
     assert {*lost, *(edit.reason for edit in kept)} <= {LEFT_OUT, OVERTAKEN}
-    assert counts["lessons kept as they were"] == len(kept)
-    assert counts["lessons dropped"] == len(lost)
-    assert counts["additions that another copy had made"] == added - (adds.total() - len(kept))
+    assert counts["kept_lessons"] == len(kept)
+    assert counts["dropped_lessons"] == len(lost)
+    assert counts["repeated_additions"] == added - (adds.total() - len(kept))
 
     # It all follows from the order of arrival.
     repeated, _ = ran_with(seed + 1, Memory(ran.journal.rows))
     assert repeated.said() == ran.said()
-    assert repeated.run.house.counts == counts
+    assert repeated.run.counts == counts
 
 
 @settings(max_examples=60, deadline=None)
@@ -525,7 +525,7 @@ def test_only_what_no_copy_covered_is_asked_about_again_and_once() -> None:
         assert sorted([*covered, *asked]) == lessons
         assert asked
         assert len({*ran.texts}) == len(ran.texts) == 8
-        assert ran.run.house.counts["lessons kept as they were"] == 0
+        assert ran.run.counts["kept_lessons"] == 0
 
 
 # ---- conflicts
@@ -559,18 +559,18 @@ def test_a_change_of_what_changed_meanwhile_is_redone_against_it_once() -> None:
         assert all("e0 was changed in version" in r.reason for r in refused)
         again = [place for place, _ in asked if place.endswith("again")]
         assert len(asked) == 6 + len(again)
-        assert len(set(again)) == len(again) == ran.run.house.counts["edits redone on a newer context"]
+        assert len(set(again)) == len(again) == ran.run.counts["redone_edits"]
         assert {place.removesuffix(" again") for place in again} <= {f"group {n}" for n in range(1, 7)}
         # The second time the group reads what the first one changed.
         assert all(text != "If case 0, do this0." for place, text in asked if place.endswith("again"))
         # Votes are cast the first time only.
         assert entry.helpful == 6
-    assert any(conflicts(0, seed).run.house.counts["edits redone on a newer context"] for seed in range(5))
+    assert any(conflicts(0, seed).run.counts["redone_edits"] for seed in range(5))
 
 
 def test_with_enough_staleness_nothing_is_reconciled() -> None:
     ran = conflicts(100)
-    assert ran.run.house.counts["edits redone on a newer context"] == 0
+    assert ran.run.counts["redone_edits"] == 0
     assert not [r for step in ran.steps for r in step.refused]
     assert max(step.batch.data["behind"] for step in ran.steps) > 0
 
@@ -593,7 +593,7 @@ def test_what_does_not_conflict_is_kept_while_the_rest_is_redone() -> None:
     assert {*ran.texts} == {f"If t{n}.0, do it." for n in range(6)}
     # An edit that rests on no lesson cannot be asked about again.
     named = conflicts(0, 1, lambda *a: Delta(tuple(replace(e, lessons=()) for e in changing("e1")(*a).edits)))
-    assert named.run.house.counts["edits redone on a newer context"] == 0
+    assert named.run.counts["redone_edits"] == 0
     refused, applied = (sum(len(getattr(step, what)) for step in named.steps) for what in ("refused", "applied"))
     assert refused > 0
     assert refused + applied == 6 + 6
@@ -617,7 +617,7 @@ def test_a_lesson_covered_by_what_went_meanwhile_is_asked_about_again() -> None:
         covered_after = [f for step in late[1:] for f in step.resolutions]
         assert not covered_after
         assert len(resolutions) + len(ran.texts) == 5
-        asked_again += sum("again" in place for place in ran.run.house.opened)
+        asked_again += sum("again" in place for place in ran.run._state.opened)
     assert asked_again
 
     def always_covered(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -902,7 +902,7 @@ def test_what_could_not_be_read_elsewhere_is_no_lost_reflection(tmp_path: Path) 
     rules = seed_context([("rules", "If x, do y.")])
     held = {"before": True, "test": make_tasks(4, 300)}
     result = learned(tmp_path / "run", ScriptedClient(able), 60, how, seed_context=rules, **held)
-    assert (result.stopped, result.errors["lost attempts"]) == (None, 6 + 1)
+    assert (result.stopped, result.errors["lost_attempts"]) == (None, 6 + 1)
     assert len(rows(tmp_path / "run", "select * from rollouts")) == 60
 
 

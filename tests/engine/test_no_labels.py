@@ -116,4 +116,4 @@ def test_a_judge_that_gives_no_verdict_leaves_it_open(tmp_path: Path) -> None:
     work = practicum.learn(make_tasks(3), out=tmp_path / "run", parts=parts, method="ace", labels=False, judged=True)
     result = practicum.run_sync(work)
     assert result.steps == 3
-    assert result.errors["unjudged"] == 3
+    assert result.errors["unjudged_attempts"] == 3

@@ -245,7 +245,7 @@ def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, mon
         return practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), out=tmp_path / "e", parts=parts))
 
     found = evaluated()
-    assert found.counts == {"answers whose code was stopped": 1}
+    assert found.counts == {"stopped_programs": 1}
     loop, right, wrong = found.as_json()["attempts"]
     assert re.fullmatch(r"the code stopped after .* while testing: f\(\) == 1", loop.pop("note"))
     assert loop == {"id": "loop", "value": 0.0, "correct": False, "error": None}
@@ -265,12 +265,12 @@ def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path
     how = ["t.jsonl", "--model", "scripted:model", "--scorer", "tests"]
     told = "to know: 1 answers whose code was stopped"
     done = launcher.run(["eval", *how, "--json"], tmp_path)
-    assert done.json["counts"] == {"answers whose code was stopped": 1}, done.err
+    assert done.json["counts"] == {"stopped_programs": 1}, done.err
     assert [(a["id"], a["value"]) for a in done.json["attempts"]] == [("fork", 0.0), ("right", 1.0)]
     assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
     assert told in done.err.splitlines()
     done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
-    assert done.json["errors"] == {"answers whose code was stopped": 1}, done.err
+    assert done.json["errors"] == {"stopped_programs": 1}, done.err
     assert told in done.err.splitlines()
     assert "1 whose code was stopped" in launcher.run(["monitor", "run"], tmp_path).out
 
@@ -290,5 +290,5 @@ def test_what_running_code_showed_is_journaled_and_what_a_rule_says_is_not() -> 
 @pytest.mark.parametrize("name", ["tests", "coverage", "commongen"])
 def test_a_task_without_what_its_scorer_needs_has_no_score_where_that_is_not_needed(name: str) -> None:
     run = indoors(lambda call: "")
-    run.house.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
+    run._state.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
     assert asyncio.run(run.score(Task("t", "x"), Trace("x = 1"))) is None

@@ -18,8 +18,8 @@ from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result, Session
-from practicum.session.result import Nobody
+from practicum.session.learn import Session
+from practicum.session.result import Nobody, Result
 from practicum.store import schema
 from practicum.testing.server import ServerProcess, start_process
 
@@ -271,7 +271,7 @@ def test_what_was_lost_before_a_kill_stays_lost_so_that_the_rest_still_fits(tmp_
         return flaky(call)
 
     expected = learn(tmp_path / "whole", client(flaky), settings={"batch": 12})
-    assert expected.errors["lost attempts"] == 1
+    assert expected.errors["lost_attempts"] == 1
     with pytest.raises(KeyboardInterrupt):
         learn(tmp_path / "run", client(crashing), settings={"batch": 12})
     healthy = client()
@@ -297,7 +297,7 @@ def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: P
     again = resume(tmp_path / "run", healthy)
     assert context_bytes(again) == context_bytes(expected)
     assert len(healthy.calls) == expected.usage.calls - kept
-    assert whole.errors.get("lost attempts", 0) == again.errors.get("lost attempts", 0) == 0
+    assert whole.errors.get("lost_attempts", 0) == again.errors.get("lost_attempts", 0) == 0
 
 
 def test_a_reflector_that_is_away_stops_the_run_before_all_is_spent(tmp_path: Path) -> None:

@@ -121,9 +121,9 @@ def reading(tokens: int) -> ScriptedClient:
 
 async def about_a_long_trace(run: Run) -> tuple[Word | None, Word | None, dict[str, int]]:
     made = Prompt("Reflect.", "begin " + "word " * 40_000 + "end")
-    long = await run.at("a").try_ask("reflector", made, Word, "lost reflections")
-    short = await run.at("b").try_ask("reflector", Prompt("Reflect.", "short"), Word, "lost reflections")
-    return long, short, dict(run.house.counts)
+    long = await run.at("a").try_ask("reflector", made, Word, "lost_reflections")
+    short = await run.at("b").try_ask("reflector", Prompt("Reflect.", "short"), Word, "lost_reflections")
+    return long, short, dict(run.counts)
 
 
 def test_what_a_model_refuses_as_too_long_is_cut_until_it_reads_it(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_what_a_model_refuses_as_too_long_is_cut_until_it_reads_it(tmp_path: Pat
     first = within(tmp_path / "run", model, about_a_long_trace)
     assert isinstance(first, tuple)
     assert first[0] is not None
-    assert first[2] == {"prompts cut to fit": 1}
+    assert first[2] == {"shortened_prompts": 1}
     sizes = [count_tokens(call.prompt.user) for call in model.calls[:-1]]
     assert sizes == sorted(sizes, reverse=True)
     assert 8_000 < sizes[-1] <= 16_000 < sizes[-2]
@@ -147,7 +147,7 @@ def test_what_no_cut_makes_short_enough_is_lost_and_the_rest_goes_on(tmp_path: P
     first = within(tmp_path / "run", model, about_a_long_trace)
     assert isinstance(first, tuple)
     assert (first[0], first[1] is not None) == (None, True)
-    assert first[2] == {"prompts cut to fit": 1, "lost reflections": 1}
+    assert first[2] == {"shortened_prompts": 1, "lost_reflections": 1}
     assert len(model.calls) < 10
     assert within(tmp_path / "run", larger, about_a_long_trace) == first
     assert larger.calls == []
@@ -230,7 +230,7 @@ def test_what_is_noted_after_a_failure_is_kept_only_where_the_failure_is(tmp_pat
             run.note("came next", "nothing came of it")
             if more:
                 await run.at("b").ask("agent", Prompt("", "second"), Word)
-        return known, run.recall("before"), run.house.journal.hits
+        return known, run.recall("before"), run._state.journal.hits
 
     assert within(tmp_path / "run", client(dead), work) == (None, None, 0)
     known, before, _ = cast("tuple[object, ...]", within(tmp_path / "run", client(dead), work))

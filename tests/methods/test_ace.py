@@ -204,7 +204,7 @@ def test_from_all_a_success_is_reflected_on_and_may_teach_nothing(tmp_path: Path
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.helpful, rule.uses) == (2, 2)
-    assert run.result.errors["unknown tags"] == 2
+    assert run.result.errors["unknown_tags"] == 2
 
 
 @pytest.mark.parametrize("curator", ["edits", "append"])
@@ -319,7 +319,7 @@ def test_a_decision_that_would_harm_is_held_back_counted_and_the_lesson_kept(
     held = {name: n for name, n in run.result.errors.items() if name.startswith("decisions held back")}
     assert list(held.values()) == [1]
     assert why in next(iter(held))
-    assert run.result.errors["lessons kept as they were"] == 1
+    assert run.result.errors["kept_lessons"] == 1
     assert run.result.refused == 0
 
 
@@ -328,7 +328,7 @@ def test_a_lesson_that_no_rule_can_take_was_not_left_out(tmp_path: Path) -> None
     wrong = {"op": "UPDATE", "ids": ["e2"], "text": "If it is blue or scarlet, answer Blue."}
     run = curated(tmp_path, {"lesson": 1, **wrong}, lessons=2, uncovered="drop")
     assert run.texts == [RED, CRIMSON, BLUE, LESSON]
-    assert run.result.errors["lessons kept as they were"] == run.result.errors["lessons dropped"] == 1
+    assert run.result.errors["kept_lessons"] == run.result.errors["dropped_lessons"] == 1
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_a_rule_that_an_earlier_decision_took_away_takes_in_no_lesson(
     tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     run = curated(tmp_path, {"lesson": 1, **first}, {"lesson": 2, **second}, lessons=2)
-    assert run.result.errors["decisions held back: no such rule"] == 1
+    assert run.result.errors["held_back_unknown_entry"] == 1
     assert "If it is navy, answer Blue." in run.texts
     assert run.result.refused == 0
 
@@ -352,14 +352,14 @@ def test_a_rule_that_the_same_call_adds_cannot_be_addressed(tmp_path: Path) -> N
     """Its id is not known to the curator: what it names so is a guess."""
     added, guessed = {"lesson": 1, "op": "ADD"}, {"lesson": 2, "op": "COVERED", "ids": ["e3"]}
     run = curated(tmp_path, added, guessed, lessons=2)
-    assert run.result.errors["decisions held back: no such rule"] == 1
+    assert run.result.errors["held_back_unknown_entry"] == 1
     assert run.texts == [RED, CRIMSON, BLUE, LESSON, "If it is navy, answer Blue."]
 
 
 def test_a_second_change_of_a_rule_does_not_undo_the_first_unseen(tmp_path: Path) -> None:
     first = {"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": BOTH}
     run = curated(tmp_path, first, {"lesson": 2, "op": "UPDATE", "ids": ["e0"], "text": RED}, lessons=2)
-    assert run.result.errors["decisions held back: an earlier decision changed the rule"] == 1
+    assert run.result.errors["held_back_changed_entry"] == 1
     assert run.texts == [BOTH, CRIMSON, BLUE, "If it is navy, answer Blue."]
 
 
@@ -397,7 +397,7 @@ def test_a_curator_that_fails_loses_neither_votes_nor_lessons(tmp_path: Path, an
         settings={"rounds": 0}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert len(run.calls("curator")) == (3 if isinstance(answer, str) else 1)
-    assert run.result.errors["lost updates"] == 1
+    assert run.result.errors["lost_updates"] == 1
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (1, 1)
@@ -445,7 +445,7 @@ def test_duplicates_go_into_the_oldest(tmp_path: Path, settings: dict[str, Any],
     assert [e.id for e in entries] == ids
     if ids == ["e0"]:
         assert {"task:t0", "task:t1", "task:t2"} <= set(entries[0].sources)
-        assert run.result.errors["duplicates"] == 2
+        assert run.result.errors["duplicate_entries"] == 2
 
 
 @pytest.mark.parametrize(("margin", "stays"), [(0, True), (3, False), (4, True)])

@@ -58,7 +58,7 @@ def test_what_the_curator_does_not_mention_is_lost_and_counted(tmp_path: Path, m
 
     run = learned(tmp_path, curated_by(first_only), 40, method=method)
     assert len(run.texts) == 1
-    assert run.result.errors["lessons dropped"] == {"naive": 39, "top_k": 5, "summarized": 2}[method]
+    assert run.result.errors["dropped_lessons"] == {"naive": 39, "top_k": 5, "summarized": 2}[method]
     assert len(curated(run)) == 1
 
 
@@ -85,14 +85,14 @@ def test_the_curator_sees_as_many_lessons_as_combee_would_make_groups(tmp_path: 
     run = learned(tmp_path, insight, 40, method="top_k")
     assert [len(read) for read in curated(run)] == [6]
     assert set(curated(run)[0]) <= lessons(run)
-    assert run.result.errors == {"lessons left out of the clusters' middles": 34}
+    assert run.result.errors == {"lessons_outside_centers": 34}
 
 
 @pytest.mark.parametrize(("k", "read", "counted"), [(1, 1, 0), (10, 10, 0), (40, 40, 0), (70, 40, 1)])
 def test_or_as_many_as_are_asked_for(tmp_path: Path, k: int, read: int, counted: int) -> None:
     run = learned(tmp_path, insight, 40, {"k": k}, method="top_k")
     assert [len(lessons) for lessons in curated(run)] == [read]
-    assert run.result.errors.get("clusters lowered to the lessons there were", 0) == counted
+    assert run.result.errors.get("clusters_lowered", 0) == counted
 
 
 # ---- summarized
@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused_in_one_line(method: str, settings: dict[str, 
 @pytest.mark.parametrize("method", BASELINES)
 def test_a_batch_larger_than_the_tasks_is_counted(tmp_path: Path, method: str) -> None:
     run = learned(tmp_path, summing, 12, {"batch": 50}, method=method)
-    assert run.result.errors["batch size lowered to the tasks there are"] == 1
+    assert run.result.errors["batch_lowered"] == 1
     assert [len(step.batch.tasks) for step in run.reports] == [12]
 
 

@@ -151,7 +151,7 @@ def test_exact_loses_what_the_curator_does_not_mention_and_counts_it(tmp_path: P
 
     run = learned(tmp_path, curated_by(first_only), 100, {"exact": True})
     assert len(run.texts) == 1
-    assert run.result.errors["lessons dropped"] == 99
+    assert run.result.errors["dropped_lessons"] == 99
     assert len(curated(run)) == 11
     assert sum(not resolution.entry for step in run.reports for resolution in step.resolutions) == 99
 
@@ -177,7 +177,7 @@ def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
         {"join": "model", "fan_in": 6, "accounting": False, "copies": 1, "levels": 2},
     )  # fmt: skip
     assert [len(read) for read in curated(flat)] == [6] * 10 + [10]
-    assert flat.result.errors["calls beyond fan_in, to keep to levels"] == 1
+    assert flat.result.errors["widened_joins"] == 1
 
 
 # ---- accounting
@@ -212,16 +212,16 @@ def test_what_is_left_out_is_asked_again_and_then_kept_or_dropped(tmp_path: Path
 
     kept = learned(tmp_path / "kept", curated_by(odd), 40)
     assert sorted(kept.texts) == sorted(lessons(kept))
-    assert kept.result.errors["lessons asked about again"] > 0
-    assert kept.result.errors["lessons kept as they were"] > 0
+    assert kept.result.errors["repeated_lessons"] > 0
+    assert kept.result.errors["kept_lessons"] > 0
     dropped = learned(tmp_path / "dropped", curated_by(odd), 40, {"uncovered": "drop"})
-    assert dropped.result.errors["lessons dropped"] == kept.result.errors["lessons kept as they were"]
-    assert len(dropped.texts) == 40 - dropped.result.errors["lessons dropped"]
+    assert dropped.result.errors["dropped_lessons"] == kept.result.errors["kept_lessons"]
+    assert len(dropped.texts) == 40 - dropped.result.errors["dropped_lessons"]
     once = learned(tmp_path / "once", curated_by(odd), 40, {"again": 0})
-    assert "lessons asked about again" not in once.result.errors
+    assert "repeated_lessons" not in once.result.errors
     assert len(curated(once)) == 6
     without = learned(tmp_path / "without", curated_by(odd), 40, {"accounting": False})
-    assert without.result.errors["lessons dropped"] == once.result.errors["lessons kept as they were"]
+    assert without.result.errors["dropped_lessons"] == once.result.errors["kept_lessons"]
     assert len(curated(without)) == 6
 
 
@@ -237,12 +237,12 @@ def test_without_a_barrier_copies_of_a_lesson_are_accounted_for_together(tmp_pat
         kept = learned(tmp_path / f"kept {n}", curated_by(first), n, how)
         asked = [text for read in curated(kept) for text in read]
         assert sorted(text.split(" So ")[0] for text in kept.texts) == sorted(lessons(kept))
-        assert kept.result.errors["lessons asked about again"] == len(asked) - 2 * n
-        assert kept.result.errors["lessons kept as they were"] == sum(" So " not in text for text in kept.texts)
+        assert kept.result.errors["repeated_lessons"] == len(asked) - 2 * n
+        assert kept.result.errors["kept_lessons"] == sum(" So " not in text for text in kept.texts)
 
         dropped = learned(tmp_path / f"dropped {n}", curated_by(first), n, {**how, "accounting": False})
         gone = [resolution for step in dropped.reports for resolution in step.resolutions]
-        assert dropped.result.errors["lessons dropped"] == len(gone) == n - len(dropped.texts) > 0
+        assert dropped.result.errors["dropped_lessons"] == len(gone) == n - len(dropped.texts) > 0
         told = {resolution.lesson for resolution in gone}
         assert {text.split(" So ")[0] for text in dropped.texts} == {
             x.text for step in dropped.reports for x in step.lessons if x.id not in told
@@ -260,7 +260,7 @@ def test_edits_in_conflict_are_joined_by_the_model(tmp_path: Path) -> None:
     rule = seed_context([("rules", "If in doubt, guess.")])
     run = learned(tmp_path, curated_by(all_into_one), 40, seed_context=rule)
     assert [len(read) for read in curated(run)][6:] == [6]
-    assert run.result.errors == {"edits in conflict": 6}
+    assert run.result.errors == {"conflicting_edits": 6}
     assert len(run.texts) == 1
     assert run.texts[0].startswith(f"If any of {spelled(6)}, do")
 
@@ -330,7 +330,7 @@ def test_a_budget_stops_it_anywhere_and_a_resume_leads_where_it_would_have_led(
 def test_a_curator_that_is_away_costs_no_lesson(tmp_path: Path) -> None:
     run = learned(tmp_path, curated_by(lambda call: ProviderError("down")), 20)
     assert sorted(run.texts) == sorted(lessons(run))
-    assert run.result.errors["lost updates"] == 4 + 2 + 4
+    assert run.result.errors["lost_updates"] == 4 + 2 + 4
 
 
 # ---- settings
@@ -414,10 +414,10 @@ def test_texts_from_the_command_line_are_read_as_numbers() -> None:
 @pytest.mark.parametrize(
     ("settings", "counted"),
     [
-        ({"batch": 50}, {"batch size lowered to the tasks there are": 1}),
-        ({"groups": 30}, {"groups lowered to the lessons there were": 1}),
-        ({"copies": 5}, {"copies lowered to the groups there were": 1}),
-        ({"groups": 2, "fan_in": 4}, {"groups raised to keep to fan_in": 1}),
+        ({"batch": 50}, {"batch_lowered": 1}),
+        ({"groups": 30}, {"groups_lowered": 1}),
+        ({"copies": 5}, {"copies_lowered": 1}),
+        ({"groups": 2, "fan_in": 4}, {"groups_raised": 1}),
         ({}, {}),
     ],
 )

@@ -17,7 +17,7 @@ from practicum.core.edits import Add
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import WordLlama
-from practicum.session.learn import Result
+from practicum.session.result import Result
 
 TRAIN = [
     Task("t0", "My bank card was stolen on the train", "Cards"),

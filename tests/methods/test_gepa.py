@@ -189,7 +189,7 @@ def test_groups_reflect_at_once_and_are_joined(tmp_path: Path) -> None:
 
 def test_a_reflector_that_fails_is_counted(tmp_path: Path) -> None:
     run = run_of(tmp_path, mind(reflector=lambda call: ProviderError("away")), attempts=12)
-    assert run.result.errors["lost updates"] == 2
+    assert run.result.errors["lost_updates"] == 2
     assert not len(run.result.context)
 
 

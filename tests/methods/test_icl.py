@@ -14,7 +14,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Task
 from practicum.core.views import count_tokens
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result
+from practicum.session.result import Result
 
 HELD = make_tasks(3, 50)
 

@@ -50,7 +50,7 @@ def kept(run: Learned) -> dict[str, float]:
 def test_the_best_candidates_stay_with_their_scores(tmp_path: Path, name: str) -> None:
     run = run_of(tmp_path, name, "solve 1", "solve 3", "solve 2", candidates=3)
     assert kept(run) == {"solve 3": 0.75, "solve 2": 0.5}
-    assert run.result.errors["candidates tried"] == 3
+    assert run.result.errors["tried_candidates"] == 3
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,7 +124,7 @@ def test_gradients_are_of_failures_and_reach_the_proposer(tmp_path: Path) -> Non
 
 def test_a_proposer_that_fails_is_counted_and_leaves_the_candidates(tmp_path: Path) -> None:
     run = run_of(tmp_path, curator=lambda call: ProviderError("gone"))
-    assert run.result.errors["lost updates"] == 1
+    assert run.result.errors["lost_updates"] == 1
     assert kept(run) == {}
 
 

@@ -137,7 +137,7 @@ def test_a_wrong_whole_is_worth_nothing_and_its_parts_what_they_were(tmp_path: P
 def test_a_judge_that_is_away_leaves_steps_out(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1), respond=team(Quality=lambda call: ProviderError("away")))
     assert pools(run.result.context) == [("agent1", "aggregate", 1.0)]
-    assert run.result.errors["unjudged"] == 3
+    assert run.result.errors["unjudged_attempts"] == 3
 
 
 def test_evaluation_reads_pools_and_never_grows_them(tmp_path: Path) -> None:
@@ -285,10 +285,10 @@ def test_an_experience_that_does_not_fit_is_left_out_and_counted(
     run = scripts.learned(tmp_path, client(respond, window=window), lengthy(3), {}, "mael")
     assert run.result.steps == 3
     assert not any(experiences(run, rollout) for rollout in run.rollouts)
-    assert run.result.errors["experiences too long to show"] == 2 * 2
+    assert run.result.errors["overlong_experiences"] == 2 * 2
     # Short ones are still shown.
     short = scripts.learned(tmp_path / "short", client(alone, window=ONE), make_tasks(3), {}, "mael")
-    assert "experiences too long to show" not in short.result.errors
+    assert "overlong_experiences" not in short.result.errors
     assert experiences(short, short.rollouts[-1])
 
 
@@ -318,7 +318,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
     assert grown.trace.error is not None
     assert re.match(r"what agent1 was to aggregate grew too long: .*larger than the window", grown.trace.error)
     assert ("critique" in {m["kind"] for m in moves(grown)}) == (kind != "Critique")
-    assert run.result.errors["steps too long to ask"] == (3 if kind == "Critique" else 1)
+    assert run.result.errors["overlong_steps"] == (3 if kind == "Critique" else 1)
 
 
 def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path) -> None:

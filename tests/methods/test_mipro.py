@@ -218,7 +218,7 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
 @needed
 def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
     run = run_of(tmp_path, mind(curator=lambda call: ProviderError("away")))
-    assert run.result.errors["lost updates"] == len(run.calls("curator"))
+    assert run.result.errors["lost_updates"] == len(run.calls("curator"))
     assert not shown(run, SECTION)
     assert run.result.scores["val_best"] == pytest.approx(2 / 3)
 

@@ -10,7 +10,7 @@ from helpers import client, context_bytes, make_tasks
 import practicum
 from practicum.core.context import seed_context
 from practicum.models.scripted import ScriptedClient
-from practicum.session.learn import Result
+from practicum.session.result import Result
 
 SEED = seed_context([("rules", "Say the last word.")])
 

@@ -50,7 +50,7 @@ def test_the_whole_sheet_is_one_entry_written_anew_at_each_step(tmp_path: Path) 
 def test_a_sheet_that_cannot_be_written_stays(tmp_path: Path) -> None:
     run = run_of(tmp_path, "dynamic_cheatsheet", scripted(curator=lambda call: ProviderError("gone")))
     assert run.texts == []
-    assert run.result.errors["lost updates"] == 3
+    assert run.result.errors["lost_updates"] == 3
 
 
 def test_a_synthesized_sheet_is_made_of_attempts_like_the_task_and_used_once(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_insights_rise_and_fall_by_vote(tmp_path: Path) -> None:
     assert votes[1] == [("If red, wait.", 4, 0), ("If green, go.", 2, 1)]
     # Nought votes are left, so it is gone; the step after that has to add it anew.
     assert [text for text, _, _ in votes[2]] == ["If red, wait."]
-    assert run.result.errors["operations on no such insight"] >= 2
+    assert run.result.errors["unknown_insights"] >= 2
 
 
 def test_a_task_is_attempted_with_insights_and_solved_tasks_like_it(tmp_path: Path) -> None:

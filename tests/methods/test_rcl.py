@@ -113,7 +113,7 @@ def test_a_lesson_it_leaves_out_is_dropped_and_counted(tmp_path: Path) -> None:
 
     run = learned(tmp_path, scripted(wrong, curator=first_alone), 3, {"rollouts": 3}, "rcl")
     assert len(run.texts) == 1
-    assert run.result.errors["lessons dropped"] == 2
+    assert run.result.errors["dropped_lessons"] == 2
     assert sum(not resolution.entry for report in run.reports for resolution in report.resolutions) == 2
 
 

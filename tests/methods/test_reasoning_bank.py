@@ -204,7 +204,7 @@ def test_a_bank_that_is_empty_gives_nothing_and_the_prompt_is_plain(tmp_path: Pa
     made = run(tmp_path, model(reflector=nothing), 2)
     assert [r.retrieved for r in made.rollouts] == [(), ()]
     assert {call.prompt.pages for call in made.calls("agent")} == {()}
-    assert made.result.errors == {"attempts that gave no memory": 2}
+    assert made.result.errors == {"no_memories": 2}
     assert len(made.result.context) == 0
 
 
@@ -264,7 +264,7 @@ def test_stored_traces_teach_where_their_outcome_is_known(tmp_path: Path, how: d
     made = run(tmp_path, model(judge=refusing), tasks, from_traces=True, **how)
     assert made.calls("agent") == []
     outcomes = [e.data["outcome"] for e in made.result.context]
-    unknown = made.result.errors.get("attempts of unknown outcome, not learned from", 0)
+    unknown = made.result.errors.get("unknown_outcomes", 0)
     assert len(outcomes) + unknown == 3
     assert sorted(outcomes) == (["failure"] * 3 if "judged" in how else [] if how else ["failure", "success"])
     low, high = made.expected
@@ -307,7 +307,7 @@ def test_a_judge_that_never_speaks_leaves_it_open_and_the_run_goes_on(tmp_path: 
     made = run(tmp_path, model(guessing, judge=lambda call: "hm"), 3, labels=False)
     assert made.result.steps == 3
     assert len(made.result.context) == 0
-    assert made.result.errors["unjudged"] == made.result.errors["attempts of unknown outcome, not learned from"] > 0
+    assert made.result.errors["unjudged_attempts"] == made.result.errors["unknown_outcomes"] > 0
 
 
 # ---- resume and determinism

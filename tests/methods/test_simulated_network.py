@@ -30,9 +30,9 @@ from practicum.agents.chat import ChatAgent
 from practicum.core.context import Context
 from practicum.core.types import Rollout
 from practicum.core.views import count_tokens
-from practicum.engine.loop import learn
+from practicum.engine.loop import sequential
 from practicum.engine.run import Run
-from practicum.engine.state import House, Seat
+from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import PlainScorer
@@ -111,14 +111,14 @@ class Worked:
 @cache
 def worked(seed: int, **settings: Any) -> Worked:
     method, model = methods.build("mael", {"rounds": 4, **settings}), client(respond)
-    house = House(
+    state = RunState(
         cast(Journal, Memory()), {"agent": Seat(model)}, ChatAgent(),
         PlainScorer(load_scorer("exact", None), pure=True), Vectors(Words()), seed=seed,
     )  # fmt: skip
 
     async def go() -> list[Rollout]:
         rollouts: list[Rollout] = []
-        async for report in learn(method, made_tasks(TASKS, ABOUT, seed), Context(), Run(house)):
+        async for report in sequential(method, made_tasks(TASKS, ABOUT, seed), Context(), Run(state)):
             rollouts += report.rollouts
             if len(rollouts) == TASKS // 2:
                 model.calls.clear()

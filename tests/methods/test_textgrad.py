@@ -101,7 +101,7 @@ def test_no_agent_is_shown_what_was_said(tmp_path: Path) -> None:
 
 def test_a_rewriting_that_fails_leaves_the_instructions_and_keeps_what_was_said(tmp_path: Path) -> None:
     run = run_of(tmp_path, model=model_of((), lambda call: ProviderError("gone")))
-    assert (run.texts, run.result.errors["lost updates"]) == ([], 1)
+    assert (run.texts, run.result.errors["lost_updates"]) == ([], 1)
     assert len(run.result.context.in_section(FEEDBACK)) == 4
 
 

@@ -215,7 +215,7 @@ def test_tasks_of_one_step_have_drafts_of_their_own_and_count_their_own_bullets(
         assert votes[f"If it is about the {word}, say so."] == ((1, 0) if n % 2 else (0, 1))
         second = votes.get(f"If a {word} is missing, wait for the next one.")
         assert second == ((0, 0) if bullets == "all" else None)
-    left_out = made.result.errors.get("bullets not relied on, left out", 0)
+    left_out = made.result.errors.get("uncited_bullets", 0)
     assert left_out == (0 if bullets == "all" else 4)
 
 
@@ -236,7 +236,7 @@ def test_rules_that_harm_are_dropped_and_memories_never(tmp_path: Path) -> None:
 
     made = run(tmp_path, model(relying), 8, {"harmful": 2, "budget": 60, "passes": 0, "scaling": "none"})
     context = made.result.context
-    assert made.result.errors["pruned"] > 0
+    assert made.result.errors["pruned_entries"] > 0
     assert all(e.harmful < 2 for e in context.in_section(SECTION))
     assert len(context.in_section(MEMORIES)) == 8
     assert max(e.harmful for e in context.in_section(MEMORIES)) >= 2
@@ -250,7 +250,7 @@ def test_proposals_that_fail_leave_the_attempt_as_it_would_be(tmp_path: Path) ->
         return ProviderError("down") if shape(call) == "Bullets" else thinking(call)
 
     made = run(tmp_path, model(reflector=silent), 3)
-    assert made.result.errors["lost proposals"] == 3
+    assert made.result.errors["lost_proposals"] == 3
     assert (len(made.result.context.in_section(SECTION)), len(made.result.context.in_section(MEMORIES))) == (0, 3)
 
 

@@ -18,8 +18,8 @@ from practicum.core.views import count_tokens
 from practicum.models import client as client_module
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
-from practicum.session.learn import Result
 from practicum.session.records import over
+from practicum.session.result import Result
 from practicum.testing.server import ServerOptions, serve
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -95,7 +95,7 @@ def test_a_transient_fault_is_retried_and_changes_no_result(tmp_path: Path, kind
     result, stats = learn_from(tmp_path / "run", [(kind, 4)])
     assert stats["faults"] >= 3
     assert [e.text for e in result.context] == [e.text for e in calm.context]
-    assert "lost attempts" not in result.errors
+    assert "lost_attempts" not in result.errors
     assert result.usage.calls == calm.usage.calls
 
 
@@ -134,7 +134,7 @@ def test_json_that_is_not_a_reply_is_reported_in_one_line(tmp_path: Path, body: 
 @pytest.mark.parametrize("kind", ["garbage", "cut"])
 def test_invalid_output_is_repaired(tmp_path: Path, kind: str) -> None:
     result, stats = learn_from(tmp_path / "run", [(kind, 5)], n=6)
-    assert 0 < result.errors["repairs"] <= stats["faults"]
+    assert 0 < result.errors["repaired_outputs"] <= stats["faults"]
     assert result.steps == 6
 
 

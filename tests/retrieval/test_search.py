@@ -177,7 +177,7 @@ def test_what_an_index_found_is_noted_and_a_resume_finds_the_same() -> None:
 
     def sitting(many: int, journal: Memory) -> list[Match]:
         run = indoors(lambda call: "", journal=journal)
-        run.house.retriever = Retriever(run.house.vectors, many)
+        run._state.retriever = Retriever(run._state.vectors, many)
         return asyncio.run(run.at("t1").nearest(context, "text 7", 3))
 
     journal = Memory()

@@ -19,7 +19,7 @@ from scripts import added, insight, learned, memory, nothing, number, right, scr
 import practicum
 from practicum import methods
 from practicum.core.errors import ModelError, ProviderError, Stopped, UsageError
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.methods.remembering import Remembering
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
@@ -323,7 +323,7 @@ def test_a_kill_between_attempt_and_version_pays_nothing_twice(tmp_path: Path) -
 
 def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    houses: list[House] = []
+    houses: list[RunState] = []
 
     def stopping(call: Call) -> dict[str, Any]:
         houses[0].budget.stop(INTERRUPTED)
@@ -331,7 +331,7 @@ def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: P
 
     cut = model(judge=stopping)
     with pytest.raises(Stopped, match=INTERRUPTED):
-        ask(run, "Message 8: say word8", cut, learn=True, on_house=houses.append)
+        ask(run, "Message 8: say word8", cut, learn=True, on_state=houses.append)
     rest = model()
     assert ask(run, "Message 8: say word8", rest, learn=True).hits == len(cut.calls)
     assert not [c for c in rest.calls if c.role in ("agent", "judge")]

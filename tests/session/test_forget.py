@@ -19,11 +19,11 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
-from practicum.retrieval.vectors import text_key
 from practicum.session.forget import Report, filtered, forget
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import NOTE_ROLE
+from practicum.store.schema import text_key
 from practicum.store.versions import Version, read_versions, rebuild, seed_version, version_row
 
 A, B, C = ("task:a", "rollout:step 1/a"), ("task:b", "rollout:step 1/b"), ("task:c", "rollout:step 1/c")

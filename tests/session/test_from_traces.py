@@ -66,8 +66,8 @@ def test_a_trace_that_is_too_long_is_cut_and_the_others_are_read_as_they_are(tmp
         tmp_path, scripted(refusing, narrow), tasks, {"curator": "append", "batch": 4}, "combee", from_traces=True
     )
     assert len(run.texts) == 4
-    assert run.result.errors["prompts cut to fit"] == 1
-    assert "lost reflections" not in run.result.errors
+    assert run.result.errors["shortened_prompts"] == 1
+    assert "lost_reflections" not in run.result.errors
     (cut,) = {prompt for prompt in run.prompts("reflector") if "left out here" in prompt and len(prompt) < 100_000}
     assert "Reasoning: begin word" in cut
     assert "Answer: no\nFeedback: The answer is wrong. The right answer is: word3" in cut
@@ -126,6 +126,6 @@ def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
     assert "and 2 more such lines\nin all, 44 times something could not be read" in first.err
     again = launcher.run(["resume", "run", "--max-calls", "99", "--json"], tmp_path)
     for done, stopped in ((first, True), (again, False)):
-        assert done.json["errors"]["faults of the traces"] == 44
+        assert done.json["errors"]["trace_faults"] == 44
         assert "44 faults of the traces" in done.err
         assert ("stopped" in done.json) is stopped

@@ -14,7 +14,7 @@ from practicum.core.context import seed_context
 from practicum.core.errors import PracticumError, ProviderError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Usage
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result
+from practicum.session.result import Result
 
 
 def learn(folder: Path, model: ScriptedClient | None = None, n: int = 12, **config: Any) -> Result:
@@ -191,7 +191,7 @@ def test_lost_attempts_are_left_out_and_counted(tmp_path: Path) -> None:
 
     model = client(flaky)
     result = learn(tmp_path / "run", model, settings={"batch": 4})
-    assert result.errors["lost attempts"] == 1
+    assert result.errors["lost_attempts"] == 1
     assert not [c for c in model.calls if c.role != "agent" and "Message 3:" in c.text]
 
 
@@ -213,7 +213,7 @@ def test_one_answer_that_cannot_be_read_stops_no_evaluation_that_had_others(tmp_
     settings = {"gate": True, "rounds": 0}
     model = client(careless)
     result = learn(tmp_path / "run", model, 6, val=make_tasks(9, 80), settings=settings)
-    assert result.errors["bad output"] == result.errors["lost attempts"] > 0
+    assert result.errors["unparsed_outputs"] == result.errors["lost_attempts"] > 0
     assert result.steps == 6
     again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": client()})))
     assert (again.scores, again.errors) == (result.scores, result.errors)
@@ -247,8 +247,8 @@ def test_bad_json_now_and_then_is_mended_and_counted(tmp_path: Path) -> None:
     model = client(careless)
     result = learn(tmp_path / "run", model, n=4, settings={"rounds": 0})
     mended = [call.prompt for call in model.calls if MENDING in call.prompt.user]
-    assert result.errors["repairs"] == len(mended) == 8
-    assert "bad output" not in result.errors
+    assert result.errors["repaired_outputs"] == len(mended) == 8
+    assert "unparsed_outputs" not in result.errors
     assert all(prompt.turns[-1].assistant == '{"answer"' for prompt in mended)
 
 

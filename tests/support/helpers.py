@@ -22,7 +22,7 @@ from typing import Any
 from practicum.core import playbook
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Result
+from practicum.session.result import Result
 from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.fill import fill
 

@@ -15,7 +15,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.loop import Batch, History, Method, StepReport, learn
+from practicum.engine.loop import Batch, History, Method, StepReport, sequential
 from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
 
@@ -43,7 +43,7 @@ def method(**seams: Any) -> Method:
 
 def steps(folder: Path, model: ScriptedClient, made: Method, n: int = 6, **how: Any) -> list[StepReport]:
     async def work(run: Run) -> list[StepReport]:
-        return [report async for report in learn(made, make_tasks(n), Context(), run, **how)]
+        return [report async for report in sequential(made, make_tasks(n), Context(), run, **how)]
 
     found = within(folder, model, work)
     assert isinstance(found, list)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import practicum
 from practicum.engine.run import Run
-from practicum.engine.state import House, Seat
+from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import ScriptedClient
 from practicum.retrieval.vectors import Vectors, WordLlama
 from practicum.session.components import PlainScorer
@@ -24,7 +24,7 @@ def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[
             agent = practicum.session.components.ChatAgent()
             scorer = PlainScorer(load_scorer("exact", None), pure=True)
             seats = {"agent": Seat(model)}
-            house = House(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
-            return await work(Run(house))
+            state = RunState(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
+            return await work(Run(state))
 
     return practicum.run_sync(go())

@@ -13,10 +13,11 @@ from typing import Any, cast
 import numpy as np
 from helpers import client, number_of, world
 
+from practicum.agents.base import Agent
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.run import Run
-from practicum.engine.state import Agent, House, Seat
+from practicum.engine.state import RunState, Seat
 from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
@@ -68,11 +69,11 @@ def indoors(
 ) -> Run:
     """The top of a run whose model answers so."""
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
-    house = House(
+    state = RunState(
         journal=cast(Journal, journal or Memory()), seats={"agent": Seat(model)}, agent=cast(Agent, None), scorer=None,
         vectors=Vectors(Words()), seed=seed, choices=choices,
     )  # fmt: skip
-    return Run(house)
+    return Run(state)
 
 
 def lessons_read(call: Call) -> list[str]:

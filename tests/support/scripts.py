@@ -110,10 +110,6 @@ class Learned(Nobody):
     result: Result = field(init=False)
     reports: list[StepReport] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
-    expected: tuple[int, int] = (0, 0)
-
-    def began(self, session: Session, low: int, high: int) -> None:
-        self.expected = (low, high)
 
     def stepped(self, session: Session, report: StepReport) -> None:
         self.reports.append(report)

@@ -35,9 +35,9 @@ from practicum.core.context import Context
 from practicum.core.edits import Update
 from practicum.core.types import Task
 from practicum.core.views import render_full
-from practicum.engine.loop import StepReport, learn
+from practicum.engine.loop import StepReport, sequential
 from practicum.engine.run import Run
-from practicum.engine.state import House, Seat
+from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
 from practicum.session.components import PlainScorer
@@ -185,14 +185,14 @@ def simulated(
     base = {"rounds": 0, "learn_from": "failures", "dedupe": "never", "uncovered": "drop", "harmful": 0}
     method = methods.build("ace", {**base, **settings})
     paper, model = Paper(), scripted(agent, reflector, curator, state)
-    house = House(
+    shared = RunState(
         cast(Journal, paper), {"agent": Seat(model)}, ChatAgent(reasoning=True),
         PlainScorer(load_scorer("exact", None), pure=True), Vectors(paper), seed=seed,
     )  # fmt: skip
 
     async def go() -> list[StepReport]:
         reports: list[StepReport] = []
-        async for report in learn(method, tasks, Context(), Run(house)):
+        async for report in sequential(method, tasks, Context(), Run(shared)):
             reports.append(report)
             if report.step == steps:
                 break

@@ -47,8 +47,8 @@ class ComparisonWatch(Protocol):
         """The plan is checked; `done` of its runs are over already."""
         return
 
-    def began(self, runs: int, low: int, high: int) -> None:
-        """This many runs begin, which are expected to make `low` to `high` calls."""
+    def began(self, runs: int) -> None:
+        """This many runs begin."""
         return
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
@@ -70,19 +70,19 @@ class Halt:
     @property
     def in_flight(self) -> int:
         """The calls that a stop allows to finish."""
-        return sum(session.house.budget.in_flight for session in self.sessions)
+        return sum(session.state.budget.in_flight for session in self.sessions)
 
     def stop(self, reason: str) -> None:
         """Let nothing start from now on."""
         self.reason = self.reason or reason
         for session in self.sessions:
-            session.house.budget.stop(self.reason)
+            session.state.budget.stop(self.reason)
 
     def join(self, session: Session) -> None:
         """Add a run that began."""
         self.sessions.append(session)
         if self.reason:
-            session.house.budget.stop(self.reason)
+            session.state.budget.stop(self.reason)
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class _Runs:
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
             async with self._shared_models() as shared:
-                calls = await self._check(todo, shared)
-                self.watch.began(len(todo), sum(low for low, _ in calls), sum(high for _, high in calls))
+                await self._check(todo, shared)
+                self.watch.began(len(todo))
                 gate = asyncio.Semaphore(self.runs_at_once or self._calls_at_once(shared))
                 for run in todo:
                     self.jobs[run.folder] = asyncio.create_task(self._in_turn(gate, run, shared))
@@ -189,10 +189,8 @@ class _Runs:
         slots = [client.slots for client in clients if client.slots is not None]
         return min([self.plan.runs[0].config.concurrency, *slots])
 
-    async def _check(self, todo: Sequence[PlannedRun], shared: Shared) -> list[tuple[int, int]]:
-        """Open each variant once without asking anything, which checks its models, prices and budget. Returns the
-        expected range of calls of each run."""
-        calls: dict[str, tuple[int, int]] = {}
+    async def _check(self, todo: Sequence[PlannedRun], shared: Shared) -> None:
+        """Open each variant once without asking anything, which checks its models, prices and budget."""
         with tempfile.TemporaryDirectory(prefix="practicum-compare-") as name:
             for run in {run.variant.name: run for run in todo}.values():
                 place = Path(name) / run.variant.folder
@@ -202,12 +200,10 @@ class _Runs:
                             store, place, run.config, self.plan.splits_of(run), Context(), self.parts, None, shared
                         )
                         async with session_opening as session:
-                            session.estimate.refuse_small_budget()
-                            calls[run.variant.name] = session.estimate.calls()
+                            session.reserve.check()
                 except PracticumError as error:
                     error.args = (f"{run.variant.name}: {error}",)
                     raise
-        return [calls[run.variant.name] for run in todo]
 
     async def _in_turn(self, gate: asyncio.Semaphore, run: PlannedRun, shared: Shared) -> RunOutcome | None:
         """Wait for the run that this one starts from and for a free place, then run."""
@@ -271,7 +267,7 @@ class _TaskScores(Nobody):
         self.predicted: dict[str, float] = {}
         """Scores of the predictions of a stream."""
 
-    def began(self, session: Session, low: int, high: int) -> None:
+    def began(self, session: Session) -> None:
         self.session = session
 
     def stepped(self, session: Session, report: StepReport) -> None:
@@ -280,6 +276,6 @@ class _TaskScores(Nobody):
     def tested(self, context: Context) -> dict[str, float]:
         """Scores of the test tasks under this context."""
         assert self.session is not None
-        evaluated = self.session.house.evaluated.items()
+        evaluated = self.session.state.evaluated.items()
         tested = {id: r.score for (split, id, shown, _), r in evaluated if (split, shown) == ("test", context.digest)}
         return {id: score.value for id, score in tested.items() if score is not None}

@@ -23,7 +23,7 @@ from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.run import Run
-from practicum.engine.state import House
+from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, checked, configured
@@ -112,14 +112,14 @@ async def dynamics(
     concurrency: int | None = None,
     parts: Parts | None = None,
     watch: Callable[[int, int], None] | None = None,
-    on_house: Callable[[House], None] | None = None,
+    on_state: Callable[[RunState], None] | None = None,
 ) -> Dynamics:
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone, and say how its learning went.
 
     Without `tasks` the run's validation tasks are taken, else its test tasks. The checkpoints are the start, each
     `every`-th step and the last. The run may be done or stopped; its limits do not hold here, but what is paid
     here counts in them should it go on. `parts` are those the run was made with, `concurrency` may be another;
-    `watch` is told after each checkpoint how many are done, and of how many; `on_house` gets the house whose budget
+    `watch` is told after each checkpoint how many are done, and of how many; `on_state` gets the house whose budget
     stops it.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
@@ -137,15 +137,15 @@ async def dynamics(
         chosen, contexts = _checkpoints(store, every)
         method = methods.build(config.method, config.settings)
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
-        async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as house:
-            if on_house is not None:
-                on_house(house)
-            root, columns = Run(house), list[list[Rollout]]()
+        async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as state:
+            if on_state is not None:
+                on_state(state)
+            root, columns = Run(state), list[list[Rollout]]()
             for context in contexts:
                 columns.append(await root.evaluate(method.act, split, listed, context))
                 if watch is not None:
                     watch(len(columns), len(contexts))
-            return _found(folder, split, chosen, columns, house)
+            return _found(folder, split, chosen, columns, state)
 
 
 def _dev_tasks(
@@ -186,17 +186,17 @@ def _found(
     split: str,
     checkpoints: tuple[Checkpoint, ...],
     columns: Sequence[Sequence[Rollout]],
-    house: House,
+    state: RunState,
 ) -> Dynamics:
     rows = list(zip(*columns, strict=True))
     scored = [row for row in rows if all(rollout.score is not None for rollout in row)]
     if not scored:
-        raise ProviderError(f"none of {len(rows)} tasks could be scored at every checkpoint: {house.trouble}")
+        raise ProviderError(f"none of {len(rows)} tasks could be scored at every checkpoint: {state.last_error}")
     solved = np.array([[r.score is not None and r.score.correct for r in row] for row in scored], dtype=bool)
     # A context that several checkpoints share was tried once.
     tried = {id(r): r for column in columns for r in column}.values()
     errors = sum(r.trace.error is not None or r.score is None for r in tried)
     return Dynamics(
         folder, split, tuple(row[0].task for row in scored), checkpoints, solved, curves(solved), errors,
-        house.budget.spent, house.journal.by_role(sitting=True), house.journal.hits,
+        state.budget.spent, state.journal.by_role(sitting=True), state.journal.hits,
     )  # fmt: skip

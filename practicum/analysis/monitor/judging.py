@@ -55,17 +55,17 @@ async def judge_again(
     verdicts: dict[int, bool | None] = {}
     stopped = None
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
-        async with furnished(store, "judge", Path(name), values, parts, roles=("judge",), agent=False) as house:
+        async with furnished(store, "judge", Path(name), values, parts, roles=("judge",), agent=False) as state:
             try:
                 jobs = [
                     (str(i + 1), partial(_judge, i, attempt, with_target, verdicts)) for i, attempt in enumerate(sample)
                 ]
-                await Run(house, "judged again").gather(jobs)
+                await Run(state, "judged again").gather(jobs)
             except Stopped as stop:
                 stopped = stop.reason
-            numbers = {"judge": house.seat("judge").client.name, "temperature": TEMPERATURE}
+            numbers = {"judge": state.seat("judge").client.name, "temperature": TEMPERATURE}
             numbers |= _same_verdicts(sample, verdicts)
-            numbers |= {"of": len(attempts), "usage": usage_json(house.budget.spent)}
+            numbers |= {"of": len(attempts), "usage": usage_json(state.budget.spent)}
             return numbers if stopped is None else {**numbers, "stopped": stopped}
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series, moving_average
 from practicum.analysis.png import BLUE, COLOURS, DOTS, GREEN, GREY, GRID, INK, ORANGE, RED, write_png
+from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _success(groups: Groups) -> list[Panel]:
     line = Line("success", series["rate"], BLUE, None, series["low"], series["high"])
     panels: list[Panel] = [LinePanel(f"success rate, last {window:,} attempts\n(95% interval)", [line], percent=True)]
     if any(series["errors"]):
-        panels.append(LinePanel("failed attempts", [Line("errors", series["errors"], RED)], noisy=True))
+        panels.append(LinePanel(Count.FAILED_ATTEMPTS, [Line("errors", series["errors"], RED)], noisy=True))
     return panels
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Rollout
-from practicum.engine.loop import Accept, Update
+from practicum.engine.loop import AcceptSeam, UpdateSeam
 from practicum.engine.run import Run
 
 
@@ -16,7 +16,7 @@ async def always(context: Context, delta: Delta, rollouts: Sequence[Rollout], ru
     return delta
 
 
-def always_after(wrap: Callable[[Update], Update]) -> Accept:
+def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
     """Every delta is taken, after the wrappers of an update (de-duplication, budget) have seen it against the context
     it is applied to: for schedules in which that is not the one it was made from."""
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Resolution, Vote
 from practicum.core.types import Rollout, Task
-from practicum.engine.loop import Accept, Method
-from practicum.engine.run import Act, Run
+from practicum.engine.loop import AcceptSeam, Method
+from practicum.engine.run import ActSeam, Run
 
 AT_ONCE = 8
 """Tasks scored together: seven in a row that are lost outright decide at an alpha of 0.05."""
@@ -102,8 +103,8 @@ class Gate:
     """An accept seam around another one. Scores come from `run.evaluate`, which pays for none twice, and which
     validation shares; what changes nothing that is shown, as votes, passes at no cost."""
 
-    accept: Accept
-    act: Act
+    accept: AcceptSeam
+    act: ActSeam
     tasks: Sequence[Task]
     alpha: float
 
@@ -115,7 +116,7 @@ class Gate:
         trial = await self._tried(context, new, run)
         if trial.kept:
             return replace(delta, evidence=trial.as_json())
-        run.house.counts["deltas dropped by the gate"] += 1
+        run.count(Count.GATED_DELTAS)
         return replace(unshown_part(context, delta), evidence=trial.as_json())
 
     async def _tried(self, old: Context, new: Context, run: Run) -> Trial:
@@ -136,7 +137,7 @@ class Gate:
 
 def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
     """The method with a gate on these held-out tasks around its accept seam."""
-    return replace(method, accept=Gate(method.accept, method.act, tuple(tasks), alpha), gated=True)
+    return replace(method, accept=Gate(method.accept, method.act, tuple(tasks), alpha))
 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:

@@ -19,11 +19,12 @@ from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
 from practicum.blocks.act.show import told
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.errors import AgentError, ProviderError, WindowError
 from practicum.core.types import Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View
-from practicum.engine.run import Act, Run
+from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
 from practicum.store.journal import noting_refusal
 
@@ -114,12 +115,14 @@ def seat(name: str) -> str:
     return f"agent:{name}"
 
 
-def by_network(seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float) -> Act:
+def by_network(
+    seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float
+) -> ActSeam:
     """One attempt by the network that is `seeded` by the run's seed. The whole's answer is the agent's as in any other
     method; the moves that led to it are in the trace's `data["moves"]`, and its steps say them in words."""
 
     async def act(task: Task, context: Context, run: Run) -> Rollout:
-        team, warm = seeded(run.house.seed), replace(run, warmth=warmth)
+        team, warm = seeded(run.seed), replace(run, warmth=warmth)
         chosen = await _one_trace(team, task, context, experience, run.at("experience"))
         mind = Mind(team, task, context, experience, chosen)
         solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))
@@ -186,7 +189,7 @@ class Mind:
         try:
             made = await noting_refusal(run, "experience", partial(self._decided, question, found.entry, run))
         except WindowError:
-            run.house.counts["experiences too long to show"] += 1
+            run.count(Count.OVERLONG_EXPERIENCES)
             return await self._unaided(question, run.at("without experience"))
         return replace(made, experience=found.entry.id, similarity=found.similarity)
 
@@ -198,7 +201,7 @@ class Mind:
         try:
             return await noting_refusal(run, "step", partial(self._decided, question, None, run))
         except WindowError as error:
-            run.house.counts["steps too long to ask"] += 1
+            run.count(Count.OVERLONG_STEPS)
             raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
 
     async def _decided(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
@@ -241,7 +244,7 @@ class Mind:
 
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
         role = self.team.member(question.agent).role
-        parts = [*run.house.told]
+        parts = [*run.agent_instructions]
         system = TEAM + (f"\nYour role: {role}" if role else "")
         if question.kind == "decompose":
             others = (self.team.member(name) for name in self.team.neighbours(question.agent))

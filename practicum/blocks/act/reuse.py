@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from practicum.blocks.act.show import Answer
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.types import Rollout, Task
 from practicum.engine.run import Run
 
@@ -25,9 +26,9 @@ def reused(act: Answer) -> Answer:
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         if note:
             return await act(task, context, run, note)
-        known, digest, key = run.house.attempted, context.digest, (act, task.id, run.member)
+        known, digest, key = run.reusable, context.digest, (act, task.id, run.member)
         if old := known.get(digest, {}).get(key):
-            run.house.counts["attempts reused"] += 1
+            run.count(Count.REUSED_ATTEMPTS)
             return replace(old, place=run.place, of=old.place)
         rollout = await act(task, context, run)
         # Nobody is asked about what teaches nothing.

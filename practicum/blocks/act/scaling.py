@@ -24,7 +24,7 @@ from practicum.core.context import Context
 from practicum.core.types import Feedback, Rollout, Task, Trace
 from practicum.core.views import truncate
 from practicum.engine.judge import judged_feedback
-from practicum.engine.run import Act, Run
+from practicum.engine.run import ActSeam, Run
 from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
@@ -47,7 +47,7 @@ class Scaling:
     blind: bool = True
 
 
-def in_parallel(act: Act, how: Scaling) -> Act:
+def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
     """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings.
 
     Learning, the attempts are contrasted with each other, which also decides between those that are as good.
@@ -64,7 +64,7 @@ def in_parallel(act: Act, how: Scaling) -> Act:
         contrast = await contrasted(tries, run.at("contrast")) if run.teaches else None
         verdicts = [_verdict(r, said, how, run) for r in tries]
         # It read how the attempts were scored, which a prediction that counts must not know.
-        deciding = contrast if how.by == "judge" and not (how.blind and run.house.labels) else None
+        deciding = contrast if how.by == "judge" and not (how.blind and run.labels) else None
         ranks = [_rank(r, verdict, _scored(how, run)) for r, verdict in zip(tries, verdicts, strict=True)]
         best, by, why = _best(tries, verdicts, ranks, deciding)
         return _told(tries, verdicts, best, by or _chooser(tries[best], how, run), why, contrast)
@@ -72,7 +72,7 @@ def in_parallel(act: Act, how: Scaling) -> Act:
     return scaled
 
 
-def in_sequence(act: Answer, how: Scaling) -> Act:
+def in_sequence(act: Answer, how: Scaling) -> ActSeam:
     """One attempt, then up to `how.k` passes that each see those before; it ends when the judge is content, or where
     nobody judges, when a pass changes nothing. The last pass that gave an answer stands, the others are its siblings.
     """
@@ -167,7 +167,7 @@ def _heard(rollout: Rollout, said: Said, run: Run) -> Rollout:
 
 def _scored(how: Scaling, run: Run) -> bool:
     """Whether the choice may look at scores."""
-    return run.teaches and run.house.labels and not how.blind
+    return run.teaches and run.labels and not how.blind
 
 
 def _known(rollout: Rollout, how: Scaling, run: Run) -> Feedback | None:

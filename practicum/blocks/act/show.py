@@ -41,11 +41,10 @@ async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedb
 
     Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
     """
-    house = run.house
-    unknown = score is None or not house.labels
-    if house.judged and unknown and trace.error is None and run.teaches:
+    unknown = score is None or not run.labels
+    if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)
-    return feedback(task, trace, score, house.labels)
+    return feedback(task, trace, score, run.labels)
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:

@@ -11,18 +11,18 @@ from practicum.blocks.act.show import Answer, told
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflector
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Rollout, Round, Task, Trace
-from practicum.engine.loop import Attempt, Batch, Method, one_each
-from practicum.engine.run import Act, Run
+from practicum.engine.loop import AttemptSeam, Batch, Method
+from practicum.engine.run import ActSeam, Run
 
 Refine = Literal["retry", "critique"]
 
 
-def once(act: Act) -> Attempt:
+def once(act: ActSeam) -> AttemptSeam:
     """Each task of the batch once, all at once."""
     return each(act)
 
 
-def each(do: Callable[[Task, Context, Run], Awaitable[Rollout]]) -> Attempt:
+def each(do: Callable[[Task, Context, Run], Awaitable[Rollout]]) -> AttemptSeam:
     """`do` for each task of the batch, all at once, each at its own place and with its own provenance."""
 
     async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
@@ -39,7 +39,7 @@ async def _one(
     return await do(task, context, replace(run, about=about))
 
 
-def shown_answers() -> Attempt:
+def shown_answers() -> AttemptSeam:
     """No attempt: each task with its right answer, as a solved example. Costs nothing."""
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
@@ -51,7 +51,7 @@ def shown_answers() -> Attempt:
     return each(show)
 
 
-def stored() -> Attempt:
+def stored() -> AttemptSeam:
     """No attempt: what an agent did on each task before this run, as it was recorded (Combee, section 4.1: learning
     from released traces). Its score is used where it has one; else a scorer may make one; else a judge may speak."""
 
@@ -68,15 +68,10 @@ def stored() -> Attempt:
 
 def reading(method: Method) -> Method:
     """The same method, learning from stored traces: nothing is attempted, so nothing is tried again."""
-
-    def calls(batch: int) -> tuple[int, int]:
-        low, high = method.calls(batch)
-        return max(low - batch, 0), max(high - batch, 0)
-
-    return replace(method, attempt=stored(), calls=method.traced or calls, attempted=one_each, heard=None)
+    return replace(method, attempt=stored())
 
 
-def reflected(act: Act, reflector: Reflector, learn_from: LearnFrom) -> Attempt:
+def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> AttemptSeam:
     """Each task once, and its reflection as soon as it is done: nobody waits for the slowest attempt of the batch.
 
     What `per_trace` makes of such rollouts is what it would make of them by itself.
@@ -94,7 +89,7 @@ def reflected(act: Act, reflector: Reflector, learn_from: LearnFrom) -> Attempt:
     return each(attempt)
 
 
-def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> Attempt:
+def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> AttemptSeam:
     """ACE's refinement. An attempt is reflected on up to `rounds` times; the lessons of all rounds are kept.
 
     `retry`: on a failure the agent tries again with the reflection, until the first success; that reflection is then

@@ -11,8 +11,8 @@ from practicum.blocks.attempt.attempt import each
 from practicum.blocks.reflect.per_trace import tagged
 from practicum.core.context import Context
 from practicum.core.types import Lesson, Rollout, Trace
-from practicum.engine.loop import Attempt, Batch, Reflect
-from practicum.engine.run import Act, Run
+from practicum.engine.loop import AttemptSeam, Batch, ReflectSeam
+from practicum.engine.run import ActSeam, Run
 
 Job = tuple[str, Callable[[Run], Awaitable[list[Rollout]]]]
 
@@ -20,7 +20,7 @@ WARM = 0.7
 """Temperature of the further runs of a group: at 0 they would all be the same."""
 
 
-def grouped(attempt: Attempt, size: int, warmth: float = WARM) -> Attempt:
+def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
     """Each task `size` times, all at once. The first run is as in evaluation and is the one that reports count."""
 
     async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
@@ -33,12 +33,12 @@ def grouped(attempt: Attempt, size: int, warmth: float = WARM) -> Attempt:
 
 
 async def _warm(
-    attempt: Attempt, batch: Batch, context: Context, warmth: float, member: int, run: Run
+    attempt: AttemptSeam, batch: Batch, context: Context, warmth: float, member: int, run: Run
 ) -> list[Rollout]:
     return await attempt(batch, context, replace(run, warmth=warmth, member=member))
 
 
-def annotated_twin(attempt: Attempt, twin: Act) -> Attempt:
+def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
     """Each task once more with an annotated view, at the same time (dual-trace credit assignment).
 
     The annotated run shows which entries were consulted, doubted or missed. What it scored is kept with its trace, to
@@ -54,7 +54,7 @@ def annotated_twin(attempt: Attempt, twin: Act) -> Attempt:
     return wrapped
 
 
-async def _unjudged(attempt: Attempt, batch: Batch, context: Context, run: Run) -> list[Rollout]:
+async def _unjudged(attempt: AttemptSeam, batch: Batch, context: Context, run: Run) -> list[Rollout]:
     # Its outcome teaches nothing, so no judge is asked for a verdict on it.
     return await attempt(batch, context, replace(run, teaches=False))
 
@@ -64,7 +64,7 @@ def _observed(rollout: Rollout) -> Trace:
     return replace(rollout.trace, data={**rollout.trace.data, "score": value})
 
 
-def chosen(reflect: Reflect, most: int) -> Reflect:
+def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     """`reflect` on up to `most` tasks that failed; of the others only what was used is counted.
 
     Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
@@ -73,7 +73,7 @@ def chosen(reflect: Reflect, most: int) -> Reflect:
     async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         usable = [r for r in rollouts if not r.trace.lost]
         failing = [r for r in usable if any(x.feedback.success is False for x in _made(r))]
-        picked = sorted(failing, key=lambda r: _informs(r, run.house.labels), reverse=True)[:most]
+        picked = sorted(failing, key=lambda r: _informs(r, run.labels), reverse=True)[:most]
         places = {r.place for r in picked}
         rest = [tagged(r, r.place) for r in usable if r.place not in places]
         return [*await reflect(picked, context, run), *rest]

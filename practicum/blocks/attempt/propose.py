@@ -18,12 +18,12 @@ from practicum.blocks.reflect.examples import ATLAS
 from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.core.bounded import MaxItems, Output, rule_schema
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Applied, Delete, Delta, Entry, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Round, Task, Turn
 from practicum.core.views import render_full
-from practicum.engine.loop import Reflect
-from practicum.engine.loop import Update as UpdateSeam
-from practicum.engine.run import Act, Run
+from practicum.engine.loop import ReflectSeam, UpdateSeam
+from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Filter
 
 OUTCOMES = ".outcomes"
@@ -66,7 +66,7 @@ class Proposer:
         bullets: list[str] = []
         for n in range(self.passes + 1):
             prompt = _prompt(task, context, memories, outcomes, bullets, n, self.bank, run)
-            said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, "lost proposals")
+            said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, Count.LOST_PROPOSALS)
             if said is None:
                 break
             written = [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
@@ -80,7 +80,7 @@ class Proposer:
         ]
 
 
-def prepared(act: Act, propose: Proposer) -> Act:
+def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
     """`act` under the context as the bullets proposed for its task make it; the rollout carries them."""
 
     async def with_bullets(task: Task, context: Context, run: Run) -> Rollout:
@@ -99,7 +99,7 @@ def _ids(applied: Sequence[Applied]) -> dict[str, str]:
     return {lesson: done.id for done in applied if isinstance(done.edit, Add) for lesson in done.edit.lessons}
 
 
-def with_outcomes(reflect: Reflect, keep: Keep) -> Reflect:
+def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
     """The bullets that were tried, with what their use came to; what the attempts came to; and all that `reflect`
     finds. With `keep` relied_on, bullets the attempt did not cite are left out, and counted."""
 
@@ -109,7 +109,7 @@ def with_outcomes(reflect: Reflect, keep: Keep) -> Reflect:
             verdicts = judged_by_outcome(rollout)
             tried = [x.lesson for x in rollout.rounds if x.lesson.data.get("stage") == BULLET]
             kept = [x for x in tried if keep == "all" or x.data["entry"] in verdicts]
-            run.house.counts["bullets not relied on, left out"] += len(tried) - len(kept)
+            run.count(Count.UNCITED_BULLETS, len(tried) - len(kept))
             lessons += [replace(x, data={**x.data, "verdict": verdicts.get(x.data["entry"], "")}) for x in kept]
             lessons += [] if rollout.trace.lost else [_outcome(rollout)]
         return [*lessons, *await reflect(rollouts, context, run)]
@@ -168,7 +168,7 @@ def _prompt(
         parts.append("# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets))
     parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
     pages = render_full(context, without=bank).pages or ("(no rules yet)",)
-    system = "\n\n".join([PROPOSE, *run.house.told, "# Its playbook"])
+    system = "\n\n".join([PROPOSE, *run.agent_instructions, "# Its playbook"])
     return Prompt(system, "\n\n".join(parts), pages, turns=PROPOSED)
 
 

@@ -49,7 +49,7 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
     `rollout` may have siblings and a twin. The agent's own words on entries come with their ids.
     """
     failed, passed = contrast(rollout)
-    parts = [*run.house.told]
+    parts = [*run.agent_instructions]
     used = relied_on(rollout, context) if rules_shown else []
     if used:
         parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))

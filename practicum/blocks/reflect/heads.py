@@ -20,15 +20,23 @@ from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector,
 from practicum.blocks.specifics import answers_named
 from practicum.core.bounded import MaxChars, MaxItems, Output, rule_schema
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import ordered_union
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Lesson, Prompt, Rollout, Round, Turn
-from practicum.engine.loop import Reflect, about
+from practicum.engine.loop import ReflectSeam, sources_of
 from practicum.engine.run import Run
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
 Kind = Literal["actionable_gap", "execution_variance", "intractable"]
+
+ATTRIBUTED = {
+    "actionable_gap": Count.ACTIONABLE_GAPS,
+    "execution_variance": Count.EXECUTION_VARIANCE,
+    "intractable": Count.INTRACTABLE_FAILURES,
+}
+"""The counter of each attribution."""
 
 
 class Attribution(Output):
@@ -103,13 +111,13 @@ class Heads:
         failed, _ = contrast(rollout)
         if failed.feedback.success is not False:
             return await self.otherwise(rollout, context, earlier, run)
-        told, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.house.choices)
+        told, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.choices)
         try:
             said = await (self._together if self.one_call else self._apart)(told, kinds, run)
         except (OutputError, ProviderError):
-            run.house.counts["lost reflections"] += 1
+            run.count(Count.LOST_REFLECTIONS)
             return None
-        run.house.counts[f"failures attributed to {said['attribution'].replace('_', ' ')}"] += 1
+        run.count(ATTRIBUTED[said["attribution"]])
         gap = said["attribution"] == "actionable_gap"
         votes = verdicts([Tag.model_validate(tag) for tag in said["tags"]], rollout, context, run)
         return Lesson(
@@ -158,7 +166,7 @@ class Reflections(Output):
     reflections: list[OfMany] = Field(min_length=1, max_length=AT_ONCE, description="one for each attempt")
 
 
-def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ()) -> Reflect:
+def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ()) -> ReflectSeam:
     """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
 
     With `learn_from="failures"` a success only counts the entries it used. An attempt that the reflector says nothing
@@ -177,15 +185,15 @@ def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ())
             return []
         cases = [case(r, context, (), run) for r in usable]
         told = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
-        sources = about(usable)
+        sources = sources_of(usable)
         try:
             prompt = Prompt.from_parts(system, told, turns=examples)
             said = await replace(run, about=sources).ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
-            run.house.counts["lost reflections"] += len(usable)
+            run.count(Count.LOST_REFLECTIONS, len(usable))
             return [tagged(r, r.place) for r in usable]
         by_number = {x.attempt: x for x in said.reflections}
-        run.house.counts["attempts not reflected on"] += sum(n not in by_number for n in range(1, len(usable) + 1))
+        run.count(Count.UNREFLECTED_ATTEMPTS, sum(n not in by_number for n in range(1, len(usable) + 1)))
         return [
             _lesson(r, by_number[n], sources, context, run) if n in by_number else tagged(r, r.place)
             for n, r in enumerate(usable, 1)

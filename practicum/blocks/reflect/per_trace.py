@@ -12,8 +12,9 @@ from pydantic import Field
 from practicum.blocks.reflect.evidence import brief, case, contrast, evidence, relied_on
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output, rule_schema
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.types import Lesson, Prompt, Rating, Rollout, Round, Turn
-from practicum.engine.loop import Reflect
+from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 
 Reflector = Callable[[Rollout, Context, Sequence[Round], Run], Awaitable[Lesson | None]]
@@ -62,7 +63,7 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
         failed, _ = contrast(rollout)
         prompt = Prompt.from_parts(system, case(rollout, context, earlier, run, rules_shown), turns=examples)
         kind = Reflection if failed.feedback.success is False else Review
-        said = await run.try_ask("reflector", prompt, kind, "lost reflections")
+        said = await run.try_ask("reflector", prompt, kind, Count.LOST_REFLECTIONS)
         if said is None:
             return None
         return Lesson(
@@ -84,7 +85,7 @@ def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) 
         return {}
     shown = {entry.id for entry in relied_on(rollout, context)}
     tagged = {tag.id: tag.verdict for tag in tags if tag.id in shown}
-    run.house.counts["unknown tags"] += len(tags) - len(tagged)
+    run.count(Count.UNKNOWN_TAGS, len(tags) - len(tagged))
     return {**dict.fromkeys(contrast(rollout)[0].trace.used, "neutral"), **tagged}
 
 
@@ -103,7 +104,7 @@ def without_reflector() -> Reflector:
     return reflect
 
 
-def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> Reflect:
+def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
     """Every rollout by itself, all at once. Reflections made during the attempt are taken as they are.
 
     With `learn_from="failures"` a success only counts the entries it used, with no call. With `only_confirmed` an
@@ -127,7 +128,7 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
     return reflect
 
 
-def as_experience() -> Reflect:
+def as_experience() -> ReflectSeam:
     """No reflection: what was asked, what was answered or would have been right, and how good that was.
 
     A failure with a known right answer is kept as that answer; one without is kept as bad, and not shown again.

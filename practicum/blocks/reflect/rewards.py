@@ -17,8 +17,9 @@ from pydantic import Field
 
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Trace
-from practicum.engine.loop import Reflect
+from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
 
@@ -38,7 +39,7 @@ class Quality(Output):
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 
-def rewarded() -> Reflect:
+def rewarded() -> ReflectSeam:
     """Each step of each attempt with its reward, in [0, 1]; solutions are looked at all at once. A step whose
     reward is not known, because its judge was away or nothing was changed that could be better, is no experience: its
     lesson has no text, and says only what the step was shown, if anything."""
@@ -88,15 +89,13 @@ def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
 
     All solutions of a try or none: what a critique gained is a difference, so both sides must be on one scale.
     """
-    if run.house.scorer is None or not run.house.labels:
+    if run.scorer_name is None or not run.labels:
         return {}
     found: dict[int, Task] = {}
     for part in dict.fromkeys(_try(move) for move in moves if move["task"]):
         of = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
         given = of[0][1]["state"]
-        tasks = {
-            n: task_for_part(run.house.scorer.name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS
-        }
+        tasks = {n: task_for_part(run.scorer_name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS}
         if None not in tasks.values():
             found |= {n: made for n, made in tasks.items() if made is not None}
     return found
@@ -104,7 +103,7 @@ def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
 
 def _whole(rollout: Rollout, run: Run) -> float | None:
     """Quality of the whole: its score where learning may see it, else the verdict it got; None where nothing tells."""
-    if rollout.score is not None and run.house.labels:
+    if rollout.score is not None and run.labels:
         return min(max(rollout.score.value, 0.0), 1.0)
     success = rollout.feedback.success
     return None if success is None else float(success)
@@ -119,7 +118,7 @@ async def _judged(task: str, move: Move, run: Run) -> float | None:
     whole, solution = f"# The whole task\n{task}", f"# Its solution\n{move['action']}"
     parts = [whole, f"# The part\n{move['state']}", solution] if move["task"] else [whole, solution]
     prompt = Prompt(JUDGE, "\n\n".join(parts))
-    said = await run.try_ask("judge", prompt, Quality, "unjudged", temperature=0.0)
+    said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
     return None if said is None else said.points / 10
 
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, COAT, LIBRARY, SHOP
 from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.counts import Count
 from practicum.core.types import Prompt, Rollout, Turn
 from practicum.engine.run import Run
 
@@ -41,13 +42,13 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
     answer. One that gives nothing usable is counted."""
     if sum(r.trace.error is None for r in tries) < 2:
         return None
-    return await run.try_ask("reflector", _side_by_side(tries, run), Contrast, "lost contrasts")
+    return await run.try_ask("reflector", _side_by_side(tries, run), Contrast, Count.LOST_CONTRASTS)
 
 
 def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:
     """All attempts, by their number, but those that were lost."""
     parts = [f"# Attempt {n}: {_outcome(r)}\n{evidence(r)}" for n, r in enumerate(tries, 1) if not r.trace.lost]
-    return Prompt.from_parts(SELF_CONTRAST, [*run.house.told, *parts], turns=CONTRASTED)
+    return Prompt.from_parts(SELF_CONTRAST, [*run.agent_instructions, *parts], turns=CONTRASTED)
 
 
 def in_words(findings: dict[str, Any]) -> str:

@@ -13,14 +13,14 @@ from typing import Any
 from practicum.blocks.sample.delay import Point, fit_delay
 from practicum.blocks.sample.orders import shuffled
 from practicum.core.types import Task
-from practicum.engine.loop import Batch, History, Sample, StepReport
+from practicum.engine.loop import Batch, History, SampleSeam, StepReport
 from practicum.engine.run import Run
 
 NEWEST = 20
 """Measurements of one size that count: delays change as the context grows, and each step keeps its own fit."""
 
 
-def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> Sample:
+def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> SampleSeam:
     """Go through all tasks `epochs` times, shuffled anew each time, in batches of a size that is found on the way.
 
     The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. From then

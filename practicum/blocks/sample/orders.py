@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from practicum.core.types import Task
-from practicum.engine.loop import Batch, History, Sample
+from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
 
 
-def shuffled_epochs(epochs: int, batch: int) -> Sample:
+def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
     """Go through all tasks `epochs` times, shuffled anew each time by the run's seed; each step takes `batch` tasks."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
@@ -19,7 +19,7 @@ def shuffled_epochs(epochs: int, batch: int) -> Sample:
     return sample
 
 
-def stream(batch: int) -> Sample:
+def stream(batch: int) -> SampleSeam:
     """Go through the tasks once, in the order given; each step takes `batch` tasks. This is online learning: each task
     is predicted before it is learned from."""
 
@@ -29,12 +29,12 @@ def stream(batch: int) -> Sample:
     return sample
 
 
-def batches(online: bool, epochs: int, batch: int) -> Sample:
+def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
     """Return `stream(batch)` for online learning, else `shuffled_epochs(epochs, batch)`."""
     return stream(batch) if online else shuffled_epochs(epochs, batch)
 
 
-def everything() -> Sample:
+def everything() -> SampleSeam:
     """Take all tasks in one step. Without tasks there is no step."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
@@ -44,7 +44,7 @@ def everything() -> Sample:
     return sample
 
 
-def nothing() -> Sample:
+def nothing() -> SampleSeam:
     """Make no step at all: the agent without learning."""
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from practicum.blocks.sample.orders import shuffled
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.loop import Batch, History, Sample
+from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
 
 RolloutCount = int | Literal["auto"] | None
@@ -36,7 +36,7 @@ NEWEST = 50
 
 def replayed(
     epochs: int, batch: int, ratio: float, rollouts: RolloutCount = None, graduate: int = 3, evict: int = 3
-) -> Sample:
+) -> SampleSeam:
     """Go through all tasks `epochs` times, shuffled anew each time, and mix in tasks that failed before.
 
     A step attempts `rollouts` tasks, of which `batch` are expected to fail and be reflected on. The share `ratio` of

@@ -17,12 +17,12 @@ from practicum.blocks.act.show import Answer, answer
 from practicum.blocks.attempt.attempt import once
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Task
 from practicum.core.views import View, count_tokens
-from practicum.engine.loop import Accept, Batch, about
-from practicum.engine.loop import Update as UpdateSeam
-from practicum.engine.run import Act, Run
+from practicum.engine.loop import AcceptSeam, Batch, UpdateSeam, sources_of
+from practicum.engine.run import ActSeam, Run
 
 SECTION = "instructions"
 """The section candidates stand in."""
@@ -68,13 +68,13 @@ def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, sh
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)
         read = known[:shown]
-        prompt = Prompt(system.format(most=most), "\n\n".join([*run.house.told, ask(read, lessons)]))
-        said = await run.try_ask("curator", prompt, Proposals, "lost updates", temperature=warmth)
+        prompt = Prompt(system.format(most=most), "\n\n".join([*run.agent_instructions, ask(read, lessons)]))
+        said = await run.try_ask("curator", prompt, Proposals, Count.LOST_UPDATES, temperature=warmth)
         if said is None:
             return Delta()
         texts = dict.fromkeys(" ".join(text.split()) for text in said.candidates[:most])
         new = [text for text in texts if text and text not in {e.text for e in known}]
-        sources = ordered_union([about(lessons), *(e.sources for e in read)])
+        sources = ordered_union([sources_of(lessons), *(e.sources for e in read)])
         ids = tuple(lesson.id for lesson in lessons)
         return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
 
@@ -95,7 +95,7 @@ class Selection:
         adds = [edit for edit in delta.edits if isinstance(edit, Add)]
         jobs = [(str(n), partial(_mean_of, add.text, [r.task for r in rollouts])) for n, add in enumerate(adds)]
         means = await run.gather(jobs)
-        run.house.counts["candidates tried"] += len(adds)
+        run.count(Count.TRIED_CANDIDATES, len(adds))
         known, now = ranked(context), _mean(rollouts, run)
         again = _seen(known[0], now) if known and now is not None else None
         old = [replace(e, data=again.data or {}) if again is not None and e.id == again.id else e for e in known]
@@ -111,7 +111,7 @@ class Selection:
         return Delta((*seen, *(add for add in new if add in best), *gone))
 
 
-def keep_best(beam: int) -> Accept:
+def keep_best(beam: int) -> AcceptSeam:
     """Keep the `beam` best candidates."""
     return Selection(beam)
 
@@ -123,7 +123,7 @@ async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Ro
     new = next((edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION), None)
     if new is None:
         return delta
-    run.house.counts["candidates tried"] += 1
+    run.count(Count.TRIED_CANDIDATES)
     mean, now = await _mean_of(new.text, [r.task for r in rollouts], run), _mean(rollouts, run)
     if mean is None or now is None or mean.score < now.score:
         return Delta(rest)
@@ -159,17 +159,17 @@ def visible_score(rollout: Rollout, run: Run) -> float | None:
     that was lost says nothing of what it was made under."""
     if rollout.trace.lost:
         return None
-    if rollout.score is not None and run.house.labels:
+    if rollout.score is not None and run.labels:
         return rollout.score.value
     return None if rollout.feedback.success is None else float(rollout.feedback.success)
 
 
 async def compare(
-    act: Act, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
+    act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
 ) -> list[Rollout]:
     """Attempts that candidates are compared by, each made once in a run. A judge gives no verdict in an evaluation, and
     is needed here: where one is heard, they are attempts like any, at the place `name`."""
-    if run.house.judged:
+    if run.judged:
         return await once(act)(Batch(tuple(tasks)), context, run.at(name))
     return await run.evaluate(act, split, tasks, context)
 

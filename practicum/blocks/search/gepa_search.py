@@ -17,7 +17,7 @@ from practicum.blocks.search.thread_bridge import Bridge
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, about, mean_score
+from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, mean_score, sources_of
 from practicum.engine.run import Run
 
 HIDDEN = f".{SECTION}"
@@ -65,7 +65,7 @@ def pareto_search(*, minibatch: int, attempts: int, select: Select) -> Schedule:
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        drive = _driver(minibatch=min(minibatch, len(tasks)), attempts=attempts, select=select, seed=run.house.seed)
+        drive = _driver(minibatch=min(minibatch, len(tasks)), attempts=attempts, select=select, seed=run.seed)
         return _Search(method, tasks, context, run, validation, drive).steps()
 
     return schedule
@@ -159,7 +159,7 @@ class _Search:
 
     async def steps(self) -> AsyncIterator[StepReport]:
         """Run to the end; a step is an iteration, whether its candidate was accepted or not."""
-        losses = Losses(self.run.house)
+        losses = Losses(self.run)
         known = ranked(self.context)
         first = known[0].text if known else ""
         self.ids.append(known[0].id if known else None)
@@ -207,7 +207,7 @@ class _Search:
         self.lessons = await self.method.reflect(self.parent, context, self.at.at("reflect"))
         if not self.lessons:
             return ""
-        update = self.at.at("update", about(self.lessons))
+        update = self.at.at("update", sources_of(self.lessons))
         delta = await self.method.update(self.lessons, context, update)
         self.proposal = next((edit for edit in delta.edits if isinstance(edit, Add)), None)
         return self.proposal.text if self.proposal is not None else ""

@@ -22,6 +22,7 @@ from practicum.blocks.search.dspy_adapter import START, Attempt, Candidate, Comp
 from practicum.blocks.search.thread_bridge import Bridge
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.types import Rollout, Task
@@ -94,16 +95,16 @@ class _Searching:
 
     async def steps(self) -> AsyncIterator[StepReport]:
         """Run to the end."""
-        losses, house = Losses(self.run.house), self.run.house
+        losses = Losses(self.run)
         learned, others = self._split()
         self.learned = {task.id: task for task in learned}
         self.about = tuple(dict.fromkeys(source for task in learned for source in task.sources))
         self.start, known = self.context, ranked(self.context)
-        told = "\n\n".join(part for part in (house.instructions, known[0].text if known else "") if part)
+        told = "\n\n".join(part for part in (self.run.instructions, known[0].text if known else "") if part)
         if known:
             self.ids[START.text] = known[0].id
         self._next()
-        async with Bridge(work(self.how, told, learned, others, house.seed, house.labels)) as bridge:
+        async with Bridge(work(self.how, told, learned, others, self.run.seed, self.run.labels)) as bridge:
             async for wish in bridge:
                 match wish.what:
                     case Attempt(candidate, task):
@@ -147,11 +148,11 @@ class _Searching:
     async def _said(self, say: Say) -> dict[str, str]:
         """The texts asked for; each empty where the call failed, which is counted."""
         self.asked += 1
-        at, house = self.at.at(f"ask {self.asked}", self.about), self.run.house
+        at = self.at.at(f"ask {self.asked}", self.about)
         try:
             said = await at.ask_fitted("curator", say.prompt, _form(say.name, say.texts), temperature=say.warmth)
         except (OutputError, ProviderError):
-            house.counts["lost updates"] += 1
+            at.count(Count.LOST_UPDATES)
             return {name: "" for name, _ in say.texts}
         return {name: str(text).strip() for name, text in said.model_dump().items()}
 

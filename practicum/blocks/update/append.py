@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from practicum.core.context import ApplyResult, Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, Vote
 from practicum.core.types import Lesson
 from practicum.core.views import count_tokens, entry_line, render_full
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 
@@ -112,7 +113,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             # Rounded down, so that what is left is never more than it seems.
             over -= count_tokens(entry_line(entry)) - 1
             gone.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
-        run.house.counts["pruned"] += len(gone)
+        run.count(Count.PRUNED_ENTRIES, len(gone))
         return tried.delta + Delta(tuple(gone))
 
     return wrapped
@@ -134,7 +135,7 @@ def pruned(update: UpdateSeam, margin: int, besides: str = "") -> UpdateSeam:
         tried = draft(context, await update(lessons, context, run))
         harmed = (e for e in tried.outcome.context if e.harmful and e.section != besides)
         bad = [e for e in harmed if e.harmful - e.helpful >= margin]
-        run.house.counts["pruned"] += len(bad)
+        run.count(Count.PRUNED_ENTRIES, len(bad))
         gone = tuple(Delete(tried.name(e), reason="harmful more often than helpful") for e in bad)
         return tried.delta + Delta(gone)
 

@@ -16,11 +16,11 @@ from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, LAMP, LIBRARY
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Turn
 from practicum.core.views import View, count_tokens, render_selected
-from practicum.engine.loop import Reflect, about
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.retrieval.search import Filter
 
@@ -37,7 +37,7 @@ class Sheet(Output):
     sheet: Annotated[str, MaxChars(4000)] = Field(description="the whole cheatsheet, written anew")
 
 
-def attempts_as_lessons() -> Reflect:
+def attempts_as_lessons() -> ReflectSeam:
     """Each attempt as it was, without an outcome: the sheet's writer judges it itself, as in the paper."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
@@ -57,7 +57,7 @@ def rewrite_cheatsheet(system: str) -> UpdateSeam:
         written = await _written(system, old, tried, run) if lessons else None
         if not written or (old is not None and written == old.text):
             return Delta()
-        sources = about(lessons)
+        sources = sources_of(lessons)
         ids = tuple(lesson.id for lesson in lessons)
         if old is None:
             return Delta((Add(SHEET, written, sources=sources, lessons=ids),))
@@ -102,8 +102,8 @@ def sheet(context: Context) -> Entry | None:
 
 async def _written(system: str, old: Entry | None, tried: Sequence[str], run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = Prompt.from_parts(system, [*run.house.told, before, *tried], turns=WRITTEN)
-    said = await run.try_ask("curator", prompt, Sheet, "lost updates")
+    prompt = Prompt.from_parts(system, [*run.agent_instructions, before, *tried], turns=WRITTEN)
+    said = await run.try_ask("curator", prompt, Sheet, Count.LOST_UPDATES)
     return said.sheet.strip() if said is not None else ""
 
 

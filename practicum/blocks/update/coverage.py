@@ -14,10 +14,11 @@ from typing import Literal
 
 from practicum.blocks.update.join import combine
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Resolution
 from practicum.core.types import Lesson
 from practicum.engine.asynchronous import LastWord
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 Uncovered = Literal["keep", "drop"]
@@ -62,7 +63,7 @@ def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:
     counted."""
 
     def settle(lessons: Sequence[Lesson], run: Run, why: str = LEFT_OUT) -> Delta:
-        run.house.counts["lessons kept as they were" if uncovered == "keep" else "lessons dropped"] += len(lessons)
+        run.count(Count.KEPT_LESSONS if uncovered == "keep" else Count.DROPPED_LESSONS, len(lessons))
         return kept(lessons, section, why) if uncovered == "keep" else dropped(lessons, why)
 
     return settle
@@ -75,7 +76,7 @@ async def _completed(
     for turn, size in enumerate(again, 1):
         if not (left := left_out(lessons, delta)):
             break
-        run.house.counts["lessons asked about again"] += len(left)
+        run.count(Count.REPEATED_LESSONS, len(left))
         delta = combine([delta, *await _again(by, left, size, context, run.at(f"again {turn}"))])
     return delta
 

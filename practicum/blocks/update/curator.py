@@ -17,12 +17,12 @@ from practicum.blocks.update.coverage import kept, left_out
 from practicum.blocks.update.optimizer_state import state_entry
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import entry_line, render_full
-from practicum.engine.loop import Update as UpdateSeam
-from practicum.engine.loop import about
+from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
@@ -116,15 +116,15 @@ class Curator:
             form = naming_only(self.output, tuple(e.id for e in context if not e.hidden))
             written = await run.ask("curator", replace(prompt, turns=self.examples), self.output, form=form)
         except (OutputError, ProviderError):
-            run.house.counts["lost updates"] += 1
+            run.count(Count.LOST_UPDATES)
             return counted
         after = context.apply(counted).context
         decided, standing = Delta(), dict[str, Lesson]()
         for decision in written.decisions:
             lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
-            wrong = _unaddressed(decision, context, after) or _objection(decision, lesson, after, run.house.choices)
+            wrong = _unaddressed(decision, context, after) or _objection(decision, lesson, after, run.choices)
             if wrong is not None:
-                run.house.counts[f"decisions held back: {wrong}"] += 1
+                run.count(wrong)
                 if lesson is not None and decision.op != "DELETE":
                     standing[lesson.id] = lesson
                 continue
@@ -133,12 +133,12 @@ class Curator:
             after = after.apply(made).context
             decided += made
         left = left_out([*standing.values()], decided)
-        run.house.counts["lessons kept as they were"] += len(left)
+        run.count(Count.KEPT_LESSONS, len(left))
         return counted + decided + kept(left, self.section, "no rule says it")
 
     def _decided(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
         """A decision in our terms. One that names no lesson rests on all of them, and accounts for none."""
-        sources = about([lesson] if lesson else lessons)
+        sources = sources_of([lesson] if lesson else lessons)
         ids = (lesson.id,) if lesson else ()
         text = " ".join(said.text.split())
         match said.op:
@@ -159,7 +159,7 @@ class Curator:
                 return Delta(resolutions=tuple(Resolution(id, said.ids[0], said.reason) for id in ids))
 
 
-def _unaddressed(said: Decision, shown: Context, now: Context) -> str | None:
+def _unaddressed(said: Decision, shown: Context, now: Context) -> Count | None:
     """Why a decision does not speak of rules as they are: it names none that was shown, or one that an earlier decision
     of the same call changed, whose lesson it would undo unseen."""
     if said.op == "ADD":
@@ -167,13 +167,13 @@ def _unaddressed(said: Decision, shown: Context, now: Context) -> str | None:
     for id in said.ids:
         was, rule = shown.get(id), now.get(id)
         if was is None or was.hidden or rule is None:
-            return "no such rule"
+            return Count.HELD_BACK_UNKNOWN_ENTRY
         if said.op != "COVERED" and rule.text != was.text:
-            return "an earlier decision changed the rule"
-    return None if said.ids else "no such rule"
+            return Count.HELD_BACK_CHANGED_ENTRY
+    return None if said.ids else Count.HELD_BACK_UNKNOWN_ENTRY
 
 
-def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> str | None:
+def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> Count | None:
     """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
 
     A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, keeps
@@ -181,25 +181,25 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
     harmful reflections).
     """
     if said.op == "ADD":
-        return None if lesson is not None else "it names no lesson"
+        return None if lesson is not None else Count.HELD_BACK_UNKNOWN_LESSON
     entries = [entry for id in dict.fromkeys(said.ids) if (entry := context.get(id)) is not None]
     if said.op == "DELETE":
-        return "it helped as often as it harmed" if any(e.helpful >= e.harmful for e in entries) else None
+        return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
     if said.op == "UPDATE" and not said.text.strip():
-        return "it gives no text"
+        return Count.HELD_BACK_NO_TEXT
     if said.op == "MERGE" and len(entries) < 2:
-        return "it names fewer than two rules"
+        return Count.HELD_BACK_SINGLE_MERGE
     texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
     named = {answers for text in texts if (answers := answers_named(text, choices))}
     if len(named) > 1:
-        return "it would join different answers"
+        return Count.HELD_BACK_ANSWER_CONFLICT
     # A rule that has harmed more often than it helped is not owed its words.
     owed = [e.text for e in entries if e.harmful <= e.helpful]
     if said.op == "COVERED":
-        return "the rule does not say all of it" if lesson is not None and lost(lesson.text, entries[0].text) else None
+        return Count.HELD_BACK_PARTIAL_COVER if lesson is not None and lost(lesson.text, entries[0].text) else None
     words = said.text.strip() or entries[0].text
     if any(lost(text, words) for text in (*owed, *([lesson.text] if lesson else []))):
-        return "it would lose a number or a name"
+        return Count.HELD_BACK_LOST_DETAIL
     return None
 
 
@@ -211,7 +211,9 @@ async def curation(system: str, lessons: Sequence[Lesson], context: Context, run
     said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
     state = state_entry(context)
     before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
-    return Prompt("\n\n".join([*run.house.told, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}")
+    return Prompt(
+        "\n\n".join([*run.agent_instructions, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}"
+    )
 
 
 async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
@@ -241,7 +243,7 @@ def rewrite(system: str) -> UpdateSeam:
         try:
             whole = await run.ask("curator", await curation(system, telling, context, run), Playbook)
         except (OutputError, ProviderError):
-            run.house.counts["lost updates"] += 1
+            run.count(Count.LOST_UPDATES)
             return counted
         return counted + _rewritten(whole, context, telling)
 
@@ -250,7 +252,7 @@ def rewrite(system: str) -> UpdateSeam:
 
 def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
     """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
-    sources = ordered_union([*(entry.sources for entry in context), about(lessons)])
+    sources = ordered_union([*(entry.sources for entry in context), sources_of(lessons)])
     gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
     return Delta(
         (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))

@@ -11,10 +11,11 @@ import numpy as np
 from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.append import Draft, draft
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Delta, Edit, Entry, Merge
 from practicum.core.types import Lesson
 from practicum.core.views import render_full
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 DedupeWhen = Literal["proactive", "lazy", "never"]
@@ -62,7 +63,7 @@ def deduplicated(
         if not fresh:
             return tried.delta
         merges = await _merges(tried, fresh, run, threshold)
-        run.house.counts["duplicates"] += len(merges)
+        run.count(Count.DUPLICATE_ENTRIES, len(merges))
         return tried.delta + Delta(tuple(merges))
 
     return wrapped
@@ -76,9 +77,9 @@ async def _merges(tried: Draft, fresh: Sequence[Entry], run: Run, threshold: flo
         old = [e for e in entries if e.id not in names]
         new = [e for e in entries if e.id in names]
         vectors = await run.embed([e.embedded_text for e in (*old, *new)])
-        told = Apart((*old, *new), run.house.choices)
+        told = Apart((*old, *new), run.choices)
         rows = duplicates(vectors[: len(old)], vectors[len(old) :], threshold, told)
-        run.house.counts["similar but not the same"] += sum(rows[i - len(old)] is None for i in told.apart)
+        run.count(Count.SIMILAR_KEPT_APART, sum(rows[i - len(old)] is None for i in told.apart))
         stays: dict[str, Entry] = {}
         for entry, row in zip(new, rows, strict=True):
             if row is None:

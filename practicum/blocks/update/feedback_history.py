@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 FEEDBACK = ".feedback"
@@ -18,7 +18,7 @@ RECALLED = "recalled"
 """What a lesson's data name that comes from there: the entry."""
 
 
-def with_feedback_history(update: Update, most: int) -> Update:
+def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
     """`update` reads the newest `most` lessons of earlier steps too, marked as RECALLED and before those of this step.
 
     A lesson without text says nothing to keep. Candidates that rest on a recalled lesson have its sources, so that

@@ -13,11 +13,11 @@ from pydantic import Field
 from practicum.blocks.reflect.examples import LAMP
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Update, Vote
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import render_full
-from practicum.engine.loop import Update as UpdateSeam
-from practicum.engine.loop import about
+from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 
 BEGINS = 2
@@ -52,11 +52,11 @@ def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
             "curator",
             Prompt.from_parts(f"{system}\n\n# The insights", tried, pages, DECIDED),
             Operations,
-            "lost updates",
+            Count.LOST_UPDATES,
         )
         if said is None:
             return Delta()
-        sources = about(telling)
+        sources = sources_of(telling)
         ids = tuple(lesson.id for lesson in telling)
         edits = [edit for operation in said.operations for edit in _edits(operation, section, context, run)]
         return Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in edits))
@@ -70,7 +70,7 @@ def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Ed
         return [Add(section, text, helpful=BEGINS)] if text else []
     entry = context.get(id)
     if entry is None or entry.section != section or (said.op == "EDIT" and text in ("", entry.text)):
-        run.house.counts["operations on no such insight"] += 1
+        run.count(Count.UNKNOWN_INSIGHTS)
         return []
     match said.op:
         case "AGREE":

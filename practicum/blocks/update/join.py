@@ -19,9 +19,10 @@ import numpy as np
 from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, ordered_union, targets
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
@@ -59,7 +60,7 @@ def join_by_model(update: UpdateSeam, fan_in: int | None = None, levels: int | N
         while len(deltas) > 1:
             level += 1
             size = len(deltas) if fan_in is None or level == levels else max(fan_in, 2)
-            run.house.counts["calls beyond fan_in, to keep to levels"] += fan_in is not None and size > max(fan_in, 2)
+            run.count(Count.WIDENED_JOINS, fan_in is not None and size > max(fan_in, 2))
             groups = [deltas[start : start + size] for start in range(0, len(deltas), size)]
             jobs = [
                 (f"level {level}, {i}", partial(_proposed, group, update, context)) for i, group in enumerate(groups)
@@ -135,7 +136,7 @@ async def _solved(
     if not conflicts:
         return Delta()
     asked = sum(map(len, conflicts))
-    run.house.counts["edits in conflict"] += asked
+    run.count(Count.CONFLICTING_EDITS, asked)
     calls = _packed(conflicts, fan_in)
     jobs = [(f"conflicts {i}", partial(_again, call, update, context)) for i, call in enumerate(calls)]
     made = await run.gather(jobs)
@@ -233,7 +234,7 @@ async def _near(adds: Sequence[Add], first: list[int], threshold: float, run: Ru
 
         def apart(row: int, like: int, mine: Sequence[Add] = mine) -> bool:
             one, other = mine[like], mine[row]
-            return one.data != other.data or tell_apart(one.text, other.text, run.house.choices)
+            return one.data != other.data or tell_apart(one.text, other.text, run.choices)
 
         alike = duplicates(np.zeros((0, vectors.shape[1]), np.float32), vectors, threshold, apart)
         for n, row in zip(rows, alike, strict=True):

@@ -19,10 +19,10 @@ from practicum.blocks.reflect.self_contrast import in_words
 from practicum.blocks.update.append import votes
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta
 from practicum.core.types import Lesson, Prompt, Rollout, Turn
-from practicum.engine.loop import Reflect
-from practicum.engine.loop import Update as UpdateSeam
+from practicum.engine.loop import ReflectSeam, UpdateSeam
 from practicum.engine.run import Run
 
 MEMORIES = "memories"
@@ -57,7 +57,7 @@ def _at_most(most: int) -> type[Memories]:
     return create_model("Memories", __base__=Memories, items=(items, told))
 
 
-def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> Reflect:
+def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
     """Up to `most` memories of each attempt, all attempts at once: of the chosen one only, or of all that came to
     something different, failures included. An attempt whose outcome nobody knows teaches nothing, which is counted."""
 
@@ -80,7 +80,7 @@ def _teaching(rollout: Rollout, extract: Extract, run: Run) -> list[Rollout]:
         if not one.trace.lost:
             distinct.setdefault((one.feedback.success, came_to(one.trace)), one)
     known = [r for r in distinct.values() if r.feedback.success is not None]
-    run.house.counts["attempts of unknown outcome, not learned from"] += len(distinct) - len(known)
+    run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
     return known
 
 
@@ -91,12 +91,12 @@ async def _extracted(
     run = replace(run, about=of.sources)
     well = one.feedback.success is True
     prompt = _case(one, of, most, context, run)
-    said = await run.try_ask("reflector", prompt, _at_most(most), "lost extractions", temperature=temperature)
+    said = await run.try_ask("reflector", prompt, _at_most(most), Count.LOST_EXTRACTIONS, temperature=temperature)
     if said is None:
         return []
     items = [item for item in said.items if item.content.strip()]
-    run.house.counts["memories beyond the limit, left out"] += max(len(items) - most, 0)
-    run.house.counts["attempts that gave no memory"] += not items
+    run.count(Count.EXCESS_MEMORIES, max(len(items) - most, 0))
+    run.count(Count.NO_MEMORIES, not items)
     return [_lesson(f"{run.place}/{n}", item, well, one, index) for n, item in enumerate(items[:most], 1)]
 
 
@@ -132,7 +132,7 @@ async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -
 
 def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> Prompt:
     known = [entry for id in one.trace.used if (entry := context.get(id)) is not None]
-    parts = [*run.house.told]
+    parts = [*run.agent_instructions]
     if known:
         parts.append("# Memories it relied on, which are known already\n" + "\n".join(e.text for e in known))
     findings = of.choice.get("contrast")

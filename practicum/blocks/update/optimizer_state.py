@@ -14,11 +14,11 @@ from pydantic import Field
 
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Merge, Update
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import count_tokens, entry_line, render_full
-from practicum.engine.loop import Update as UpdateSeam
-from practicum.engine.loop import about
+from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.store.versions import context_changes
 
@@ -60,11 +60,11 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
         if not telling:
             return delta
         prompt = _prompt(system, old, telling, context, context.apply(delta).context)
-        said = await run.at("state").try_ask("state", replace(prompt, turns=examples), State, "lost states")
+        said = await run.at("state").try_ask("state", replace(prompt, turns=examples), State, Count.LOST_STATES)
         if said is None:
             return delta
         data = _bounded(said, tokens)
-        sources = about(telling)
+        sources = sources_of(telling)
         if old is None:
             return delta + Delta((Add(STATE, state_text(data), data=data, sources=sources),))
         if old.data == data:

@@ -9,11 +9,11 @@ from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Vote
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 
-def pooled() -> Update:
+def pooled() -> UpdateSeam:
     """Add each experience to the pool of the agent that made it, and count a use of each experience that was shown."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

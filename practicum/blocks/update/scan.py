@@ -18,9 +18,10 @@ from typing import Literal
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.join import Join
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson
-from practicum.engine.loop import Update
+from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 
 Shuffle = Literal["stratified", "random"]
@@ -83,7 +84,7 @@ class Dealing:
         return groups
 
 
-def scan(update: Update, dealing: Dealing, join: Join) -> Update:
+def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
     """`update` on groups of lessons, all at once, and `join` of what they give.
 
     Votes are counted once for each lesson, before it is copied. Fewer than four lessons are one plain update.
@@ -106,8 +107,6 @@ def _tell(dealing: Dealing, n: int, run: Run) -> None:
     """Count where a batch could not be dealt as was asked for."""
     k = dealing.count(n)
     asked = k if dealing.groups == "sqrt" else dealing.groups
-    run.house.counts["groups lowered to the lessons there were"] += asked > k
-    run.house.counts["groups raised to keep to fan_in"] += asked < k
-    run.house.counts["copies lowered to the groups there were"] += (
-        dealing.shuffle == "stratified" and dealing.copies > k
-    )
+    run.count(Count.GROUPS_LOWERED, asked > k)
+    run.count(Count.GROUPS_RAISED, asked < k)
+    run.count(Count.COPIES_LOWERED, dealing.shuffle == "stratified" and dealing.copies > k)

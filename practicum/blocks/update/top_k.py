@@ -17,25 +17,26 @@ from scipy.cluster.vq import kmeans2
 from practicum.blocks.update.append import votes
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Prompt
-from practicum.engine.loop import Update, about
+from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 
 
-def top_k(update: Update, k: int | None = None) -> Update:
+def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
     """Top-K retrieval: the lessons are embedded and clustered, and one of each cluster goes on, the one nearest to its
     middle. `k` clusters; None takes the square root of their number, as many as Combee would make groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
         wanted = isqrt(len(telling)) if k is None else k
-        run.house.counts["clusters lowered to the lessons there were"] += wanted > len(telling) > 0
+        run.count(Count.CLUSTERS_LOWERED, wanted > len(telling) > 0)
         if not telling or wanted >= len(telling):
             return await update(lessons, context, run)
         vectors = await run.embed([lesson.text for lesson in telling])
         chosen = middles(vectors, wanted, run.rng("clusters").randrange(2**31))
-        run.house.counts["lessons left out of the clusters' middles"] += len(telling) - len(chosen)
+        run.count(Count.LESSONS_OUTSIDE_CENTERS, len(telling) - len(chosen))
         return votes(lessons) + await update([telling[i] for i in chosen], context, run)
 
     return wrapped
@@ -59,7 +60,7 @@ class Summary(Output):
     )
 
 
-def summarized(update: Update, system: str) -> Update:
+def summarized(update: UpdateSeam, system: str) -> UpdateSeam:
     """Summarization: one call sums up all lessons, and the update sees its points. Each point rests on all of them."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -68,12 +69,12 @@ def summarized(update: Update, system: str) -> Update:
             return await update(lessons, context, run)
         listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
         prompt = Prompt(system, f"# The lessons\n{listed}")
-        said = await run.at("summary").try_ask("curator", prompt, Summary, "lost summaries")
+        said = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
         if said is None:
             return votes(lessons)
-        sources = about(telling)
+        sources = sources_of(telling)
         words = [text for point in said.points if (text := point.strip())]
-        run.house.counts["empty summaries"] += not words
+        run.count(Count.EMPTY_SUMMARIES, not words)
         points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]
         return votes(lessons) + await update(points, context, run)
 
