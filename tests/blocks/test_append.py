@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import indoors
 
 from practicum.blocks.update.append import append, draft, newest_per_key, pruned, votes, within_budget
 from practicum.core.context import PAGE, ApplyResult, Context, Page, initial_context, seed_context
@@ -19,6 +18,7 @@ from practicum.core.types import Lesson
 from practicum.core.views import entry_line, render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
+from practicum.models.scripted import Call
 
 Verdict = Literal["helpful", "harmful", "neutral"]
 
@@ -30,14 +30,20 @@ def giving(delta: Delta) -> UpdateSeam:
     return update
 
 
-def ran(update: UpdateSeam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[ApplyResult, Counter[str]]:
-    """What an update gives, applied; these wrappers want no more of a Run than its counts."""
-    run = SimpleNamespace(state=SimpleNamespace(counts=Counter[str]()))
+def no_model(call: Call) -> str:
+    raise AssertionError("the model was asked")
 
-    async def work() -> Delta:
-        return await update(lessons, context, cast(Run, run))
 
-    return context.apply(asyncio.run(work())), run.counts
+def delta_of(update: UpdateSeam, context: Context, lessons: Sequence[Lesson], run: Run) -> Delta:
+    return asyncio.run(update(lessons, context, run))
+
+
+def ran(
+    update: UpdateSeam, context: Context, lessons: Sequence[Lesson] = ()
+) -> tuple[ApplyResult, Mapping[str, int]]:
+    """The delta of an update, applied, and what was counted."""
+    run = indoors(no_model)
+    return context.apply(delta_of(update, context, lessons, run)), run.counts
 
 
 ENTRIES = st.lists(
@@ -170,8 +176,7 @@ def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
     ran(update, context, [episode("x")])
     pages = [page if n in (0, 5) else Closed(None, like=page) for n, page in enumerate(context.pages)]
     lessons = [Lesson("l", text, data={"answer": "c"}) for text in ("7?", "8?", "no such?")]
-    run = cast(Run, SimpleNamespace(state=SimpleNamespace(counts=Counter[str]())))
-    delta = asyncio.run(update(lessons, replace(context, pages=tuple(pages)), run))
+    delta = delta_of(update, replace(context, pages=tuple(pages)), lessons, indoors(no_model))
     said = [(type(e), e.id if isinstance(e, Update) else e.text) for e in delta.edits if isinstance(e, Add | Update)]
     assert said == [(Update, "e7"), (Update, f"e{5 * PAGE + 1}"), (Add, "no such?")]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from practicum.blocks.update import dedupe
 from practicum.blocks.update.dedupe import deduplicated, duplicates
 from practicum.core.context import Context, seed_context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Merge, Update
 from practicum.core.types import Lesson
 
@@ -86,7 +86,11 @@ class FakeRun:
     """As much of a Run as de-duplication touches; texts that share their first word are the same."""
 
     def __init__(self) -> None:
-        self.state = SimpleNamespace(choices=(), counts=Counter[str]())
+        self.choices = ()
+        self.counts = Counter[str]()
+
+    def count(self, counter: Count, by: int = 1) -> None:
+        self.counts[counter] += by
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         words = sorted({t.split()[0] for t in texts} | {"a", "b", "c", "d"})
@@ -118,7 +122,7 @@ def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
     forty = [Add("rules", text) for text in ("a refund after 40 days", "a refund after 40 days", "a refund 40 days on")]
     after, _, run = applied(context, Delta(tuple(forty)))
     assert [e.text for e in after] == ["a refund after 30 days", "a refund after 40 days"]
-    assert run.counts == {"duplicates": 2, "similar_kept_apart": 1}
+    assert run.counts == {"duplicate_entries": 2, "similar_kept_apart": 1}
 
 
 def test_a_rewritten_old_entry_takes_in_the_younger_one_it_repeats() -> None:
