@@ -67,7 +67,7 @@ def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], 
 def test_what_is_not_worse_is_dropped_by_the_test_as_seldom_as_alpha_says(
     world: Callable[[Random], float], alpha: float
 ) -> None:
-    rng, runs = Random(7), 1000
+    rng, runs = Random(7), 250
     found = [tried(lambda: world(rng), 120, alpha) for _ in range(runs)]
     assert sum(t.decided and not t.kept for t in found) / runs <= alpha
     assert sum(t.decided and t.kept for t in found) / runs <= alpha
@@ -183,8 +183,6 @@ def test_harm_is_dropped_at_every_step_and_costs_few_tasks(tmp_path: Path) -> No
         assert sum(evidence["differences"].values()) / evidence["tasks"] == evidence["mean"] < -0.2
         assert [resolution.reason for resolution in report.resolutions] == [WORSE]
     # The old context is scored once, whatever is tried beside it; and the last one is no other.
-    low, high = run.expected
-    assert low <= len(model.calls) <= high
     assert len(model.calls) < 4 * 3 + 40 + 4 * 32
 
 
