@@ -38,9 +38,7 @@ def delta_of(update: UpdateSeam, context: Context, lessons: Sequence[Lesson], ru
     return asyncio.run(update(lessons, context, run))
 
 
-def ran(
-    update: UpdateSeam, context: Context, lessons: Sequence[Lesson] = ()
-) -> tuple[ApplyResult, Mapping[str, int]]:
+def ran(update: UpdateSeam, context: Context, lessons: Sequence[Lesson] = ()) -> tuple[ApplyResult, Mapping[str, int]]:
     """The delta of an update, applied, and what was counted."""
     run = indoors(no_model)
     return context.apply(delta_of(update, context, lessons, run)), run.counts

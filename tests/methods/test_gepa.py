@@ -80,13 +80,11 @@ def test_a_candidate_tells_its_place_in_the_pareto_front(tmp_path: Path) -> None
         assert e.data["front"] == len(rows[e.id]) + 6 - len(solved)
 
 
-def test_attempts_stop_it_and_calls_are_as_told(tmp_path: Path) -> None:
+def test_the_search_stops_once_its_attempts_are_made(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     made = len(run.calls("agent"))
     assert run.reports[-1].batch.data["attempts"] == made
     assert ON["attempts"] <= made <= ON["attempts"] + 2 * 3 + 6
-    low, high = run.expected
-    assert low <= len(run.model.calls) <= high
 
 
 def test_candidates_are_compared_on_the_validation_tasks(tmp_path: Path) -> None:

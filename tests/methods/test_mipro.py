@@ -77,8 +77,6 @@ def test_what_is_tried_is_told_and_paid_once(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert len(run.reports) == 1 + ON["trials"]
     assert [report.batch.data["compared"] for report in run.reports] == [9] * 9
-    low, high = run.expected
-    assert low <= len(run.model.calls) <= high
     asked = [(call.role, call.text, call.prompt.turns) for call in run.calls("agent")]
     assert len(asked) == len(set(asked))
     combinations = {(r.batch.data["instruction"], *r.batch.data["demonstrations"]) for r in run.reports}
@@ -108,8 +106,6 @@ def test_trials_are_on_minibatches_and_the_best_is_compared_on_all(tmp_path: Pat
     assert sizes.count(9) == 1 + ON["trials"] // 4
     whole = [r.batch.data["score"] for r in run.reports if r.batch.data["compared"] == 9]
     assert run.result.scores["val_best"] == max(whole)
-    low, high = run.expected
-    assert low <= len(run.model.calls) <= high
 
 
 @needed
