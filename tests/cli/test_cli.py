@@ -192,8 +192,8 @@ def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: P
 def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:
     write_tasks(here / "many.jsonl", make_tasks(12))
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-calls", 5, code=2)
-    assert done.line == "the budget of 5 calls does not reach: this evaluation needs 12 or more; raise it"
-    assert "score" not in done.out
+    assert done.line == "the evaluation is not whole: the budget of 5 calls is spent"
+    assert "on 5 of 12 tasks" in done.out
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-tokens", 20, "--json", code=2)
     assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
     log = here / "log"
