@@ -11,7 +11,7 @@ import pytest
 from helpers import make_tasks
 from scripts import added, insight, learned, number, right, scripted, shape, wrong
 
-from practicum.blocks.reflect.heads import possible
+from practicum.blocks.reflect.heads import ATTRIBUTED, possible
 from practicum.blocks.sample.replay import replay_buffer, task_results
 from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
@@ -135,7 +135,7 @@ def test_a_success_is_left_to_the_plain_reflector_or_to_nobody(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("calls", ["three", "one"])
-@pytest.mark.parametrize("kind", ["execution_variance", "intractable"])
+@pytest.mark.parametrize("kind", [CHANCE, HOPELESS])
 def test_chance_and_the_impossible_edit_nothing_and_are_counted(tmp_path: Path, kind: str, calls: str) -> None:
     """Nor do they wear a rule down: three such failures in a row leave what they relied on."""
     run = learned(
@@ -147,7 +147,7 @@ def test_chance_and_the_impossible_edit_nothing_and_are_counted(tmp_path: Path, 
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.helpful, rule.harmful, rule.uses) == (0, 0, 4)
-    assert run.result.errors[f"failures attributed to {kind.replace('_', ' ')}"] == 4
+    assert run.result.errors[ATTRIBUTED[kind]] == 4
 
 
 def test_of_a_batch_only_the_gaps_reach_the_curator(tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_of_a_batch_only_the_gaps_reach_the_curator(tmp_path: Path) -> None:
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (2, 4)
-    counts = {name.removeprefix("failures attributed to "): n for name, n in run.result.errors.items()}
-    assert (counts["actionable gap"], counts["execution variance"], counts["intractable"]) == (2, 1, 1)
+    found = {kind: run.result.errors[counter] for kind, counter in ATTRIBUTED.items()}
+    assert found == {GAP: 2, CHANCE: 1, HOPELESS: 1}
 
 
 @pytest.mark.parametrize("head", ["Attribution", "RootCause", "CoverageGap"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from helpers import context_bytes, make_tasks
+from helpers import context_bytes, make_tasks, world
+from runs import indoors
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, warm, wrong
 
 from practicum.blocks.act.reuse import reused
@@ -81,9 +80,8 @@ def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
         return Rollout(task, Trace(""), None, Feedback(True, ""), "")
 
     def looked(n: int) -> int:
-        shown, state = Shown(), SimpleNamespace(attempted={}, counts=Counter[str]())
+        shown, run = Shown(), indoors(world)
         for task in make_tasks(n):
-            run: Any = SimpleNamespace(state=state, member=1, place="")
             asyncio.run(reused(act)(task, cast(Context, shown), run))
         return shown.looks
 
