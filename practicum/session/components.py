@@ -23,7 +23,7 @@ from practicum.engine.state import Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
 from practicum.tasks.appworld.client import parse_addresses
-from practicum.tasks.scoring import registry, rules
+from practicum.tasks.scoring import registry
 
 if TYPE_CHECKING:
     from practicum.session.config import Config
@@ -70,7 +70,7 @@ class Parts:
 class PlainScorer:
     """A scorer of `tasks.scoring` as a Run calls it."""
 
-    rule: rules.Scorer
+    rule: registry.AnswerScorer
     pure: bool
 
     @property
@@ -89,7 +89,7 @@ class PlainScorer:
 def make_scorer(config: Config, parts: Parts) -> Scorer:
     """The scorer a configuration names."""
     if parts.scorer is not None:
-        return PlainScorer(registry.FunctionScorer("function", parts.scorer), pure=False)
+        return PlainScorer(registry.function_scorer("function", parts.scorer), pure=False)
     name = config.scorer or "exact"
     if name.startswith(PYTHON):
         raise _object_missing("scorer", name)

@@ -21,7 +21,7 @@ from practicum.core.errors import PracticumError, ProviderError, UsageError
 from practicum.core.types import Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.tasks.load import load_tasks
-from practicum.tasks.scoring.appworld import AppWorldScorer
+from practicum.tasks.scoring.appworld import score_world
 from practicum.testing.server import start_process
 
 Code = Callable[[str, int], str | None]
@@ -270,7 +270,7 @@ def test_wrong_use_is_said_before_anything_is_opened(server: AppWorlds) -> None:
 def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
     for data in ({}, {"state": None}, {"state": {"evaluation": {"success": True}}}, {"state": []}):
         with pytest.raises(PracticumError, match="has no evaluation by AppWorld"):
-            AppWorldScorer()(Task("s1_1", "x"), Trace("done", data=data))
+            score_world(Task("s1_1", "x"), Trace("done", data=data))
 
 
 def test_ids_become_tasks_and_what_is_said_can_be_typed(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:

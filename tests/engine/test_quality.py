@@ -23,7 +23,7 @@ from practicum.session.config import configured
 from practicum.tasks.sandbox.runner import Limits, ProgramResult, Sandbox
 from practicum.tasks.scoring.registry import SCORERS
 from practicum.tasks.scoring.software import CodeMeasures, Inspection, inspect_project
-from practicum.tasks.scoring.unit_tests import UnitTestScorer
+from practicum.tasks.scoring.unit_tests import score_tests
 
 SANDBOX = Sandbox(Limits(cpu=2, wall=30.0))
 
@@ -235,12 +235,12 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
 def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"loop": "while True: pass", "right": "return 1", "wrong": "return 2"}
     tasks = [Task(name, name, meta={"tests": "assert f() == 1"}) for name in asked]
-    tested = UnitTestScorer(Sandbox(Limits(cpu=1, wall=30.0)))
+    sandbox = Sandbox(Limits(cpu=1, wall=30.0))
 
     def evaluated() -> practicum.Evaluation:
         model = client(lambda call: f"def f():\n    {asked[call.prompt.user]}\n")
         parts = practicum.Parts(
-            clients={"agent": model}, scorer=lambda task, answer: tested(task, Trace(answer)), embedder=Words()
+            clients={"agent": model}, scorer=lambda t, answer: score_tests(sandbox, t, Trace(answer)), embedder=Words()
         )
         return practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), out=tmp_path / "e", parts=parts))
 
@@ -292,3 +292,12 @@ def test_a_task_without_what_its_scorer_needs_has_no_score_where_that_is_not_nee
     run = indoors(lambda call: "")
     run._state.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
     assert asyncio.run(run.score(Task("t", "x"), Trace("x = 1"))) is None
+
+
+@needs_fences
+@pytest.mark.parametrize("name", ["exact", "tests", "coverage", "software"])
+def test_an_attempt_that_failed_scores_zero(name: str) -> None:
+    run = indoors(lambda call: "")
+    run._state.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
+    task = Task("t", "x", "x", {"tests": "assert f", "concepts": ["dog"]})
+    assert asyncio.run(run.score(task, Trace("x", error="timed out"))) == Score(0.0, False, "timed out")

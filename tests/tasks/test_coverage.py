@@ -6,6 +6,7 @@ import pytest
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
+from practicum.tasks.load import require_meta
 from practicum.tasks.scoring.coverage import concept_coverage
 from practicum.tasks.scoring.registry import load_scorer
 
@@ -45,8 +46,7 @@ def test_the_value_is_the_share_and_the_note_names_what_is_missing() -> None:
 def test_by_its_name_on_a_task() -> None:
     scorer = load_scorer("coverage", None)
     task = Task("t", "use: dog, run", meta={"concepts": ["dog", "run"]})
-    assert scorer(task, Trace("Dogs run.")) == Score(1.0, True)
-    assert scorer(task, Trace("", error="lost")) == Score(0.0, False, "lost")
+    assert scorer.score(task, Trace("Dogs run.")) == Score(1.0, True)
     for concepts in (None, [], "dog", [1], ["!"]):
         with pytest.raises(TaskFileError, match=r"task 't' has no meta\.concepts"):
-            scorer(Task("t", "x", meta={"concepts": concepts}), Trace("x"))
+            require_meta([task, Task("t", "x", meta={"concepts": concepts})], "coverage", "tasks.jsonl")

@@ -10,10 +10,11 @@ from fenced import needs_fences
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
+from practicum.tasks.load import require_meta
 from practicum.tasks.sandbox.runner import Limits, Sandbox
 from practicum.tasks.scoring.code_blocks import project_files, python_code
 from practicum.tasks.scoring.registry import load_scorer
-from practicum.tasks.scoring.unit_tests import UnitTestScorer
+from practicum.tasks.scoring.unit_tests import score_tests
 
 PROMPT = 'from typing import List\n\n\ndef total(numbers: List[int]) -> int:\n    """Add them up."""\n'
 TESTS = """
@@ -66,7 +67,7 @@ LIMITS = Limits(cpu=3, wall=30.0)
 
 def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
     task = Task("t", PROMPT, meta={**META, **meta})
-    return asyncio.run(UnitTestScorer(Sandbox(limits))(task, Trace(answer)))
+    return asyncio.run(score_tests(Sandbox(limits), task, Trace(answer)))
 
 
 @needs_fences
@@ -212,13 +213,7 @@ def test_code_that_speaks_in_the_checkers_name_ends_no_run(end: str) -> None:
 )
 def test_a_task_without_tests_is_refused(meta: dict[str, Any], text: str) -> None:
     with pytest.raises(TaskFileError, match=text):
-        asyncio.run(UnitTestScorer()(Task("t", "x", meta=meta), Trace("x = 1")))
-
-
-def test_an_attempt_that_failed_is_not_run() -> None:
-    assert asyncio.run(UnitTestScorer()(Task("t", "x", meta=META), Trace("", error="lost"))) == Score(
-        0.0, False, "lost"
-    )
+        require_meta([Task("t", "x", meta=META), Task("t", "x", meta=meta)], "tests", "tasks.jsonl")
 
 
 @needs_fences

@@ -36,7 +36,7 @@ def inspect_file(name: str, source: str) -> dict[str, Any]:
         "placeholders": [f"{name} line {line}: {what}" for line, what in sorted({*empty_bodies(tree), *comments})],
         "lines": sum(bool(line.strip()) for line in bare.split("\n")),
         "functions": sum(isinstance(node, FUNCTIONS) for node in ast.walk(tree)),
-        "complexity": complexities(tree),
+        "complexity": complexity(tree),
         "code": bare,
     }
 
@@ -89,22 +89,9 @@ def strip_comments(source: str) -> tuple[list[tuple[int, str]], str]:
     return found, "\n".join(lines)
 
 
-def complexities(tree: ast.AST) -> list[int]:
-    """Cyclomatic complexity of the code outside functions, and of each function without the functions in it."""
-    blocks: list[ast.AST] = [tree, *(node for node in ast.walk(tree) if isinstance(node, FUNCTIONS))]
-    return [1 + sum(map(_branches, _own_nodes(block))) for block in blocks]
-
-
-def _own_nodes(block: ast.AST) -> list[ast.AST]:
-    """The nodes of a block, without those inside its functions."""
-    found: list[ast.AST] = []
-    waiting = list(ast.iter_child_nodes(block))
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        if not isinstance(node, FUNCTIONS):
-            waiting.extend(ast.iter_child_nodes(node))
-    return found
+def complexity(tree: ast.AST) -> int:
+    """The sum of the cyclomatic complexities of all functions and of the code outside them; each starts at 1."""
+    return 1 + sum(isinstance(node, FUNCTIONS) + _branches(node) for node in ast.walk(tree))
 
 
 def _branches(node: ast.AST) -> int:

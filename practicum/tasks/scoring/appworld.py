@@ -24,32 +24,23 @@ class _TestResults(BaseModel):
     failures: list[_Test]
 
 
-class AppWorldScorer:
-    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how."""
+def score_world(task: Task, trace: Trace) -> Score:
+    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how.
 
-    name = "appworld"
-    needs_target = False
-
-    def __call__(self, task: Task, trace: Trace) -> Score:
-        """Score the world that an attempt left. Raises AgentError when AppWorld did not evaluate it."""
-        if trace.error is not None:
-            return Score(0.0, False, trace.error)
-        state = trace.data.get("state")
-        try:
-            results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)
-        except (ValidationError, KeyError) as error:
-            raise AgentError(
-                f"the attempt at task {task.id!r} has no evaluation by AppWorld to score; "
-                "the scorer 'appworld' needs the agent appworld:URL"
-            ) from error
-        note = f"{len(results.passes)} of {results.num_tests} tests pass."
-        if not results.success:
-            failures = "\n".join(f"- {_describe(test)}" for test in results.failures)
-            note = f"{note} These fail:\n{truncate(failures, MAX_NOTE)}"
-        return Score(float(results.success), results.success, note)
-
-
-def _describe(test: _Test) -> str:
-    """The requirement, and the failed assertion: AppWorld's trace is code, a line of dashes, and the assertion."""
-    assertion = test.trace.rpartition("----------\n")[2].strip()
-    return f"{test.requirement} {assertion}".strip()
+    Raises AgentError when AppWorld did not evaluate the world.
+    """
+    state = trace.data.get("state")
+    try:
+        results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)
+    except (ValidationError, KeyError) as error:
+        raise AgentError(
+            f"the attempt at task {task.id!r} has no evaluation by AppWorld to score; "
+            "the scorer 'appworld' needs the agent appworld:URL"
+        ) from error
+    note = f"{len(results.passes)} of {results.num_tests} tests pass."
+    if not results.success:
+        # AppWorld's trace is code, a line of dashes, and the assertion that failed.
+        details = ((test.requirement, test.trace.rpartition("----------\n")[2].strip()) for test in results.failures)
+        failures = "\n".join("- " + f"{requirement} {assertion}".strip() for requirement, assertion in details)
+        note = f"{note} These fail:\n{truncate(failures, MAX_NOTE)}"
+    return Score(float(results.success), results.success, note)

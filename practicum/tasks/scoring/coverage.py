@@ -8,32 +8,14 @@ follow each other, each by its stem.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from practicum.core.errors import TaskFileError
-from practicum.core.types import Score, Task, Trace
+from practicum.core.types import Score
 
 MAX_NAMED = 12
 """Missing concepts that a note names."""
-
-
-@dataclass(frozen=True)
-class CoverageScorer:
-    """The share of `meta.concepts` that the answer uses; correct when it uses all."""
-
-    name: str = field(default="coverage", init=False)
-    needs_target: bool = field(default=False, init=False)
-
-    def __call__(self, task: Task, trace: Trace) -> Score:
-        """The share, in [0, 1]. Raises TaskFileError for a task without concepts."""
-        if trace.error is not None:
-            return Score(0.0, False, trace.error)
-        if fault := concepts_fault(task.meta, self.name):
-            raise TaskFileError(f"task {task.id!r} {fault}")
-        return concept_coverage(task.meta["concepts"], trace.answer)
 
 
 def concept_coverage(concepts: Sequence[str], text: str) -> Score:
@@ -44,7 +26,13 @@ def concept_coverage(concepts: Sequence[str], text: str) -> Score:
     stem = snowballstemmer.stemmer("english").stemWord
     # An irregular form may be a word of its own as well: "shot" is a noun, and a form of "shoot".
     stems = [{stem(word), stem(_base_forms().get(word, word))} for word in _words(text)]
-    missing = [concept for concept in wanted if not _contains([stem(word) for word in _words(concept)], stems)]
+
+    def uses(concept: str) -> bool:
+        wanted_stems = [stem(word) for word in _words(concept)]
+        starts = range(len(stems) - len(wanted_stems) + 1)
+        return any(all(stem in stems[start + i] for i, stem in enumerate(wanted_stems)) for start in starts)
+
+    missing = [concept for concept in wanted if not uses(concept)]
     if not missing:
         return Score(1.0, True)
     used = len(wanted) - len(missing)
@@ -61,12 +49,6 @@ def concepts_fault(meta: Mapping[str, Any], scorer: str) -> str | None:
     return f"has no meta.concepts (a list of words), which scorer {scorer!r} needs"
 
 
-def _contains(stems: Sequence[str], text: Sequence[Set[str]]) -> bool:
-    """Whether these stems follow each other somewhere in the text, whose words may have several stems each."""
-    starts = range(len(text) - len(stems) + 1)
-    return any(all(stem in text[start + i] for i, stem in enumerate(stems)) for start in starts)
-
-
 def _words(text: str) -> list[str]:
     words = re.findall(r"[^\W_]+(?:'[^\W_]+)?", text.lower().replace("\u2019", "'"))
     return [word.removesuffix("'s") for word in words]
@@ -75,8 +57,7 @@ def _words(text: str) -> list[str]:
 @cache
 def _base_forms() -> Mapping[str, str]:
     """Irregular forms to the words they belong to."""
-    rows = (row.partition(":") for row in IRREGULAR.split())
-    return {form: word for word, _, forms in rows for form in forms.split(",")}
+    return {form: word for word, forms in (row.split(":") for row in IRREGULAR.split()) for form in forms.split(",")}
 
 
 # Irregular forms. Those that are also other words (saw, left, bit, ground, wound) are left out.

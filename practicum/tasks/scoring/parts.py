@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -41,16 +40,10 @@ def task_for_part(scorer: str, whole: Task, part: str, solution: str) -> Task | 
                 return None
             files = {name: code for name, code in project_files(solution).items() if name.endswith(".py")}
             entry = next(iter(files)) if len(files) == 1 else whole.meta.get("entry") or "main.py"
-            if entry not in files or not _is_complete(files):
+            paths = [PurePosixPath(name) for name in files]
+            importable = sys.stdlib_module_names.union(*({path.stem, path.parts[0]} for path in paths))
+            if entry not in files or not importable.issuperset(_IMPORTED.findall("\n".join(files.values()))):
                 return None
             return replace(whole, input=part, meta={**whole.meta, "entry": entry})
         case _:
             return None
-
-
-def _is_complete(files: Mapping[str, str]) -> bool:
-    """Whether these files import only each other and the standard library."""
-    paths = [PurePosixPath(name) for name in files]
-    own = {path.stem for path in paths} | {path.parts[0] for path in paths}
-    imported = {name for code in files.values() for name in _IMPORTED.findall(code)}
-    return imported <= own | sys.stdlib_module_names

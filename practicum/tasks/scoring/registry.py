@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, SupportsFloat
 
 from practicum.core import plugins
-from practicum.core.errors import AgentError, UsageError
+from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.importing import import_function
 from practicum.core.types import Score, Task, Trace
-from practicum.tasks.scoring.rules import PASS_MARK, RULES, OneChoice, RuleScorer, Scorer, normalise
+from practicum.tasks.sandbox.runner import Sandbox
+from practicum.tasks.scoring.appworld import score_world
+from practicum.tasks.scoring.coverage import concept_coverage, concepts_fault
+from practicum.tasks.scoring.rules import PASS_MARK, RULES, normalise, one_choice, target_fault
+from practicum.tasks.scoring.software import software_fault
+from practicum.tasks.scoring.unit_tests import score_tests, tests_fault
 
 JUDGED = ("judge", "commongen")
 """Scorers that ask a judge."""
@@ -30,98 +36,110 @@ GROUP = "practicum.scorers"
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionScorer:
-    """Scores with a function of the user: `function(task, answer)`, sync or async, returns a number in [0, 1], a bool
-    or a Score.
+class AnswerScorer:
+    """Scores answers without a model. `score(task, trace)` gives a Score or an awaitable of one.
 
-    A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the state
-    that an agent with tools left. With labels, learning sees the note of a Score.
+    It is called only for attempts that did not fail, at tasks that have what it needs; `Run.score` checks both.
     """
 
     name: str
-    function: Callable[..., Any]
+    score: Callable[[Task, Trace], Score | Awaitable[Score]]
     needs_target: bool = False
+    pure: bool = True
+    """Whether an answer always gets the same score, which therefore is not journaled."""
 
-    def __call__(self, task: Task, trace: Trace) -> Score | Awaitable[Score]:
-        """Call the function. Raises AgentError, naming task and scorer, when it raises or returns no score."""
-        if trace.error is not None:
-            return Score(0.0, False, trace.error)
+    async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
+        """The score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""
+        score = self.score(task, trace)
+        return await score if inspect.isawaitable(score) else score
+
+
+def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
+    """Scores with a user's `function(task, answer)`, sync or async; it returns a number in [0, 1], a bool or a Score.
+
+    A function with a parameter `trace` also gets the whole trace: its steps, and in `trace.data["state"]` the state
+    that an agent with tools left. With labels, learning sees the note of a Score. The scorer raises AgentError, naming
+    task and scorer, when the function raises or returns no score.
+
+    Raises UsageError, with name and `origin`, when the object cannot be called as `(task, answer[, trace])`.
+    """
+    if not callable(function):
+        kind = type(function).__name__
+        raise UsageError(f"scorer {name!r}{origin}: a scorer must be a function (task, answer), not {kind}")
+    takes_trace = False
+    try:
+        signature = inspect.signature(function)
+        takes_trace = "trace" in signature.parameters
+        signature.bind(None, None, **({"trace": None} if takes_trace else {}))
+    except TypeError:
+        text = f"scorer {name!r}{origin}: the function must take (task, answer), or (task, answer, trace)"
+        raise UsageError(text) from None
+    except ValueError:  # some builtins have no signature; the first call will show
+        pass
+
+    async def score(task: Task, trace: Trace) -> Score:
         try:
-            arguments = {"trace": trace} if _takes_trace(self.function) else {}
-            result = self.function(task, trace.answer, **arguments)
-            return self._await(task, result) if inspect.isawaitable(result) else _as_score(result)
+            result = function(task, trace.answer, **({"trace": trace} if takes_trace else {}))
+            return _as_score(await result if inspect.isawaitable(result) else result)
         except Exception as error:
-            raise self._failure(task, error) from error
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {reason}") from error
 
-    async def _await(self, task: Task, result: Awaitable[object]) -> Score:
-        try:
-            return _as_score(await result)
-        except Exception as error:
-            raise self._failure(task, error) from error
-
-    def _failure(self, task: Task, error: Exception) -> AgentError:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return AgentError(f"scorer {self.name!r} failed on task {task.id!r}: {reason}")
+    return AnswerScorer(name, score, pure=False)
 
 
-def load_scorer(name: str, choices: tuple[str, ...] | None) -> Scorer:
+def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
     """The scorer with this name: a built-in one, one that a package registers, or `module:function`.
 
     Raises UsageError for an unknown name, for `choice` without choices, for a function that cannot be imported or
     called as `(task, answer[, trace])`, and for `tests` where generated code cannot be run.
     """
     if ":" in name:
-        return FunctionScorer(name, _checked(f"scorer {name!r}", import_function(name)))
-    if name in RULES:
-        return RuleScorer(name, RULES[name])
+        return function_scorer(name, import_function(name))
     if name in WITH_MODELS:
         raise UsageError(f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone")
-    match name:
-        case "choice":
-            if not choices or not all(map(normalise, choices)):
-                raise UsageError("scorer 'choice' needs choices, none of them empty: --choices a,b,c or --choices auto")
-            return RuleScorer(name, OneChoice(choices))
-        case "tests":
-            from practicum.tasks.scoring.unit_tests import UnitTestScorer
-
-            scorer = UnitTestScorer()
-            scorer.sandbox.require()
-            return scorer
-        case "coverage":
-            from practicum.tasks.scoring.coverage import CoverageScorer
-
-            return CoverageScorer()
-        case "appworld":
-            from practicum.tasks.scoring.appworld import AppWorldScorer
-
-            return AppWorldScorer()
+    if name in COMPARING:
+        if name == "choice" and not (choices and all(map(normalise, choices))):
+            raise UsageError("scorer 'choice' needs choices, none of them empty: --choices a,b,c or --choices auto")
+        compare = RULES.get(name) or partial(one_choice, choices or ())
+        return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True)
+    if name == "tests":
+        sandbox = Sandbox()
+        sandbox.require()
+        return AnswerScorer(name, partial(score_tests, sandbox), pure=False)
+    if name == "coverage":
+        return AnswerScorer(name, lambda task, trace: concept_coverage(task.meta["concepts"], trace.answer))
+    if name == "appworld":
+        return AnswerScorer(name, score_world)
     registered = plugins.registered(GROUP)
     if name not in registered:
         others = "".join(f", {entry}" for entry in plugins.describe(GROUP))
         raise UsageError(
             f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as module:function"
         )
-    what = f"scorer {name!r} of the package {plugins.package_of(registered[name])!r}"
-    return FunctionScorer(name, _checked(what, plugins.load(GROUP, name)))
+    origin = f" of the package {plugins.package_of(registered[name])!r}"
+    return function_scorer(name, plugins.load(GROUP, name), origin)
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
     """What a task's `meta` lacks for the scorer, worded to follow "task X"; None if it lacks nothing."""
     match scorer_name:
         case "tests":
-            from practicum.tasks.scoring.unit_tests import tests_fault
-
             return tests_fault(meta)
         case "software":
-            from practicum.tasks.scoring.software import software_fault
-
             return software_fault(meta)
         case "coverage" | "commongen":
-            from practicum.tasks.scoring.coverage import concepts_fault
-
             return concepts_fault(meta, scorer_name)
         case _:
             return None
+
+
+def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, trace: Trace) -> Score:
+    if task.target is None:
+        raise TaskFileError(f"task {task.id!r} has no target, which scorer {name!r} needs")
+    if fault := target_fault(name, task.target):
+        raise TaskFileError(f"target of task {task.id!r} {fault}, so scorer {name!r} cannot use it")
+    return compare(task.target, trace.answer)
 
 
 def _as_score(result: object) -> Score:
@@ -134,24 +152,3 @@ def _as_score(result: object) -> Score:
     if not 0.0 <= score.value <= 1.0:
         raise ValueError(f"it returned {score.value}, which is not between 0 and 1")
     return score
-
-
-def _takes_trace(function: Callable[..., object]) -> bool:
-    try:
-        return "trace" in inspect.signature(function).parameters
-    except ValueError:  # some builtins have no signature
-        return False
-
-
-def _checked(what: str, function: Any) -> Callable[..., Any]:
-    """The function, if it can be called as a scorer; else UsageError."""
-    if not callable(function):
-        raise UsageError(f"{what}: a scorer must be a function (task, answer), not {type(function).__name__}")
-    checked: Callable[..., Any] = function
-    try:
-        inspect.signature(checked).bind(None, None, **({"trace": None} if _takes_trace(checked) else {}))
-    except TypeError:
-        raise UsageError(f"{what}: the function must take (task, answer), or (task, answer, trace)") from None
-    except ValueError:  # some builtins have no signature; the first call will show
-        return checked
-    return checked

@@ -1,70 +1,33 @@
-"""Rules that compare an answer with its target, such as `exact` and `numeric`. They are pure.
-
-A scorer is called with a task and a trace, and returns a Score or an awaitable of one. An attempt that failed before
-there was an answer scores 0 with every scorer.
-"""
+"""Rules that compare an answer with its target, such as `exact` and `numeric`. They are pure."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Protocol
 
-from practicum.core.errors import TaskFileError
-from practicum.core.types import Score, Task, Trace
+from practicum.core.types import Score
 
 PASS_MARK = 0.5
 """A score that is a plain number counts as correct from this value."""
 
 
-class Scorer(Protocol):
-    """Scores the trace of a task. `needs_target` says whether a task without a target cannot be scored."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def needs_target(self) -> bool: ...
-
-    def __call__(self, task: Task, trace: Trace) -> Score | Awaitable[Score]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class RuleScorer:
-    """Scores with a pure function `compare(target, answer)`."""
-
-    name: str
-    compare: Callable[[str, str], Score]
-    needs_target: bool = True
-
-    def __call__(self, task: Task, trace: Trace) -> Score:
-        """Score the trace's answer. Raises TaskFileError when the task has no target or one that cannot be used."""
-        if trace.error is not None:
-            return Score(0.0, False, trace.error)
-        if task.target is None:
-            raise TaskFileError(f"task {task.id!r} has no target, which scorer {self.name!r} needs")
-        if fault := target_fault(self.name, task.target):
-            raise TaskFileError(f"target of task {task.id!r} {fault}, so scorer {self.name!r} cannot use it")
-        return self.compare(task.target, trace.answer)
-
-
 def target_fault(scorer_name: str, target: str) -> str | None:
     """Why the scorer cannot use this target, worded to follow "target of task X"; None if it can."""
-    if scorer_name == "numeric" and last_number(target) is None:
-        return f"({target[:40]!r}) holds no number"
-    if scorer_name in ("choice", "contains", "list") and not normalise(target):
-        return "is empty"
-    if scorer_name == "regex":
-        if not target:
+    match scorer_name:
+        case "numeric" if last_number(target) is None:
+            return f"({target[:40]!r}) holds no number"
+        case "choice" | "contains" | "list" if not normalise(target):
             return "is empty"
-        try:
-            re.compile(target)
-        except (re.error, OverflowError, RecursionError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            return f"is not a pattern of Python's re ({reason})"
+        case "regex" if not target:
+            return "is empty"
+        case "regex":
+            try:
+                re.compile(target)
+            except (re.error, OverflowError, RecursionError) as error:
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                return f"is not a pattern of Python's re ({reason})"
     return None
 
 
@@ -103,28 +66,23 @@ def numeric(target: str, answer: str) -> Score:
     expected, given = last_number(target), last_number(answer)
     if expected is None or given is None:
         return _verdict(False, "the answer holds no number")
-    shown = max(_last_place(expected), _last_place(given)) / 2
+    shown = max(Decimal(1).scaleb(int(number.as_tuple().exponent)) for number in (expected, given)) / 2
     noise = max(abs(expected), abs(given)) * Decimal("1e-9")
     return _verdict(abs(expected - given) <= max(min(shown, Decimal("0.005")), noise))
 
 
-@dataclass(frozen=True, slots=True)
-class OneChoice:
-    """Correct when the answer names the target and no other choice, as whole words.
+def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
+    """Correct when the answer is the target, or names the target and no other choice, as whole words.
 
     Case and surrounding text do not count. A choice inside a longer one ("York" in "New York") is not named by it.
     """
-
-    choices: tuple[str, ...]
-
-    def __call__(self, target: str, answer: str) -> Score:
-        known = {normalise(choice) for choice in self.choices}
-        longest_first = "|".join(re.escape(choice) for choice in sorted(known, key=len, reverse=True))
-        text = normalise(answer)
-        named = {text} & known or set(re.findall(rf"(?<!\w)(?:{longest_first})(?!\w)", text))
-        if len(named) != 1:
-            return _verdict(False, f"the answer names {len(named) or 'none'} of the choices")
-        return _verdict(named == {normalise(target)})
+    known = {normalise(choice) for choice in choices}
+    longest_first = "|".join(re.escape(choice) for choice in sorted(known, key=len, reverse=True))
+    text = normalise(answer)
+    named = {text} & known or set(re.findall(rf"(?<!\w)(?:{longest_first})(?!\w)", text))
+    if len(named) != 1:
+        return _verdict(False, f"the answer names {len(named) or 'none'} of the choices")
+    return _verdict(named == {normalise(target)})
 
 
 RULES: dict[str, Callable[[str, str], Score]] = {
@@ -134,15 +92,19 @@ RULES: dict[str, Callable[[str, str], Score]] = {
     "regex": regex,
     "list": list_items,
 }
-"""The rules that need nothing but target and answer. `choice` also needs the choices, see `OneChoice`."""
+"""The rules that need nothing but target and answer. `choice` also needs the choices, see `one_choice`."""
 
 
 def normalise(text: str) -> str:
     """Text for comparison: without case, repeated white space, closing full stops and quotes around it."""
     text = " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()).split())
-    while (bare := _without_quotes(text)) != text:
+    while True:
+        bare = text.removesuffix(".").rstrip()
+        if len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1]:
+            bare = bare[1:-1].strip()
+        if bare == text:
+            return text
         text = bare
-    return text
 
 
 def last_number(text: str) -> Decimal | None:
@@ -162,15 +124,7 @@ def last_number(text: str) -> Decimal | None:
     return -value if bracketed or sign not in ("", "+") else value
 
 
-_QUOTES = {
-    '"': '"',
-    "'": "'",
-    "`": "`",
-    "\u201c": "\u201d",
-    "\u2018": "\u2019",
-    "\u201e": "\u201c",
-    "\u00ab": "\u00bb",
-}
+_QUOTES = dict(zip("\"'`\u201c\u2018\u201e\u00ab", "\"'`\u201d\u2019\u201c\u00bb", strict=True))
 """Opening to closing quotes: straight, curly, German, French."""
 
 # A sign after a word is none: "5-10" is a range. Digits that follow a letter are no number: "Q3" is a name.
@@ -188,17 +142,6 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-
-
-def _last_place(number: Decimal) -> Decimal:
-    return Decimal(1).scaleb(int(number.as_tuple().exponent))
-
-
-def _without_quotes(text: str) -> str:
-    text = text.removesuffix(".").rstrip()
-    if len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
-        return text[1:-1].strip()
-    return text
 
 
 def _verdict(correct: bool, note: str = "") -> Score:

@@ -60,14 +60,8 @@ async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspect
     gaps = [file["fault"] for file in inspected if "fault" in file]
     gaps += [placeholder for file in parsed for placeholder in file["placeholders"]]
     code = "\n\n".join(file["code"] for file in parsed)
-    measures = CodeMeasures(
-        files=len(parsed),
-        lines=sum(file["lines"] for file in parsed),
-        tokens=count_tokens(code),
-        functions=sum(file["functions"] for file in parsed),
-        complexity=sum(sum(file["complexity"]) for file in parsed),
-    )
-    return Inspection(tuple(gaps), code, measures)
+    lines, functions, complexity = (sum(file[key] for file in parsed) for key in ("lines", "functions", "complexity"))
+    return Inspection(tuple(gaps), code, CodeMeasures(len(parsed), lines, count_tokens(code), functions, complexity))
 
 
 async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:

@@ -14,13 +14,13 @@ import json
 import secrets
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.sandbox.runner import ProgramResult, Sandbox, was_refused
 from practicum.tasks.scoring.code_blocks import python_code
@@ -34,46 +34,29 @@ REPORT_KB = 3
 """kB that the test script may print per assert to report on it, besides what the code prints."""
 
 
-@dataclass(frozen=True)
-class UnitTestScorer:
-    """Scores with the tests of the task. Its score is journaled, since a program may end differently another time."""
-
-    sandbox: Sandbox = field(default_factory=Sandbox)
-    name: str = field(default="tests", init=False)
-    needs_target: bool = field(default=False, init=False)
-
-    async def __call__(self, task: Task, trace: Trace) -> Score:
-        """1 when all asserts hold, else 0.
-
-        Raises TaskFileError for a task without tests, and UsageError when code cannot be run on this machine.
-        """
-        if trace.error is not None:
-            return Score(0.0, False, trace.error)
-        if fault := tests_fault(task.meta):
-            raise TaskFileError(f"task {task.id!r} {fault}")
-        entry_point = task.meta.get("entry_point")
-        code = python_code(trace.answer, entry_point)
-        if not code.strip():
-            return Score(0.0, False, "the answer holds no code")
-        tests = _joined(task.meta["tests"])
-        mark = secrets.token_hex(8)
-        job = {
-            "mark": mark,
-            "prompt": task.meta.get("prompt", ""),
-            "code": code,
-            "entry_point": entry_point,
-            "tests": tests,
-            "max_quoted": MAX_QUOTED,
-        }
-        output_kb = self.sandbox.limits.output_kb + REPORT_KB * tests.count("assert")
-        limits = replace(self.sandbox.limits, output_kb=output_kb)
-        script = {"main.py": TEST_SCRIPT.read_text(encoding="utf-8")}
-        result = await self.sandbox.run(script, stdin=json.dumps(job), limits=limits)
-        report = _parse_report(result.stdout, mark)
-        note = _fault_in(report, result)
-        # The script catches what the code raises, so a refusal by the sandbox may be why an assert failed.
-        stopped = result.stopped or was_refused(report.first[1])
-        return Score(float(not note), not note, note, stopped=stopped)
+async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
+    """1 when all asserts of the task hold, else 0. Raises UsageError when code cannot be run on this machine."""
+    entry_point = task.meta.get("entry_point")
+    code = python_code(trace.answer, entry_point)
+    if not code.strip():
+        return Score(0.0, False, "the answer holds no code")
+    tests = _joined(task.meta["tests"])
+    mark = secrets.token_hex(8)
+    job = {
+        "mark": mark,
+        "prompt": task.meta.get("prompt", ""),
+        "code": code,
+        "entry_point": entry_point,
+        "tests": tests,
+        "max_quoted": MAX_QUOTED,
+    }
+    limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + REPORT_KB * tests.count("assert"))
+    result = await sandbox.run({"main.py": TEST_SCRIPT.read_text("utf-8")}, stdin=json.dumps(job), limits=limits)
+    report = _parse_report(result.stdout, mark)
+    note = _fault_in(report, result)
+    # The script catches what the code raises, so a refusal by the sandbox may be why an assert failed.
+    stopped = result.stopped or was_refused(report.first[1])
+    return Score(float(not note), not note, note, stopped=stopped)
 
 
 class _Report(BaseModel):
@@ -93,15 +76,12 @@ class _Report(BaseModel):
 
 
 def _parse_report(stdout: str, mark: str) -> _Report:
-    report = _Report()
+    fields: dict[str, Any] = {}
     for line in stdout.split("\n"):
         if line.startswith(mark):
-            try:
-                update = _Report.model_validate_json(line.removeprefix(mark))
-            except ValidationError:  # cut off at the output limit
-                continue
-            report = report.model_copy(update=update.model_dump(exclude_unset=True))
-    return report
+            with suppress(ValidationError):  # cut off at the output limit
+                fields |= _Report.model_validate_json(line.removeprefix(mark)).model_dump(exclude_unset=True)
+    return _Report(**fields)
 
 
 def _fault_in(report: _Report, result: ProgramResult) -> str:
