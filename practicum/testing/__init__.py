@@ -1,1 +1,1 @@
-"""What tests share with users: a simulated server and filled stores."""
+"""For tests, and for users' own tests: a simulated model server, and JSON values that fit a schema."""

@@ -1,8 +1,8 @@
 """A simulated OpenAI-compatible model server, for speed benchmarks and tests of durability.
 
-It answers chat completions after a latency that follows a simple law, with content that is a function of the
-request alone, and keeps an idealised prefix cache, so that calls, repeats and reuse can be counted exactly.
-It can be told to misbehave. Run `python -m practicum.testing.server`, or use `serve` or `start_process`.
+It answers chat completions with content that is a function of the request alone, after a latency that follows from the
+tokens. It keeps an idealised prefix cache and counts calls, repeats and cached tokens exactly. It can be made to fail.
+Run `python -m practicum.testing.server`, or use `serve` or `start_process`.
 """
 
 import argparse
@@ -10,13 +10,13 @@ import asyncio
 import json
 import math
 import os
-import resource
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from aiohttp import web
 
-from practicum.testing.fill import Completion, TokenUsage, answer
+from practicum.testing.fill import fill, pseudo_words
 
 Body = dict[str, Any]
 
@@ -34,7 +34,7 @@ BLOCK_TOKENS = 16
 _BLOCK_CHARS = BLOCK_TOKENS * CHARS_PER_TOKEN
 _LABEL_CHARS = 40
 _MAX_BODY_BYTES = 64 * 2**20
-_BACKLOG = 4096  # a benchmark may open a thousand connections in one go
+_BACKLOG = 4096  # a benchmark may open a thousand connections at once
 
 _INVALID = "invalid_request_error"
 _ERRORS = {  # status, error type, error code, message
@@ -50,7 +50,9 @@ FAULT_KINDS = (*_ERRORS, "html", "hang", "drop", *_SPOILED_ANSWERS)
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """How the server behaves; seconds for the latencies, (kind, every) for the faults."""
+    """How the server behaves. `latency`, `per_1k_prompt` and `per_output` are in seconds; `tail` is the standard
+    deviation of the latency's logarithm. A fault (kind, n) happens at every n-th request. `responder` returns the
+    content of an answer, or None for a simulated one."""
 
     port: int = 0
     latency: float = 0.2
@@ -69,15 +71,12 @@ class ServerOptions:
                 raise ValueError(f"unknown fault {kind}:{every}: give KIND:EVERY with one of {', '.join(FAULT_KINDS)}")
 
     def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
+        """Seconds until the request with this digest is answered."""
         mean = self.latency + self.per_1k_prompt * prompt_tokens / 1000 + self.per_output * output_tokens
         if not self.tail:
             return mean
         normal = Random(f"{self.seed}:{digest}").gauss(0, 1)
-        return mean * math.exp(self.tail * normal - self.tail**2 / 2)  # the mean stays what it was
-
-    def fault_of(self, number: int) -> str | None:
-        """The fault of the number-th request, if any; the first that applies."""
-        return next((kind for kind, every in self.faults if number % every == 0), None)
+        return mean * math.exp(self.tail * normal - self.tail**2 / 2)  # the tail does not change the mean
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -85,39 +84,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("latency", "per_1k_prompt", "per_output", "tail"), float),
     "log": str,
 }
-
-
-@dataclass
-class Tally:
-    """What answered calls used."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-
-    def add(self, usage: TokenUsage) -> None:
-        self.calls += 1
-        self.prompt_tokens += usage.prompt_tokens
-        self.cached_tokens += usage.cached_tokens
-        self.output_tokens += usage.output_tokens
-
-
-@dataclass
-class Stats(Tally):
-    """Everything counted since the start or the last reset."""
-
-    faults: int = 0
-    in_flight: int = 0
-    max_in_flight: int = 0
-    latency_sum: float = 0.0
-    received: int = 0
-    repeats: int = 0
-    by_label: dict[str, Tally] = field(default_factory=dict)
-
-    def enter(self) -> None:
-        self.in_flight += 1
-        self.max_in_flight = max(self.max_in_flight, self.in_flight)
+"""The options of the command line; `--fault` is another."""
 
 
 class PrefixCache:
@@ -136,62 +103,39 @@ class PrefixCache:
         return known * BLOCK_TOKENS
 
 
-@dataclass(frozen=True)
-class ChatRequest:
-    """What the server needs to know of a request."""
-
-    body: Body
-    turns: list[tuple[str, str]]  # role and text
-    digest: str
-
-    @classmethod
-    def of(cls, raw: bytes) -> "ChatRequest":
-        """Raises ValueError where the body is not a chat completion request that the server can answer."""
-        body = json.loads(raw)
-        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
-            raise ValueError("the body has no list of messages")
-        if body.get("stream"):
-            raise ValueError("streaming is not simulated")
-        turns = [(message.get("role", ""), _text(message.get("content"))) for message in body["messages"]]
-        return cls(body, turns, _digest(body))
-
-    def prompt(self) -> str:
-        return "".join(role + text for role, text in self.turns)
-
-    def prompt_tokens(self) -> int:
-        return _tokens(sum(len(text) for _, text in self.turns))
-
-    def label(self) -> str:
-        return next((text for role, text in self.turns if role == "system"), "")[:_LABEL_CHARS]
-
-
-def _digest(body: Body) -> str:
-    """The identity of a request: its messages, and whatever gives its answer a shape."""
-    shape = [body.get(key) for key in ("messages", "response_format", "tools", "tool_choice")]
-    return sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
-
-
 class SimulatedServer:
-    """The handlers, and what they count."""
+    """The handlers, and what they count. `options` and `log` are as in `serve`."""
 
     def __init__(self, options: ServerOptions, log: TextIO | None) -> None:
         self.url = ""
         self._options = options
         self._log = log
-        self._stats = Stats()
+        self._in_flight = 0
         self.reset()
 
     def reset(self) -> None:
         """Forget what was counted and cached; calls in flight stay in flight."""
-        now = self._stats.in_flight
-        self._stats = Stats(in_flight=now, max_in_flight=now)
+        self._counts: Counter[str] = Counter()
+        self._by_label: dict[str, Counter[str]] = {}
+        self._max_in_flight = self._in_flight
+        self._latency_sum = 0.0
         self._digests: set[str] = set()
         self._cache = PrefixCache()
 
     def stats(self) -> dict[str, Any]:
-        return asdict(self._stats)
+        """Everything counted since the start or the last reset. Calls and tokens are those of answered calls."""
+        names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "faults", "received")
+        return {
+            **{name: self._counts[name] for name in names},
+            "in_flight": self._in_flight,
+            "max_in_flight": self._max_in_flight,
+            "latency_sum": self._latency_sum,
+            "repeats": self._counts["received"] - len(self._digests),
+            "by_label": {label: dict(counts) for label, counts in self._by_label.items()},
+        }
 
     def app(self) -> web.Application:
+        """The application to serve."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._get_models)
@@ -200,68 +144,129 @@ class SimulatedServer:
         return app
 
     async def _get_models(self, request: web.Request) -> web.Response:
-        return _json({"object": "list", "data": [{"id": "sim", "object": "model", "owned_by": "practicum"}]})
+        return web.json_response(
+            {"object": "list", "data": [{"id": "sim", "object": "model", "owned_by": "practicum"}]}
+        )
 
     async def _get_stats(self, request: web.Request) -> web.Response:
-        return _json(self.stats())
+        return web.json_response(self.stats())
 
     async def _post_reset(self, request: web.Request) -> web.Response:
         self.reset()
-        return _json({})
+        return web.json_response({})
 
     async def _chat(self, request: web.Request) -> web.Response:
-        self._stats.enter()
+        self._in_flight += 1
+        self._max_in_flight = max(self._max_in_flight, self._in_flight)
         try:
             return await self._reply(request, asyncio.get_running_loop().time())
         finally:
-            self._stats.in_flight -= 1
+            self._in_flight -= 1
 
     async def _reply(self, request: web.Request, arrived: float) -> web.Response:
         try:
-            ask = ChatRequest.of(await request.read())
+            body = json.loads(await request.read())
+            if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+                raise ValueError("the body has no list of messages")
+            if body.get("stream"):
+                raise ValueError("streaming is not simulated")
         except ValueError as error:
             return _error(400, _INVALID, None, str(error))
-        fault = self._received(ask.digest)
+        # The messages, and what gives the answer a shape.
+        asked = [body.get(key) for key in ("messages", "response_format", "tools", "tool_choice")]
+        digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        fault = self._record(digest)
         if fault is None or fault in _SPOILED_ANSWERS:
-            return await self._answered(ask, arrived, fault)
+            return await self._answer(body, digest, arrived, fault)
         return await _misbehave(fault, request)
 
-    def _received(self, digest: str) -> str | None:
-        """Note a request on its arrival, before anything can go wrong with it; return its fault, if any."""
+    def _record(self, digest: str) -> str | None:
+        """Count and log a request on its arrival, before it can fail; return the kind of its fault, if it has one."""
         if self._log is not None:
             self._log.write(digest + "\n")
             self._log.flush()
         self._digests.add(digest)
-        stats = self._stats
-        stats.received += 1
-        stats.repeats = stats.received - len(self._digests)
-        fault = self._options.fault_of(stats.received)
-        stats.faults += fault is not None
+        self._counts["received"] += 1
+        number = self._counts["received"]
+        fault = next((kind for kind, every in self._options.faults if number % every == 0), None)
+        self._counts["faults"] += fault is not None
         return fault
 
-    async def _answered(self, ask: ChatRequest, arrived: float, fault: str | None) -> web.Response:
-        given = self._given(ask)
-        usage = self._usage(ask, given)
-        latency = self._options.latency_of(ask.digest, usage.prompt_tokens, usage.output_tokens)
-        answered = _json((given.spoiled(fault) if fault else given).completion(ask.body, ask.digest, usage))
+    async def _answer(self, body: Body, digest: str, arrived: float, fault: str | None) -> web.Response:
+        scripted = self._options.responder(body) if self._options.responder else None
+        text, tool = _answer(body, int(digest[:16], 16)) if scripted is None else (scripted, None)
+        turns = [(turn.get("role", ""), _text(turn.get("content"))) for turn in body["messages"]]
+        prompt_tokens = _tokens(sum(len(content) for _, content in turns))
+        cached_tokens = self._cache.admit("".join(role + content for role, content in turns))
+        usage = Counter(
+            calls=1,
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(cached_tokens, prompt_tokens),  # roles are no tokens
+            output_tokens=_tokens(len(text)) if self._options.output_tokens is None else self._options.output_tokens,
+        )
+        latency = self._options.latency_of(digest, prompt_tokens, usage["output_tokens"])
+        response = web.json_response(_completion(body, digest, text, tool, usage, fault))
         if latency:
             # From the arrival on, so that the server's own work does not add to the simulated time.
             await asyncio.sleep(arrived + latency - asyncio.get_running_loop().time())
         if fault is None:
-            self._stats.latency_sum += latency
-            self._stats.add(usage)
-            self._stats.by_label.setdefault(ask.label(), Tally()).add(usage)
-        return answered
+            self._latency_sum += latency
+            self._counts.update(usage)
+            label = next((content for role, content in turns if role == "system"), "")[:_LABEL_CHARS]
+            self._by_label.setdefault(label, Counter()).update(usage)
+        return response
 
-    def _usage(self, ask: ChatRequest, given: Completion) -> TokenUsage:
-        prompt_tokens = ask.prompt_tokens()
-        cached_tokens = min(self._cache.admit(ask.prompt()), prompt_tokens)  # roles are no tokens
-        forced = self._options.output_tokens
-        return TokenUsage(prompt_tokens, cached_tokens, _tokens(len(given.text)) if forced is None else forced)
 
-    def _given(self, ask: ChatRequest) -> Completion:
-        scripted = self._options.responder(ask.body) if self._options.responder else None
-        return answer(ask.body, int(ask.digest[:16], 16)) if scripted is None else Completion(scripted)
+def _answer(body: Body, seed: int) -> tuple[str, str | None]:
+    """The text of an answer, and the tool whose arguments it is, if the request forces a call of one."""
+    if tool := _forced_tool(body):
+        return json.dumps(fill(tool.get("parameters", {"type": "object"}), seed)), tool["name"]
+    form = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        return json.dumps(fill(form["json_schema"]["schema"], seed)), None
+    return pseudo_words(Random(seed)), None
+
+
+def _forced_tool(body: Body) -> dict[str, Any] | None:
+    """The tool to call: the one that is named, or the first on offer that was not called yet, or the last one."""
+    choice = body.get("tool_choice")
+    tools: list[dict[str, Any]] = [tool["function"] for tool in body.get("tools") or ()]
+    if isinstance(choice, dict):
+        named = choice.get("function", {}).get("name")
+        return next((tool for tool in tools if tool["name"] == named), None)
+    if choice != "required" or not tools:
+        return None
+    calls = (call for message in body["messages"] for call in message.get("tool_calls") or ())
+    called = {call["function"]["name"] for call in calls}
+    return next((tool for tool in tools if tool["name"] not in called), tools[-1])
+
+
+def _completion(
+    body: Body, digest: str, text: str, tool: str | None, usage: Counter[str], fault: str | None
+) -> dict[str, Any]:
+    """The answer as a chat completion; equal for equal requests, except for the cached tokens."""
+    finish = "length" if fault == "cut" else "tool_calls" if tool else "stop"
+    if fault == "cut":
+        text = text[: len(text) // 2]
+    elif fault == "garbage":
+        text = "Sure! {here you are: " + text[::-1]
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if tool:
+        call = {"id": "call_sim", "type": "function", "function": {"name": tool, "arguments": text}}
+        message |= {"content": None, "tool_calls": [call]}
+    return {
+        "id": f"chatcmpl-{digest[:24]}",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": body.get("model", "sim"),
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "usage": {
+            "prompt_tokens": usage["prompt_tokens"],
+            "completion_tokens": usage["output_tokens"],
+            "total_tokens": usage["prompt_tokens"] + usage["output_tokens"],
+            "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
+        },
+    }
 
 
 async def _misbehave(kind: str, request: web.Request) -> web.Response:
@@ -276,14 +281,8 @@ async def _misbehave(kind: str, request: web.Request) -> web.Response:
 
 def _error(status: int, kind: str, code: str | None, message: str) -> web.Response:
     error = {"message": message, "type": kind, "param": None, "code": code}
-    response = _json({"error": error}, status)
-    if status == 429:
-        response.headers["Retry-After"] = "0"
-    return response
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")
+    headers = {"Retry-After": "0"} if status == 429 else None
+    return web.json_response({"error": error}, status=status, headers=headers)
 
 
 def _text(content: Any) -> str:
@@ -301,7 +300,7 @@ async def serve(options: ServerOptions | None = None) -> AsyncIterator[Simulated
     # The log is opened once, before anything is served.
     with nullcontext() if options.log is None else Path(options.log).open("a", encoding="ascii") as log:  # noqa: ASYNC230
         server = SimulatedServer(options, log)
-        # A hung call ends when its client goes away, or soon after the server is told to stop.
+        # A hung call ends when its client goes away, or soon after the server is stopped.
         runner = web.AppRunner(server.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         try:
@@ -320,9 +319,11 @@ class ServerProcess:
     process: subprocess.Popen[str]
 
     def stats(self) -> dict[str, Any]:
+        """As `SimulatedServer.stats`."""
         return dict(self._call("/stats", None))
 
     def reset(self) -> None:
+        """As `SimulatedServer.reset`."""
         self._call("/reset", b"")
 
     def _call(self, path: str, data: bytes | None) -> Any:
@@ -333,9 +334,14 @@ class ServerProcess:
 
 @contextmanager
 def start_process(module: str = "practicum.testing.server", **options: Any) -> Iterator[ServerProcess]:
-    """Run a server in a process of its own, for as long as the block lasts; takes what `ServerOptions` takes. Another
-    `module` is one that calls `main` with a responder of its own."""
-    command = [sys.executable, "-m", module, *_arguments(ServerOptions(**options))]
+    """Run a server in a process of its own, for as long as the block lasts. `options` are those of `ServerOptions`
+    except `responder`: a `module` of your own calls `main` with one."""
+    if "responder" in options:
+        raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
+    checked = ServerOptions(**options)
+    given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
+    command = [sys.executable, "-m", module, *(f"{flag}={value}" for flag, value in given.items() if value is not None)]
+    command += [f"--fault={kind}:{every}" for kind, every in checked.faults]
     paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -348,50 +354,39 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
             process.terminate()
 
 
-def _arguments(options: ServerOptions) -> list[str]:
-    """The command line that gives these options."""
-    if options.responder is not None:
-        raise ValueError("a responder cannot be sent to another process")
-    given = ((name, getattr(options, name)) for name in _PARSERS)
-    faults = [f"--fault={kind}:{every}" for kind, every in options.faults]
-    return [f"{_flag(name)}={value}" for name, value in given if value is not None] + faults
+def allow_many_connections() -> None:
+    """Raise this process's limit of open files as far as it may, since each connection is one. Linux and macOS only."""
+    import resource
 
-
-def _options(arguments: Sequence[str] | None) -> ServerOptions:
-    """The options that a command line gives."""
-    parser = argparse.ArgumentParser(prog="python -m practicum.testing.server", description=__doc__)
-    for name, parse in _PARSERS.items():
-        parser.add_argument(_flag(name), type=parse, default=getattr(ServerOptions, name))
-    parser.add_argument("--fault", dest="faults", metavar="KIND:EVERY", type=_fault, action="append", default=[])
-    try:
-        return ServerOptions(**vars(parser.parse_args(arguments)))
-    except ValueError as error:
-        parser.error(str(error))
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def _fault(text: str) -> tuple[str, int]:
-    kind, _, every = text.partition(":")
-    return kind, int(every)
-
-
-async def _serve_until_stopped(options: ServerOptions) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with serve(options) as server:
-        print(f"listening on {server.url}", flush=True)
-        await stopped.wait()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main(arguments: Sequence[str] | None = None, responder: Callable[[Body], str | None] | None = None) -> None:
-    options = replace(_options(arguments), responder=responder)
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection is an open file
-    asyncio.run(_serve_until_stopped(options))
+    """Serve until the process is stopped, with the options of a command line."""
+
+    def fault(text: str) -> tuple[str, int]:
+        kind, _, every = text.partition(":")
+        return kind, int(every)
+
+    async def serve_until_stopped() -> None:
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with serve(options) as server:
+            print(f"listening on {server.url}", flush=True)
+            await stopped.wait()
+
+    parser = argparse.ArgumentParser(prog="python -m practicum.testing.server", description=__doc__)
+    for name, parse in _PARSERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=parse, default=getattr(ServerOptions, name))
+    parser.add_argument("--fault", dest="faults", metavar="KIND:EVERY", type=fault, action="append", default=[])
+    try:
+        options = ServerOptions(**vars(parser.parse_args(arguments)), responder=responder)
+    except ValueError as error:
+        parser.error(str(error))
+    allow_many_connections()
+    asyncio.run(serve_until_stopped())
 
 
 if __name__ == "__main__":
