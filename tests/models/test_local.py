@@ -36,7 +36,7 @@ SCHEMA: dict[str, Any] = {
 def ask(url: str, text: str, **settings: Any) -> dict[str, Any]:
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 200, "temperature": 0} | settings
     request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urlopen(request, timeout=120) as answer:
+    with urlopen(request) as answer:
         reply: dict[str, Any] = json.load(answer)
         return reply
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from runs import Memory, Words, indoors
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import PlaceTaken
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Filter, Match, Retriever, SearchResult
@@ -198,16 +199,15 @@ def test_a_place_is_searched_once() -> None:
         asyncio.run(run.nearest(memories("card"), "card", 1))
 
 
-def test_without_the_library_all_are_compared_and_it_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_all_are_compared_and_it_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("practicum.retrieval.search.index_installed", lambda: False)
     counts: Counter[str] = Counter()
     retriever = Retriever(Vectors(Words()), 2, counts)
     for _ in range(2):
         search = asyncio.run(retriever.nearest(memories("card", "bank", "fee"), "bank", 1))
         assert (search.found[0].entry.text, search.exact) == ("bank", True)
-    ((said, times),) = counts.items()
-    assert "pip install 'practicum[index]'" in said
-    assert times == 1
+    assert counts == {Count.UNINDEXED_SEARCH: 1}
+    assert "pip install 'practicum[index]'" in Count.UNINDEXED_SEARCH.meaning
 
 
 def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:

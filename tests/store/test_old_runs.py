@@ -9,12 +9,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 import practicum
 from practicum.cli.app import main
+from practicum.core.counts import Count
 from practicum.core.playbook import export
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import RUN
+from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.snapshot import read_context
 from practicum.store.versions import read_versions, rebuild
@@ -98,3 +101,36 @@ def test_an_old_run_is_resumed_to_its_end_and_no_call_is_paid_again(name: str, h
     assert len(model.calls) == len(after) - len(before)
     assert {place: after[place] for place in before} == before
     assert export(result.context, "json") == (DATA / f"{name}.json").read_text()
+
+
+def counters(run: Path) -> dict[str, int]:
+    """The counters in the result of a run, after it was opened for writing."""
+    with Store.open(run) as store:
+        ((result,),) = store.rows(select(schema.runs.c.result))
+    errors: dict[str, int] = json.loads(result)["errors"]
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ace", {Count.DUPLICATE_ENTRIES: 9, Count.KEPT_LESSONS: 9, Count.REUSED_ATTEMPTS: 1}),
+        ("combee", {Count.DUPLICATE_ENTRIES: 3, Count.REPEATED_LESSONS: 3, Count.UNKNOWN_TAGS: 2}),
+        ("mael", {}),
+    ],
+)
+def test_the_counters_of_an_old_run_get_their_keys(name: str, expected: dict[Count, int], tmp_path: Path) -> None:
+    assert counters(unpacked(name, tmp_path)) == expected
+
+
+def test_every_phrase_of_old_counters_has_a_key(tmp_path: Path) -> None:
+    run = unpacked("ace", tmp_path)
+    phrases = (DATA / "counters.txt").read_text().splitlines()
+    with sqlite3.connect(run / DATABASE_FILE) as db:
+        db.execute("UPDATE runs SET result = ?", [json.dumps({"errors": dict.fromkeys(phrases, 2)})])
+    db.close()
+    migrated = counters(run)
+    assert migrated.keys() <= set(Count)
+    assert sum(migrated.values()) == 2 * len(phrases)
+    assert migrated[Count.SHORTENED_PROMPTS] == 6  # three phrases had this meaning, one after another
+    assert counters(run) == migrated
