@@ -254,7 +254,7 @@ def staged(
     attempt = stage.attempt(fails)
     made = Method(
         name="staged", sample=shuffled_epochs(epochs, 1), act=shown, attempt=attempt, reflect=reflect or reflecting(),
-        update=stage.update(decide), accept=accept, calls=lambda batch: (0, 0),
+        update=stage.update(decide), accept=accept,
     )  # fmt: skip
     schedule = without_barrier(
         slots=slots, group=group, copies=copies, staleness=staleness, again=again and stage.update(again), left=left
@@ -696,7 +696,7 @@ def test_a_cancelled_run_cancels_what_is_in_flight() -> None:
 
     made = Method(
         name="staged", sample=shuffled_epochs(1, 1), act=shown, attempt=attempt, reflect=reflecting(),
-        update=stage.update(adding), accept=always, calls=lambda batch: (0, 0),
+        update=stage.update(adding), accept=always,
     )  # fmt: skip
 
     async def work() -> None:
@@ -753,7 +753,7 @@ def test_a_thousand_in_flight_cost_no_more_each_than_a_hundred() -> None:
 
         made = Method(
             name="staged", sample=shuffled_epochs(1, 1), act=shown, attempt=attempt, reflect=reflecting(),
-            update=update, accept=always, calls=lambda batch: (0, 0),
+            update=update, accept=always,
         )  # fmt: skip
 
         async def work() -> None:

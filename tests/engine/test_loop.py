@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import client, make_tasks
 from loops import method, reflect, steps
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta
-from practicum.core.errors import ProviderError
+from practicum.core.edits import Add, Delete, Delta
+from practicum.core.errors import MethodError, ProviderError
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Validation
 from practicum.engine.run import Run
@@ -36,15 +37,46 @@ def test_what_is_not_accepted_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_does_not_fit_comes_back_with_its_reason(tmp_path: Path) -> None:
-    from practicum.core.edits import Delete
-
     async def wrong(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return Delta((Delete("e77"), Add("rules", run.place)))
+        return Delta((Add("rules", run.place), *([Delete("e0")] if context.version else [])))
 
     reports = steps(tmp_path / "run", client(), method(update=wrong))
-    assert [len(r.refused) for r in reports] == [1, 1, 1]
-    assert "e77" in reports[0].refused[0].reason
-    assert [len(r.context) for r in reports] == [1, 2, 3]
+    assert [[r.edit for r in report.refused] for report in reports] == [[], [], [Delete("e0")]]
+    assert "e0" in reports[2].refused[0].reason
+    assert [len(r.context) for r in reports] == [1, 1, 2]
+
+
+async def nothing(*given: object) -> None:
+    """A seam that forgets to return something."""
+
+
+async def words(*given: object) -> list[str]:
+    return ["a lesson"]
+
+
+async def unknown(*given: object) -> Delta:
+    return Delta((Add("rules", "x"), Delete("e77")))
+
+
+@pytest.mark.parametrize(
+    ("seams", "said"),
+    [
+        ({"sample": lambda *given: iter([None])}, "`sample` returned None in step 1; it must return a Batch"),
+        ({"attempt": nothing}, "`attempt` returned None in step 1; it must return a list of Rollout"),
+        ({"reflect": words}, "`reflect` returned a list with str in step 1; it must return a list of Lesson"),
+        ({"update": words}, "`update` returned list in step 1; it must return a Delta"),
+        ({"update": unknown}, "`update` edits entry 'e77' in step 1, which does not exist"),
+        ({"accept": nothing}, "`accept` returned None in step 1; it must return a Delta"),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_a_seam_that_returns_the_wrong_thing_is_named_with_its_method_and_step(
+    tmp_path: Path, seams: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(MethodError) as caught:
+        steps(tmp_path / "run", client(), method(**seams))
+    assert str(caught.value).startswith(f"method 'mine': {said}")
+    assert "What was paid for is kept" in str(caught.value)
 
 
 def test_validation_scores_every_so_many_steps(tmp_path: Path) -> None:

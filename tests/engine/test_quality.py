@@ -263,15 +263,12 @@ def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path
     forks = {"match": "fork f", "answer": "import os\ndef f():\n    os.fork()\n    return 1"}
     write_lines(tmp_path / "model", [forks, {"answer": "def f():\n    return 1"}])
     how = ["t.jsonl", "--model", "scripted:model", "--scorer", "tests"]
-    told = "to know: 1 answers whose code was stopped"
     done = launcher.run(["eval", *how, "--json"], tmp_path)
     assert done.json["counts"] == {"stopped_programs": 1}, done.err
     assert [(a["id"], a["value"]) for a in done.json["attempts"]] == [("fork", 0.0), ("right", 1.0)]
     assert "the code stopped when it reached for the network, or to start" in done.json["attempts"][0]["note"]
-    assert told in done.err.splitlines()
     done = launcher.run(["learn", *how, "--method", "episodes", "--out", "run", "--json"], tmp_path)
     assert done.json["errors"] == {"stopped_programs": 1}, done.err
-    assert told in done.err.splitlines()
     assert "1 whose code was stopped" in launcher.run(["monitor", "run"], tmp_path).out
 
 

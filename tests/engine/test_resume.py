@@ -221,7 +221,7 @@ def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: An
         began = {"tasks": make_tasks(4), "out": tmp_path / "run", **ACE}
         how = began if sitting is practicum.learn else {"folder": tmp_path / "run"}
         practicum.run_sync(sitting(**how, parts=parts, on_session=opened.append))
-        paces.append(opened[0].house.pace)
+        paces.append(opened[0].state.pace)
     assert paces[1] == pytest.approx(paces[0])
     assert paces[0][0] > 0
 

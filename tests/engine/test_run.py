@@ -223,14 +223,15 @@ def test_what_is_noted_after_a_failure_is_kept_only_where_the_failure_is(tmp_pat
         return ProviderError("the line is dead") if "first" in call.text else '{"word": "yes"}'
 
     async def work(run: Run) -> object:
-        known = run.recall("came next")
-        if known is None:
+        known, before = run.recall("came next"), run.recall("before")
+        if before is None:
             run.note("before", "kept")
+        if known is None:
             await run.at("a").try_ask("agent", Prompt("", "first"), Word, "lost")
             run.note("came next", "nothing came of it")
             if more:
                 await run.at("b").ask("agent", Prompt("", "second"), Word)
-        return known, run.recall("before"), run._state.journal.hits
+        return known, before, run.hits
 
     assert within(tmp_path / "run", client(dead), work) == (None, None, 0)
     known, before, _ = cast("tuple[object, ...]", within(tmp_path / "run", client(dead), work))

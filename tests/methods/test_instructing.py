@@ -54,13 +54,11 @@ def test_the_best_candidates_stay_with_their_scores(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_calls_are_as_told(tmp_path: Path, name: str) -> None:
+def test_a_step_costs_attempts_proposals_trials_and_reflections(tmp_path: Path, name: str) -> None:
     run = run_of(tmp_path, name, "solve 1", "solve 3")
     reflections = len(run.calls("reflector"))
     assert reflections == (4 if name == "protegi" else 0)
     assert run.counts == [4 + 1 + 2 * 4 + reflections]
-    low, high = run.expected
-    assert low <= run.counts[0] <= high
 
 
 def test_what_is_no_better_than_nothing_is_not_kept(tmp_path: Path) -> None:

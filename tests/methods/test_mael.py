@@ -323,7 +323,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
 
 def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path) -> None:
     for settings in ({}, {"depth": 0}):
-        with pytest.raises(WindowError, match=r"larger than the window .*: shorten the task, .* where the method has"):
+        with pytest.raises(WindowError, match=r"larger than the window .*: shorten the task, lower the context budget"):
             scripts.learned(tmp_path / str(settings), client(alone, window=400), lengthy(1), settings, "mael")
 
 
@@ -341,15 +341,12 @@ def test_the_calls_are_those_of_the_page(tmp_path: Path, rounds: int) -> None:
         attempt = 1 + 1 + n + kinds["critique"] + f + 1
         assert len(made) == attempt
         assert count == attempt + n + f
-    low, high = run.expected
-    assert low <= len(run.model.calls) <= high
 
 
 @pytest.mark.parametrize("settings", [{"depth": 0}, {"agents": 1}])
 def test_who_has_nobody_to_ask_costs_one_call(tmp_path: Path, settings: dict[str, Any]) -> None:
     run = learned(tmp_path, 4, settings)
     assert run.counts == [1, 1, 1, 1]
-    assert run.expected[0] == 4
 
 
 def test_most_calls_of_an_attempt_hold_where_everything_goes_wrong(tmp_path: Path) -> None:
@@ -359,9 +356,9 @@ def test_most_calls_of_an_attempt_hold_where_everything_goes_wrong(tmp_path: Pat
         Ability=lambda call: {"reason": "", "alone": False}, Plan=lambda call: many,
         Critique=lambda call: {"feedback": "more", "adequate": False},
     )  # fmt: skip
-    run = learned(tmp_path, divided(1), {"depth": 2, "agents": 3}, respond)
-    low, high = run.expected
-    assert low <= run.counts[0] <= high
+    settings = {"depth": 2, "agents": 3}
+    run = learned(tmp_path, divided(1), settings, respond)
+    assert 100 < len(run.calls("agent")) <= methods.build("mael", settings).act_calls
 
 
 # ---- killed and gone on with

@@ -108,40 +108,15 @@ def test_a_task_costs_attempts_verdicts_a_contrast_and_extractions(
     assert same.counts == [alike] * 3
     other = run(tmp_path / "other", model(Differing(), refusing), 3, settings, **how)
     assert other.counts == [differing] * 3
-    assert same.expected == other.expected
-    low, high = same.expected
-    assert low <= 3 * alike <= 3 * differing <= high
-    whole = methods.build(METHOD, settings).calls(1)
-    assert (low, high) == (3 * whole[0], 3 * whole[1])
-
-
-@pytest.mark.parametrize(
-    ("settings", "low", "high"),
-    [
-        ({"scaling": "none"}, 2, 3),
-        ({}, 5, 10),
-        ({"k": 5}, 7, 16),
-        ({"extract": "chosen"}, 5, 8),
-        ({"scaling": "sequential"}, 2, 18),
-    ],
-    ids=str,
-)
-def test_the_page_has_the_formula(settings: dict[str, Any], low: int, high: int) -> None:
-    assert methods.build(METHOD, settings).calls(1) == (low, high)
-    assert methods.build(METHOD, settings).calls(4) == (4 * low, 4 * high)
 
 
 @pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2}, {"scaling": "none"}], ids=str)
 @pytest.mark.parametrize("scorer", ["exact", "judge"])
-def test_evaluation_scales_as_learning_does_and_is_within_what_was_told(
-    tmp_path: Path, settings: dict[str, Any], scorer: str
-) -> None:
+def test_evaluation_scales_as_learning_does(tmp_path: Path, settings: dict[str, Any], scorer: str) -> None:
     for name, agent in (("same", right), ("other", Differing())):
         made = run(
             tmp_path / name, model(agent, refusing), 2, settings, test=make_tasks(3, 50), before=True, scorer=scorer
         )
-        low, high = made.expected
-        assert low <= len(made.model.calls) <= high
     assert {shape(c) for c in made.model.calls if "Message 5" in c.text} <= {"", "answer", "Verdict"}
 
 
@@ -267,8 +242,7 @@ def test_stored_traces_teach_where_their_outcome_is_known(tmp_path: Path, how: d
     unknown = made.result.errors.get("unknown_outcomes", 0)
     assert len(outcomes) + unknown == 3
     assert sorted(outcomes) == (["failure"] * 3 if "judged" in how else [] if how else ["failure", "success"])
-    low, high = made.expected
-    assert low <= len(made.model.calls) <= high == (6 if "judged" in how else 3)
+    assert len(made.model.calls) == (6 if "judged" in how else 0 if how else 2)
     assert all("Action: look at" in text for text in made.prompts("reflector"))
 
 

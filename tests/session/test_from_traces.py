@@ -48,8 +48,6 @@ def read(folder: Path, method: str, tasks: Sequence[Task], **settings: Any) -> L
 @pytest.mark.parametrize("name", READING)
 def test_stored_traces_teach_and_nothing_is_tried(tmp_path: Path, name: str) -> None:
     run = read(tmp_path, name, recorded(), **READING[name])
-    low, high = run.expected
-    assert low <= len(run.model.calls) <= high
     assert len(run.rollouts) == 4
     assert len(run.result.context) > 0
 
@@ -127,5 +125,4 @@ def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
     again = launcher.run(["resume", "run", "--max-calls", "99", "--json"], tmp_path)
     for done, stopped in ((first, True), (again, False)):
         assert done.json["errors"]["trace_faults"] == 44
-        assert "44 faults of the traces" in done.err
         assert ("stopped" in done.json) is stopped

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from helpers import client, context_bytes, make_tasks, world
 
 import practicum
 from practicum.core.context import seed_context
+from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, ProviderError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Usage
 from practicum.models.scripted import Call, ScriptedClient
@@ -126,16 +129,31 @@ def test_budgets_are_hard_and_leave_room_for_the_final_evaluation(tmp_path: Path
     assert result.as_json()["stopped"] == result.stopped
 
 
-@pytest.mark.parametrize("limit", [{"max_calls": 6}, {"max_tokens": 2000}], ids=["calls", "tokens"])
-def test_a_budget_too_small_for_one_step_is_refused_before_anything_is_made(
+@pytest.mark.parametrize("limit", [{"max_calls": 4}, {"max_tokens": 2000}], ids=["calls", "tokens"])
+def test_a_budget_too_small_for_the_final_evaluation_is_refused_before_anything_is_made(
     tmp_path: Path, limit: dict[str, int]
 ) -> None:
     model = client()
-    with pytest.raises(UsageError, match="does not reach for one step and the final evaluation"):
+    with pytest.raises(UsageError, match="the final evaluation alone may need 5 calls"):
         learn(tmp_path / "run", model, test=make_tasks(5, 50), **limit)
     assert model.calls == []
     assert not (tmp_path / "run").exists()
     assert learn(tmp_path / "run", model, n=3).steps == 3
+
+
+def test_a_budget_too_small_for_one_step_ends_the_run_and_what_was_paid_is_kept(tmp_path: Path) -> None:
+    held, settings = make_tasks(5, 50), {"rounds": 0}
+    whole = learn(tmp_path / "whole", n=3, test=held, settings=settings)
+    model = client()
+    result = learn(tmp_path / "run", model, n=3, test=held, settings=settings, max_calls=7)
+    assert result.stopped == "the budget of 7 calls is spent"
+    assert (result.steps, len(result.context), result.usage.calls) == (0, 0, 7)
+    assert "test" in result.scores
+    parts = practicum.Parts(clients={"agent": model})
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", limits={"max_calls": 1000}, parts=parts))
+    assert context_bytes(again) == context_bytes(whole)
+    # The evaluation of the seed is the only work that an unlimited run does not do.
+    assert len(model.calls) == whole.usage.calls + 5
 
 
 def test_spent_money_stops_and_an_unknown_price_is_refused(tmp_path: Path) -> None:
@@ -157,20 +175,23 @@ def test_spent_money_stops_and_an_unknown_price_is_refused(tmp_path: Path) -> No
     assert not (tmp_path / "other").exists()
 
 
-def test_minutes_are_a_budget(tmp_path: Path) -> None:
-    import asyncio
+def test_minutes_are_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each call takes a minute. Eight minutes, and half as many again, are kept for the end."""
+    began, calls = time.monotonic(), 0
 
-    class Slow(ScriptedClient):
-        async def complete(self, *asked: Any) -> Any:
-            await asyncio.sleep(0.02)
-            return await super().complete(*asked)
+    def minute(call: Call) -> str:
+        nonlocal calls
+        calls += 1
+        return world(call)
 
-    held = make_tasks(8, 500)
-    settings = {"rounds": 0}
-    # Long enough that a busy machine, on which the last steps take longer than others, keeps its share for the end.
-    result = learn(tmp_path / "run", Slow(world), 900, test=held, settings=settings, max_minutes=0.1, concurrency=1)
-    assert "minutes is spent" in (result.stopped or "")
-    assert 0 < result.steps < 900
+    clock = SimpleNamespace(monotonic=lambda: began + 60 * calls, time=time.time)
+    for module in ("engine.run", "models.budget"):
+        monkeypatch.setattr(f"practicum.{module}.time", clock)
+    held, settings = make_tasks(8, 500), {"rounds": 0}
+    result = learn(tmp_path / "run", client(minute), 30, test=held, settings=settings, max_minutes=60, concurrency=1)
+    assert result.stopped == "the budget of 60 minutes is spent"
+    assert result.steps == 48 // 3
+    assert 48 + 8 <= result.usage.calls <= 60
     assert len(result.context) > 0
     assert "test" in result.scores
 
@@ -300,13 +321,6 @@ def test_an_evaluation_that_was_stopped_keeps_what_was_paid_for() -> None:
     assert (nothing.n, nothing.as_json()["score"], nothing.as_json()["ci95"]) == (0, None, None)
 
 
-def test_an_evaluation_that_its_calls_cannot_reach_pays_nothing() -> None:
-    model = client()
-    with pytest.raises(UsageError, match="the budget of 23 calls does not reach: this evaluation needs 24 or more"):
-        evaluate(make_tasks(6), model, max_calls=23, repeat=2, scorer="judge")
-    assert model.calls == []
-
-
 def test_an_agent_that_is_a_function_can_be_judged(tmp_path: Path) -> None:
     parts = practicum.Parts(agent=lambda text, context: text, clients={"judge": client()})
     work = practicum.learn(make_tasks(3), out=tmp_path / "run", method="episodes", scorer="judge", parts=parts)
@@ -375,12 +389,12 @@ def test_tasks_without_targets_can_be_learned_from_without_labels(tmp_path: Path
 @pytest.mark.parametrize(
     ("method", "settings", "lowered"),
     [
-        ("combee", {"asynchronous": True, "batch": 40}, ["batch size"]),
-        ("rcl", {"batch": 12}, ["batch size"]),
-        ("rcl", {"batch": "12"}, ["batch size"]),
+        ("combee", {"asynchronous": True, "batch": 40}, [Count.BATCH_LOWERED]),
+        ("rcl", {"batch": 12}, [Count.BATCH_LOWERED]),
+        ("rcl", {"batch": "12"}, [Count.BATCH_LOWERED]),
         ("rcl", {"batch": 8, "rollouts": "auto"}, []),
-        ("ace", {"rollouts": 100}, ["rollouts"]),
-        ("ace", {"batch": 9, "rollouts": 100}, ["batch size", "rollouts"]),
+        ("ace", {"rollouts": 100}, [Count.ROLLOUTS_LOWERED]),
+        ("ace", {"batch": 9, "rollouts": 100}, [Count.BATCH_LOWERED, Count.ROLLOUTS_LOWERED]),
         ("ace", {"batch": 8, "rollouts": 8}, []),
         ("combee", {"asynchronous": True}, []),
         ("combee", {"batch": "auto"}, []),
@@ -389,11 +403,11 @@ def test_tasks_without_targets_can_be_learned_from_without_labels(tmp_path: Path
     ids=str,
 )
 def test_a_size_above_the_tasks_is_counted_where_it_was_asked_for(
-    tmp_path: Path, method: str, settings: dict[str, Any], lowered: list[str]
+    tmp_path: Path, method: str, settings: dict[str, Any], lowered: list[Count]
 ) -> None:
     found = learn(tmp_path / "run", n=8, method=method, settings=settings).errors
-    counted = {name: n for name, n in found.items() if name.endswith("lowered to the tasks there are")}
-    assert counted == {f"{name} lowered to the tasks there are": 1 for name in lowered}
+    counted = {name: n for name, n in found.items() if name in (Count.BATCH_LOWERED, Count.ROLLOUTS_LOWERED)}
+    assert counted == dict.fromkeys(lowered, 1)
 
 
 def test_ids_that_look_like_places_do_not_collide(tmp_path: Path) -> None:

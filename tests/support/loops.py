@@ -37,7 +37,7 @@ async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
 def method(**seams: Any) -> Method:
     act = answer(full_view)
     parts: dict[str, Any] = {"sample": pairs, "act": act, "attempt": once(act), "reflect": reflect}
-    parts |= {"update": update, "accept": always, "calls": lambda tasks: (tasks, tasks)}
+    parts |= {"update": update, "accept": always}
     return Method(name="mine", **{**parts, **seams})
 
 
