@@ -1,16 +1,9 @@
-"""Reports made from the templates in `templates/`: values are escaped, and pictures stand in the page as data."""
+"""Reports made from the templates in `templates/`."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-PIXELS_PER_INCH = 160
+from typing import Any
 
 
 def render(template: str, **values: Any) -> str:
@@ -26,10 +19,3 @@ def render(template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(values)
-
-
-def data_url(figure: Figure) -> str:
-    """Draw a figure as a PNG inside a URL, so that a page needs no other file."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=PIXELS_PER_INCH, backend="agg")
-    return "data:image/png;base64," + b64encode(buffer.getvalue()).decode("ascii")

@@ -1,18 +1,22 @@
-"""PNG files: the palette and sizes that pictures share, and writing a figure without a screen or pyplot's state."""
+"""What all pictures share: a palette, the look of figures and axes, and PNG files made without a screen."""
 
 from __future__ import annotations
 
-import os
+from base64 import b64encode
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-SIZE, DOTS = (8.0, 5.5), 150
-"""Inches, and dots per inch."""
+DOTS = 150
+"""Dots per inch."""
 
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 INK, GREY, GRID = "#333333", "#777777", "#E4E4E4"
@@ -26,15 +30,53 @@ def check_png(path: Path, option: str) -> None:
         raise UsageError(f"{option} {path}: pictures are PNG files, so give a name that ends in .png")
 
 
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, which leaves room for all its labels."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    return Figure(figsize=(width, height), dpi=DOTS, layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1))
+
+
+def plain(axes: Axes, grid: Literal["x", "y", "both"] = "y", labelsize: float = 10) -> None:
+    """Give axes the look they all have: no frame, and a light grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=labelsize)
+    axes.grid(axis=grid, color=GRID, lw=0.8)
+    axes.set_axisbelow(True)
+
+
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit in which times up to this many seconds are easily read: its name, and its length in seconds."""
+    return next((u for u in (("hours", 3600.0), ("minutes", 60.0)) if seconds >= 2 * u[1]), ("seconds", 1.0))
+
+
+def round_ticks(axis: Axis, low: float, high: float) -> None:
+    """Put a few ticks at round values of a logarithmic axis; matplotlib labels only powers of ten."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    axis.set_minor_locator(NullLocator())
+    if high / low < 8:
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        return
+    marks = [digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5)]
+    within = [mark for mark in marks if low <= mark <= high]
+    # Every third of 1, 2, 5 is again a power of ten.
+    axis.set_major_locator(FixedLocator(within if len(within) <= 7 else within[:: 3 * -(-len(within) // 21)]))
+
+
+def png(figure: Figure) -> bytes:
+    """Draw a figure as a PNG."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", backend="agg")
+    return buffer.getvalue()
+
+
 def write_png(figure: Figure, path: Path) -> None:
     """Write a figure as a file, whole or not at all. Raises StoreError where it cannot be written."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            figure.savefig(part, format="png", backend="agg")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    write_atomic(path, png(figure))
+
+
+def data_url(figure: Figure) -> str:
+    """Draw a figure as a PNG inside a URL, so that a page needs no other file."""
+    return "data:image/png;base64," + b64encode(png(figure)).decode("ascii")

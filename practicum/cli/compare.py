@@ -152,7 +152,7 @@ class _Lines:
 
 def _report(console: Console, found: Comparison) -> None:
     """What a person wants to know at the end."""
-    from practicum.analysis.compare.formats import interval, percent, points, verdict_label
+    from practicum.analysis.formats import interval, percent, points, verdict_label
     from practicum.cli.tables import print_table
     from practicum.cli.tables import table as drawn_table
 

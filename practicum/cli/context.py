@@ -113,6 +113,7 @@ def show_entry(run: Path, versions: Any, id: str, splits: Any, json_: bool) -> i
 
 def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
     from practicum.analysis.delay_plot import delay_plot
+    from practicum.analysis.png import check_png
     from practicum.blocks.sample.delay import DelayFit
     from practicum.cli.running import console_for, print_json
     from practicum.session.records import step_data
@@ -120,8 +121,7 @@ def _show_plot(run: Path, plot: str, output: Path, json_: bool) -> int:
 
     if plot != "delay":
         raise UsageError(f"unknown plot {plot!r}: known is delay")
-    if output.suffix.lower() != ".png":
-        raise UsageError(f"--output {output}: pictures are PNG files, so give a name that ends in .png")
+    check_png(output, "--output")
     with Store.read(run) as store:
         fits = [step["sampled"]["fit"] for step in step_data(store) if step.get("sampled", {}).get("fit")]
     if not fits:

@@ -37,13 +37,14 @@ def dynamics(
     What training or an earlier call scored is not paid for again. What is paid for here counts as part of the run,
     also in its limits should it go on.
     """
-    from practicum.analysis.dynamics.plot import check_plot, dynamics_plot
+    from practicum.analysis.dynamics.plot import dynamics_plot
+    from practicum.analysis.png import check_png
     from practicum.cli.inputs import read_tasks
     from practicum.cli.running import console_for, print_json
 
     chosen = _window(window)
     if plot is not None:
-        check_plot(plot)
+        check_png(plot, "--plot")
     if fields and tasks is None:
         raise UsageError("--fields names the fields of --tasks: give both, or neither")
     listed = read_tasks(tasks, fields) or None

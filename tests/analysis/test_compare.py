@@ -48,13 +48,11 @@ def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: "data:,")
 
 
-def compare(out: Path, model: ScriptedClient, names: str = "none,icl,ace", **how: Any) -> Comparison:
-    made: dict[str, Any] = {
-        "test": make_tasks(12, 50), "seeds": 2, "methods": names.split(",") if isinstance(names, str) else names,
-        "settings": {"ace.batch": 3, "ace.rounds": 1}, **how,
-    }  # fmt: skip
-    if made["settings"] and isinstance(made["methods"], list) and "ace" not in made["methods"]:
-        made["settings"] = {}
+def compare(out: Path, model: ScriptedClient, names: str | Study = "none,icl,ace", **how: Any) -> Comparison:
+    """Compare with a scripted model. ACE has cheap settings unless others are given."""
+    listed = names.split(",") if isinstance(names, str) else names
+    cheap = {"ace.batch": 3, "ace.rounds": 1} if isinstance(listed, list) and "ace" in listed else {}
+    made: dict[str, Any] = {"test": make_tasks(12, 50), "seeds": 2, "methods": listed, "settings": cheap, **how}
     parts = practicum.Parts(clients={"agent": model})
     tasks: Sequence[Task] = made.pop("tasks", make_tasks(6))
     return practicum.run_sync(practicum.compare(tasks, out=out, parts=parts, **made))
@@ -367,7 +365,7 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
         ({"labels": False}, "icl: method icl shows right answers"),
         ({"test": ()}, "give --test FILE"),
         ({"max_calls": 100, "max_tokens": 1000}, "two budgets"),
-        ({"max_calls": 8}, "none: the budget of 8 calls does not reach"),
+        ({"max_calls": 8}, "none: the budget of 8 calls is too small"),
         ({"seeds": 0}, "at least one"),
         ({"roles": {"referee": "x"}}, "unknown role 'referee'"),
         ({"roles": {"judge": "x"}}, "no method here asks a judge"),
@@ -406,12 +404,12 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
         compare(tmp_path / "c", client())
 
 
-def test_what_was_refused_does_not_stand_in_the_way_of_what_is_right(tmp_path: Path) -> None:
+def test_a_refused_command_can_be_corrected_in_the_same_folder(tmp_path: Path) -> None:
     how: dict[str, Any] = {"seeds": 1, "max_calls": 20}
     compare(tmp_path / "c", client(), "none,icl", **how)
-    with pytest.raises(UsageError, match="ace: the budget of 20 calls does not reach"):
-        compare(tmp_path / "c", client(), settings={"ace.batch": 6}, **how)
-    assert compare(tmp_path / "c", client(), settings={"ace.batch": 2}, **how).failed == ()
+    with pytest.raises(UsageError, match="mael: the budget of 20 calls is too small"):
+        compare(tmp_path / "c", client(), "none,icl,mael", **how)
+    assert compare(tmp_path / "c", client(), "none,icl,mael", settings={"mael.depth": 0}, **how).failed == ()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

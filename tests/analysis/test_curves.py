@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from practicum.analysis.dynamics.curves import WINDOWS, Curves, curves
-from practicum.analysis.dynamics.plot import check_plot, dynamics_plot
-from practicum.core.errors import StoreError, UsageError
+from practicum.analysis.dynamics.plot import dynamics_plot
+from practicum.core.errors import StoreError
 
 Solved = npt.NDArray[np.bool_]
 
@@ -184,12 +184,7 @@ def test_the_plot_stands_at_the_steps(tmp_path: Path) -> None:
     assert a == b != c
 
 
-def test_a_plot_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"ends in \.png"):
-        check_plot(tmp_path / "plot.pdf")
+def test_a_plot_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write"):
         dynamics_plot(curves(rows("01")), tmp_path / "file" / "plot.png", None)
-    monkeypatch.setattr("practicum.analysis.dynamics.plot.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="pip install matplotlib"):
-        check_plot(tmp_path / "plot.png")

@@ -309,7 +309,7 @@ def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_pat
     assert found.solved.all()
     assert found.solved.shape[0] == len(DEV) - 1
     assert found.errors > 0
-    with pytest.raises(ProviderError, match="none of 1 tasks could be scored"):
+    with pytest.raises(ProviderError, match="none of 1 tasks has a score"):
         measure(tmp_path / "run", client(judge), DEV[3:4], every=6)
 
 

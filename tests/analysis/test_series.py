@@ -33,7 +33,7 @@ def test_the_interval_of_a_share_is_that_of_its_marks(right: int, wrong: int) ->
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 0), (2, 1), (-1, 3)])
 def test_no_share(hits: int, n: int) -> None:
-    with pytest.raises(ValueError, match="is no share"):
+    with pytest.raises(ValueError, match="is not a share"):
         share_ci95(hits, n)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
-from practicum.analysis.compare.formats import count, money, seconds
+from practicum.analysis.formats import count, money, seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.analysis.compare import figures
-from practicum.analysis.compare.formats import (
+from practicum.analysis.formats import (
     UNKNOWN,
     count,
     interval,
@@ -19,7 +19,8 @@ from practicum.analysis.compare.formats import (
     seconds,
     verdict_label,
 )
-from practicum.analysis.pages import data_url, render
+from practicum.analysis.pages import render
+from practicum.analysis.png import data_url
 from practicum.core.files import write_atomic
 
 Report = Mapping[str, Any]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from practicum.analysis.compare.formats import p_value
 from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
+from practicum.analysis.formats import p_value
 from practicum.core.differences import MIN_TASKS, difference, holm, verdict
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Usage

@@ -1,8 +1,8 @@
 """The training dynamics of a run: each of its checkpoints scored on the same tasks (RCL, section 4.4).
 
-A checkpoint is the context after a step; the first is what the run started from. They are evaluated through the
-run's own journal, at the places its validation uses, so that what training scored is not paid for again, and what is
-scored here is not paid for by the next call or a resume.
+A checkpoint is the context after a step; the first is the context that the run started from. They are evaluated through
+the run's own journal, at the places that its validation uses. What training scored is therefore not paid for again, and
+what is scored here is not paid for by the next call or by a resume.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ class Checkpoint:
     step: int
     version: int
 
+    def as_json(self) -> dict[str, int]:
+        """Plain values."""
+        return {"version": self.version, "step": self.step}
+
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
-    """Which tasks each checkpoint solved, and what follows from it.
+    """The tasks that each checkpoint solved, and the curves that follow from them.
 
     `solved` has the shape (tasks, checkpoints). `split` is "val", "test", or the name of tasks that are not the
-    run's; a task that could not be scored at some checkpoint is left out of `tasks`. `errors` counts attempts that
-    failed, which stand as not solved, and those that nothing could score; `usage` is what this call paid for, in all
-    and `by_role`, `hits` the results it found in the journal.
+    run's. A task that could not be scored at some checkpoint is not among `tasks`. `errors` counts attempts that
+    failed, which are not solved, and attempts that nothing could score. `usage` is what this call paid for, in total
+    and `by_role`, and `hits` the number of results it found in the journal.
     """
 
     run: Path
@@ -67,35 +71,33 @@ class Dynamics:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; rates lie in [0, 1]."""
-        found = self.curves
+        curves, named = self.curves, [checkpoint.as_json() for checkpoint in self.checkpoints]
+        windows = {window_name(window): recency for window, recency in curves.by_window.items()}
+        checkpoints = [
+            {
+                **names,
+                "current": float(curves.current[i]),
+                "recent": {name: float(recency.recent[i]) for name, recency in windows.items()},
+                "active_instability": {name: float(recency.active[i]) for name, recency in windows.items()},
+                "stale": {name: float(recency.stale[i]) for name, recency in windows.items()},
+                "best_so_far": float(curves.best[i]),
+            }
+            for i, names in enumerate(named)
+        ]
         return {
             "run": str(self.run),
             "tasks": len(self.tasks),
-            "checkpoints": [self._checkpoint(i) for i in range(len(self.checkpoints))],
-            "peak": {**self._named(found.peak), "current": float(found.current[found.peak])},
-            "first_full_coverage": None if found.covered is None else self._named(found.covered),
-            "final": float(found.current[-1]),
-            "mean_instability": {window_name(w): r.mean_instability for w, r in found.by_window.items()},
-            "unlearned": found.unlearned,
-            "relearned": found.relearned,
+            "checkpoints": checkpoints,
+            "peak": {**named[curves.peak], "current": float(curves.current[curves.peak])},
+            "first_full_coverage": None if curves.covered is None else named[curves.covered],
+            "final": float(curves.current[-1]),
+            "mean_instability": {name: recency.mean_instability for name, recency in windows.items()},
+            "unlearned": curves.unlearned,
+            "relearned": curves.relearned,
             "errors": self.errors,
             "usage": usage_json(self.usage),
             "by_role": roles_json(self.by_role),
             "hits": self.hits,
-        }
-
-    def _named(self, index: int) -> dict[str, int]:
-        return {"version": self.checkpoints[index].version, "step": self.checkpoints[index].step}
-
-    def _checkpoint(self, index: int) -> dict[str, Any]:
-        windows = {window_name(w): recency for w, recency in self.curves.by_window.items()}
-        return {
-            **self._named(index),
-            "current": float(self.curves.current[index]),
-            "recent": {name: float(r.recent[index]) for name, r in windows.items()},
-            "active_instability": {name: float(r.active[index]) for name, r in windows.items()},
-            "stale": {name: float(r.stale[index]) for name, r in windows.items()},
-            "best_so_far": float(self.curves.best[index]),
         }
 
 
@@ -114,89 +116,82 @@ async def dynamics(
     watch: Callable[[int, int], None] | None = None,
     on_state: Callable[[RunState], None] | None = None,
 ) -> Dynamics:
-    """Score the checkpoints of a run on `tasks`, with its method's `act` alone, and say how its learning went.
+    """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
-    Without `tasks` the run's validation tasks are taken, else its test tasks. The checkpoints are the start, each
-    `every`-th step and the last. The run may be done or stopped; its limits do not hold here, but what is paid
-    here counts in them should it go on. `parts` are those the run was made with, `concurrency` may be another;
-    `watch` is told after each checkpoint how many are done, and of how many; `on_state` gets the house whose budget
-    stops it.
+    The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
+    `every`-th step and the last. The run may be done or stopped. Its limits do not apply here, but what is paid here
+    counts towards them if it is resumed. `parts` are those that the run was made with; `concurrency` may differ.
+    `watch` is called after each checkpoint with the number that are done and the number of all; `on_state` gets the
+    state whose budget can stop the evaluation.
 
-    Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for, and
-    ProviderError where the provider lost a whole checkpoint or no task could be scored, and Stopped where it was
-    stopped; what was done is kept.
+    Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
+    where the provider lost a whole checkpoint or no task could be scored; and Stopped where it was stopped. What was
+    done is kept.
     """
     if every < 1:
-        raise UsageError(f"every={every}: checkpoints are every first, second, third … step")
+        raise UsageError(f"every={every}: give 1 to score every step, 2 to score every second, and so on")
     folder, parts = Path(run), parts or Parts()
     with Store.open(folder) as store:
         config, splits, _ = read_run(store)
         if concurrency is not None:
             config = configured({**config.model_dump(), "concurrency": concurrency})
-        split, listed = _dev_tasks(config, splits, tasks, parts)
-        chosen, contexts = _checkpoints(store, every)
+        split, scored_on = _choose_tasks(config, splits, tasks, parts)
+        checkpoints, contexts = _checkpoints(store, every)
         method = methods.build(config.method, config.settings)
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
         async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as state:
             if on_state is not None:
                 on_state(state)
-            root, columns = Run(state), list[list[Rollout]]()
+            columns: list[list[Rollout]] = []
+            root = Run(state)
             for context in contexts:
-                columns.append(await root.evaluate(method.act, split, listed, context))
+                columns.append(await root.evaluate(method.act, split, scored_on, context))
                 if watch is not None:
                     watch(len(columns), len(contexts))
-            return _found(folder, split, chosen, columns, state)
+            rows = list(zip(*columns, strict=True))
+            scores = [[r.score.correct for r in row if r.score is not None] for row in rows]
+            # A task that could not be scored at every checkpoint says nothing about the others.
+            whole = [i for i, row in enumerate(scores) if len(row) == len(contexts)]
+            if not whole:
+                raise ProviderError(f"none of {len(rows)} tasks has a score at every checkpoint: {state.last_error}")
+            solved = np.array([scores[i] for i in whole], dtype=bool)
+            # Checkpoints with equal contexts share their rollouts.
+            rollouts = {id(r): r for column in columns for r in column}.values()
+            return Dynamics(
+                folder, split, tuple(scored_on[i] for i in whole), checkpoints, solved, curves(solved),
+                errors=sum(r.trace.error is not None or r.score is None for r in rollouts),
+                usage=state.budget.spent, by_role=state.journal.by_role(sitting=True), hits=state.journal.hits,
+            )  # fmt: skip
 
 
-def _dev_tasks(
+def _choose_tasks(
     config: Config, splits: Splits, tasks: Sequence[Task] | None, parts: Parts
 ) -> tuple[str, tuple[Task, ...]]:
-    """The tasks to score on, and the split whose places in the journal they have."""
+    """The tasks to score on, and the split that their places in the journal name."""
     own = {name: kept for name, kept in (("val", splits.val), ("test", splits.test)) if kept}
-    listed = next(iter(own.values()), None) if tasks is None else tuple(tasks)
-    if listed is None:
+    if tasks is None and not own:
         raise UsageError("this run has neither validation nor test tasks to score its checkpoints on: give --tasks")
+    scored_on = next(iter(own.values())) if tasks is None else tuple(tasks)
     for split, kept in own.items():
-        if listed == kept:
+        if scored_on == kept:
             return split, kept
-    checked(config.model_copy(update={"validate_every": 1}), Splits((), (), listed), parts)
-    # Two files may give one id to different tasks, so what the tasks are is part of their places.
-    return f"dev {digest([[t.id, t.input, t.target, dict(t.meta)] for t in listed])[:12]}", listed
+    checked(config.model_copy(update={"validate_every": 1}), Splits((), (), scored_on), parts)
+    # Two files may give one id to different tasks, so the places depend on all that the tasks are.
+    return f"dev {digest([[t.id, t.input, t.target, dict(t.meta)] for t in scored_on])[:12]}", scored_on
 
 
 def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list[Context]]:
     """The start, every `every`-th step and the last one, each with its context.
 
-    Versions that no step made (the best context taken up again at the end, a rollback) are not part of the course.
+    Versions that no step made (a rollback, or the best context restored at the end) are no checkpoints.
     """
     by_version: dict[int | None, Context] = {None: Context()}
-    for made in read_versions(store, RUN):
-        by_version[made.version] = by_version[made.parent].replay(made.applied, made.version)
+    for version in read_versions(store, RUN):
+        by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
     table = schema.steps
     rows = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
-    found = [Checkpoint(0, 0), *(Checkpoint(row.step, json.loads(row.data)["version"]) for row in rows)]
+    steps = [Checkpoint(0, 0), *(Checkpoint(row.step, json.loads(row.data)["version"]) for row in rows)]
     # A kill may come between a step and its version.
-    found = [checkpoint for checkpoint in found if checkpoint.version in by_version]
-    chosen = tuple(c for c in found if c.step % every == 0 or c is found[-1])
+    steps = [checkpoint for checkpoint in steps if checkpoint.version in by_version]
+    chosen = tuple(c for c in steps if c.step % every == 0 or c is steps[-1])
     return chosen, [by_version[c.version] for c in chosen]
-
-
-def _found(
-    folder: Path,
-    split: str,
-    checkpoints: tuple[Checkpoint, ...],
-    columns: Sequence[Sequence[Rollout]],
-    state: RunState,
-) -> Dynamics:
-    rows = list(zip(*columns, strict=True))
-    scored = [row for row in rows if all(rollout.score is not None for rollout in row)]
-    if not scored:
-        raise ProviderError(f"none of {len(rows)} tasks could be scored at every checkpoint: {state.last_error}")
-    solved = np.array([[r.score is not None and r.score.correct for r in row] for row in scored], dtype=bool)
-    # A context that several checkpoints share was tried once.
-    tried = {id(r): r for column in columns for r in column}.values()
-    errors = sum(r.trace.error is not None or r.score is None for r in tried)
-    return Dynamics(
-        folder, split, tuple(row[0].task for row in scored), checkpoints, solved, curves(solved), errors,
-        state.budget.spent, state.journal.by_role(sitting=True), state.journal.hits,
-    )  # fmt: skip

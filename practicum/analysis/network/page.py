@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.agents.network import Kind
 from practicum.analysis.network.pools import KIND_COLOURS
-from practicum.analysis.pages import data_url, render
+from practicum.analysis.pages import render
+from practicum.analysis.png import data_url
 from practicum.core.edits import Add
 from practicum.session.ask import Answered
 

@@ -8,16 +8,15 @@ from statistics import fmean, median
 from typing import Any
 
 from practicum.agents.network import Kind
+from practicum.analysis.png import BLUE, GREEN, GREY, PURPLE, RED
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 
 KIND_COLOURS: Mapping[Kind, str] = {
-    "judge": "#777777", "decompose": "#0072B2", "solve": "#009E73", "critique": "#D55E00", "aggregate": "#CC79A7",
+    "judge": GREY, "decompose": BLUE, "solve": GREEN, "critique": RED, "aggregate": PURPLE,
 }  # fmt: skip
-"""The kinds of steps, in colours that people of any colour vision can tell apart (Okabe and Ito 2008)."""
-
-TENTHS = 10
+"""The kinds of steps, each with its colour."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class Pool:
 
     def spread(self) -> list[int]:
         """How many rewards fall into each tenth of [0, 1]; a reward of 1 belongs to the last."""
-        tenths = [min(int(reward * TENTHS + 1e-9), TENTHS - 1) for reward in self.rewards]
-        return [tenths.count(n) for n in range(TENTHS)]
+        tenths = [min(int(10 * reward + 1e-9), 9) for reward in self.rewards]
+        return [tenths.count(n) for n in range(10)]
 
     def most_used(self, k: int) -> list[Entry]:
         """At most k experiences that were shown, the most shown first, older ones first on ties."""
