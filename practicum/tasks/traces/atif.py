@@ -6,8 +6,8 @@ and `observation.results`. Steps copied from an earlier trajectory are read like
 
 The score comes from `verifier_result.rewards` in Harbor's `result.json`, which is searched beside the file and up to
 three folders above (for a task in several parts: that of the part, in `step_results`): its `reward`, or the mean of
-all rewards. Without one, a score in the record or its `extra` is read (see `scores`). Subagents have no score, since
-nobody scored what they did.
+all rewards. Without one, a score in the record or its `extra` is read (see `stored_score`). Subagents have no score,
+since nobody scored what they did.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.core.types import Score
-from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, text_at
+from practicum.core.types import Score, Task
+from practicum.tasks.traces.fields import Warn, mean_score, object_at, objects_in, own_id, stored_score, text_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
-from practicum.tasks.traces.scores import mean_score, stored_score
-from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
+from practicum.tasks.traces.trace import Item, Place
 
 RESULT_DEPTH = 4
 """How many folders are searched for result.json, the trajectory's own first."""
@@ -41,21 +40,17 @@ def is_trial_result(record: Mapping[str, Any]) -> bool:
     return "verifier_result" in record or {"trial_name", "step_results"} <= record.keys()
 
 
-def read(
-    record: Mapping[str, Any], position: Position, problems: Problems, parent: str | None = None
-) -> list[StoredTask]:
+def read(record: Mapping[str, Any], place: Place, parent: str | None = None) -> Iterator[Task]:
     """The task of one record, and those of the subagents in it."""
-    warn = problems.at(position.line)
+    warn = place.warn
     agent = object_at(record, "agent")
     id = own_id(record, "trajectory_id", "session_id")
     parent = parent or text_at(object_at(agent, "extra"), "parent_session_id")
-    result = {} if parent else _trial_result(problems.path, warn)
+    result = {} if parent else _trial_result(place.source.path, warn)
     exception = text_at(object_at(result, "exception_info"), "exception_type")
     score = None if parent else _score(record, result, exception, warn)
-    tasks = build_task(
+    yield from place.task(
         _items(record, warn),
-        position,
-        problems,
         id=id,
         # If a verifier has scored the attempt, its verdict counts.
         error=f"ended with {exception}" if exception and score is None else None,
@@ -73,8 +68,7 @@ def read(
         },
     )
     for subagent in objects_in(record, "subagent_trajectories", warn):
-        tasks += read(subagent, position, problems, id or "unnamed")
-    return tasks
+        yield from read(subagent, place, id or "unnamed")
 
 
 def _items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
@@ -112,7 +106,7 @@ def _trial_result(path: Path, warn: Warn) -> Mapping[str, Any]:
         except (OSError, ValueError) as error:
             warn(f"the result.json of the trial cannot be read ({error}); the trace has no score")
             return {}
-        if isinstance(result, Mapping) and not result.keys().isdisjoint({"verifier_result", "step_results"}):
+        if isinstance(result, Mapping) and result.keys() & {"verifier_result", "step_results"}:
             parts = {text_at(part, "step_name"): part for part in objects_in(result, "step_results", warn)}
             folders = path.absolute().parts[-RESULT_DEPTH:]
             return {**result, **next((parts[name] for name in folders if name in parts), {})}

@@ -7,14 +7,14 @@ are kept in the task's meta.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from practicum.tasks.traces.fields import object_at, own_id
+from practicum.core.types import Task
+from practicum.tasks.traces.fields import object_at, own_id, stored_score
 from practicum.tasks.traces.messages import items_of_messages
-from practicum.tasks.traces.scores import stored_score
-from practicum.tasks.traces.trace import Position, Problems, StoredTask, build_task
+from practicum.tasks.traces.trace import Place
 
 _ID_FIELDS = ("id", "trace_id", "task_id", "instance_id", "session_id", "conversation_id")
 
@@ -31,17 +31,13 @@ def is_message_list(value: Any) -> bool:
     return any(isinstance(item.get("role"), str) and "messages" not in item for item in value)
 
 
-def read(record: Any, position: Position, problems: Problems) -> list[StoredTask]:
+def read(record: Any, place: Place) -> Iterator[Task]:
     """The task of one record."""
-    fields: Mapping[str, Any] = {} if isinstance(record, list) else record
-    messages = record if isinstance(record, list) else record["messages"]
-    warn = problems.at(position.line)
-    return build_task(
-        items_of_messages(messages, warn),
-        position,
-        problems,
+    fields: Mapping[str, Any] = {"messages": record} if isinstance(record, list) else record
+    return place.task(
+        items_of_messages(fields["messages"], place.warn),
         id=own_id(fields, *_ID_FIELDS),
-        score=stored_score(fields, warn),
+        score=stored_score(fields, place.warn),
         meta=_plain_fields(object_at(fields, "metadata")) | _plain_fields(fields),
     )
 

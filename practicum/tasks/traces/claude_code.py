@@ -13,31 +13,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from practicum.core.types import Task
 from practicum.tasks.traces.fields import object_at, text_at
 from practicum.tasks.traces.messages import items_of_content
-from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
+from practicum.tasks.traces.trace import Item, Place, known_values
 
-_BOOKKEEPING = frozenset(
-    [
-        "system",
-        "summary",
-        "file-history-snapshot",
-        "queue-operation",
-        "progress",
-        "attachment",
-        "ai-title",
-        "custom-title",
-        "last-prompt",
-        "permission-mode",
-        "mode",
-        "agent-name",
-        "agent-color",
-        "agent-setting",
-        "pr-link",
-        "frame-link",
-        "checkpoint",
-    ]
-)
+_BOOKKEEPING = """
+system summary file-history-snapshot queue-operation progress attachment ai-title custom-title last-prompt
+permission-mode mode agent-name agent-color agent-setting pr-link frame-link checkpoint
+"""
 _INSERTED = (
     "<local-command-",
     "<bash-",
@@ -61,7 +45,7 @@ def matches(record: Mapping[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Session:
-    position: Position
+    place: Place
     items: list[Item] = field(default_factory=list)
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -69,55 +53,48 @@ class _Session:
 class ClaudeCodeReader:
     """Collects the lines of a file, and makes tasks of its sessions at the end."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self) -> None:
         self._sessions: dict[tuple[str, str], _Session] = {}
         self._roots: dict[str, str] = {}
-        self._bookkeeping_line: int | None = None
+        self._bookkeeping: Place | None = None
 
-    def add(self, record: Mapping[str, Any], position: Position) -> None:
+    def read(self, record: Mapping[str, Any], place: Place) -> tuple[Task, ...]:
         """Add a line of the file."""
-        warn = self._problems.at(position.line)
-        root = self._chain_root(record)
-        type = record.get("type")
-        if type in ("user", "assistant"):
-            session = self._session(record, position, root)
-            kind = "user" if type == "user" else "message"
-            for item in items_of_content(object_at(record, "message").get("content"), kind, warn):
-                session.items.append(item._replace(kind=_speaker(item, record)) if item.kind == kind else item)
-            return
-        self._bookkeeping_line = self._bookkeeping_line or position.line
-        attachment = object_at(record, "attachment")
-        if type == "attachment" and attachment.get("type") == "queued_command":
-            # The user typed this while the agent was at work.
-            items = items_of_content(attachment.get("prompt"), "user", warn)
-            self._session(record, position, root).items.extend(items)
-        elif type not in _BOOKKEEPING:
-            warn(f"a line of unknown type {type!r:.40} is left out")
-
-    def tasks(self) -> Iterator[StoredTask]:
-        """The tasks, in the order in which their sessions began."""
-        if not self._sessions:
-            self._problems.add("a Claude Code session without a message", self._bookkeeping_line)
-        for (session, sidechain), read in self._sessions.items():
-            # A slash command is the task only if the user typed nothing else.
-            command_kind = "system" if any(item.kind == "user" for item in read.items) else "user"
-            items = [item._replace(kind=command_kind) if item.kind == _COMMAND else item for item in read.items]
-            id = f"{session}/{sidechain}" if sidechain else session
-            meta = {**read.meta, "session": session, "sidechain": sidechain}
-            yield from build_task(items, read.position, self._problems, id=id or None, meta=meta)
-
-    def _chain_root(self, record: Mapping[str, Any]) -> str:
-        """The id of the first message in the chain that this record continues."""
+        # The id of the first message in the chain that this record continues.
         own, parent = text_at(record, "uuid"), text_at(record, "parentUuid")
         root = self._roots.get(parent) or parent or own
         if own:
             self._roots.setdefault(own, root)
-        return root
+        type = record.get("type")
+        if type in ("user", "assistant"):
+            kind = "user" if type == "user" else "message"
+            items = self._session(record, place, root).items
+            for item in items_of_content(object_at(record, "message").get("content"), kind, place.warn):
+                items.append(item._replace(kind=_speaker(item, record)) if item.kind == kind else item)
+            return ()
+        self._bookkeeping = self._bookkeeping or place
+        attachment = object_at(record, "attachment")
+        if type == "attachment" and attachment.get("type") == "queued_command":
+            # The user typed this while the agent was at work.
+            self._session(record, place, root).items += items_of_content(attachment.get("prompt"), "user", place.warn)
+        elif type not in _BOOKKEEPING.split():
+            place.warn(f"a line of unknown type {type!r:.40} is left out")
+        return ()
 
-    def _session(self, record: Mapping[str, Any], position: Position, root: str) -> _Session:
+    def tasks(self) -> Iterator[Task]:
+        """The tasks, in the order in which their sessions began."""
+        if self._bookkeeping and not self._sessions:
+            self._bookkeeping.warn("a Claude Code session without a message")
+        for (id, sidechain), session in self._sessions.items():
+            # A slash command is the task only if the user typed nothing else.
+            command_kind = "system" if any(item.kind == "user" for item in session.items) else "user"
+            items = (item._replace(kind=command_kind) if item.kind == _COMMAND else item for item in session.items)
+            meta = {**session.meta, "session": id, "sidechain": sidechain}
+            yield from session.place.task(items, id=f"{id}/{sidechain}" if sidechain else id, meta=meta)
+
+    def _session(self, record: Mapping[str, Any], place: Place, root: str) -> _Session:
         sidechain = (text_at(record, "agentId") or root) if record.get("isSidechain") else ""
-        session = self._sessions.setdefault((text_at(record, "sessionId"), sidechain), _Session(position))
+        session = self._sessions.setdefault((text_at(record, "sessionId"), sidechain), _Session(place))
         model = text_at(object_at(record, "message"), "model")
         meta = {
             "model": "" if model == "<synthetic>" else model,
@@ -125,7 +102,7 @@ class ClaudeCodeReader:
             "branch": text_at(record, "gitBranch"),
             "agent_version": text_at(record, "version"),
         }
-        session.meta = {key: value for key, value in meta.items() if value} | session.meta
+        session.meta = known_values(meta) | session.meta
         return session
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
 from typing import Any
 
+from practicum.core.types import Score
+from practicum.tasks.scoring.rules import PASS_MARK
+
 Warn = Callable[[str], None]
-"""Records a problem at one position; reading goes on."""
+"""Records a problem at one place; reading goes on."""
+
+_SCORES = ("score", "reward", "resolved", "success", "passed", "correct")
 
 
 def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
     """The first of these fields that can be the id of a trace."""
-    for key in keys:
-        value = record.get(key)
-        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
-            return str(value)
-    return None
+    values = (record.get(key) for key in keys)
+    ids = (str(value) for value in values if isinstance(value, str | int) and not isinstance(value, bool))
+    return next(filter(str.strip, ids), None)
 
 
 def object_at(record: Any, *keys: str) -> Mapping[str, Any]:
@@ -40,3 +44,40 @@ def objects_in(record: Mapping[str, Any], key: str, warn: Warn) -> Iterator[Mapp
 def text_at(record: Mapping[str, Any], *keys: str) -> str:
     """The first of these fields that is a text; empty if none is."""
     return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
+
+
+def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
+    """The score that a record, its `metadata` or its `info` holds; an invalid value is a problem, and left out.
+
+    The fields are `score`, `reward`, `resolved`, `success`, `passed` and `correct`: true or false, a number in [0, 1],
+    or an object with `value`, `correct` and `note`. The first field is the value. The first of them that is true or
+    false says whether the attempt is correct; without one, the pass mark does.
+    """
+    values: dict[str, Any] = {}
+    for part in (record, object_at(record, "metadata"), object_at(record, "info")):
+        values |= {name: part[name] for name in _SCORES if name not in values and part.get(name) is not None}
+    scores = {name: score for name in _SCORES if name in values and (score := _as_score(values[name], name, warn))}
+    first = next(iter(scores.values()), None)
+    correct = next((values[name] for name in scores if isinstance(values[name], bool)), None)
+    return first if first is None or correct is None else Score(first.value, correct, first.note)
+
+
+def mean_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
+    """The mean of several scores, correct when all are; its note names each. An invalid value is a problem."""
+    scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
+    if not scores:
+        return None
+    note = ", ".join(f"{name} {score.value:g}" for name, score in scores.items())
+    return Score(fmean(s.value for s in scores.values()), all(s.correct for s in scores.values()), note)
+
+
+def _as_score(value: Any, name: str, warn: Warn) -> Score | None:
+    if isinstance(value, Mapping) and not isinstance(value.get("value"), Mapping):
+        score, correct = _as_score(value.get("value"), name, warn), value.get("correct")
+        if score is None:
+            return None
+        return Score(score.value, correct if isinstance(correct, bool) else score.correct, text_at(value, "note"))
+    if isinstance(value, int | float) and 0 <= value <= 1:  # true and false are 1 and 0
+        return Score(float(value), value >= PASS_MARK)
+    warn(f"{name} is neither true, false nor a number between 0 and 1; it is left out")
+    return None

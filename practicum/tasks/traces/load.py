@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
 from practicum.tasks.traces.files import records
-from practicum.tasks.traces.trace import Position, Problem, Problems, StoredTask, Traces
+from practicum.tasks.traces.trace import Place, Problem, Source, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """Files of a folder that are read, besides run folders. A file that is given itself may have any name."""
@@ -26,32 +27,36 @@ ACCEPTED = (
     "practicum runs, chat messages (OpenAI style), OpenTelemetry GenAI spans, SWE-agent and mini-swe-agent "
     "trajectories, ATIF (Harbor), Claude Code sessions"
 )
-_SQLITE = b"SQLite format 3\0"
 _MAX_REASONS = 3
 
-_FORMATS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "atif": atif.matches,
-    "mini-swe-agent": swe_agent.matches_mini,
-    "swe-agent": swe_agent.matches,
-    "chat": chat.matches,
-    "otel": otel.matches,
-    "claude-code": claude_code.matches,
-}
-"""What recognises the formats of files; the more specific ones come first."""
 
-_RECORD_READERS: dict[str, Callable[[Any, Position, Problems], list[StoredTask]]] = {
-    "atif": atif.read,
-    "mini-swe-agent": swe_agent.read_mini,
-    "swe-agent": swe_agent.read,
-    "chat": chat.read,
-}
-"""Readers of the formats in which each record is a whole trace."""
+class _Reader(Protocol):
+    """Reads the records of one file: `read` gives the tasks of a record, `tasks` those that only the end completes."""
 
-_FILE_READERS: dict[str, type[otel.OtelReader] | type[claude_code.ClaudeCodeReader]] = {
-    "otel": otel.OtelReader,
-    "claude-code": claude_code.ClaudeCodeReader,
+    def read(self, record: Any, place: Place) -> Iterable[Task]: ...
+
+    def tasks(self) -> Iterable[Task]: ...
+
+
+class _RecordReader:
+    """Reads a format in which each record is a whole trace."""
+
+    def __init__(self, read: Callable[[Any, Place], Iterable[Task]]) -> None:
+        self.read = read
+
+    def tasks(self) -> Iterable[Task]:
+        return ()
+
+
+_FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[], _Reader]]] = {
+    "atif": (atif.matches, partial(_RecordReader, atif.read)),
+    "mini-swe-agent": (swe_agent.matches_mini, partial(_RecordReader, swe_agent.read_mini)),
+    "swe-agent": (swe_agent.matches, partial(_RecordReader, swe_agent.read)),
+    "chat": (chat.matches, partial(_RecordReader, chat.read)),
+    "otel": (otel.matches, otel.OtelReader),
+    "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
 }
-"""Readers of the formats in which a trace may be spread over the records of a file."""
+"""What recognises a record of each format, and its reader; the more specific formats come first."""
 
 
 def load_traces(path: Path | str) -> Traces:
@@ -72,29 +77,29 @@ def load_traces(path: Path | str) -> Traces:
         raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
     loader = _Loader(root)
     for file in loader.files():
-        loader.read(file)
+        loader.load(file)
     for file in loader.harbor_results:
         if file.parent not in loader.trial_folders:
             loader.problems.append(Problem(str(file), None, "a Harbor result without an ATIF trajectory below it"))
     if not loader.tasks:
-        reasons = "; ".join(" ".join(str(problem).split()) for problem in loader.problems[:_MAX_REASONS])
+        reasons = [" ".join(str(problem).split()) for problem in loader.problems[:_MAX_REASONS]]
         if len(loader.problems) > _MAX_REASONS:
-            reasons += f"; and {len(loader.problems) - _MAX_REASONS} more"
+            reasons.append(f"and {len(loader.problems) - _MAX_REASONS} more")
         names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
-        reasons = reasons or f"the folder holds no file named {names} and no run"
-        raise TaskFileError(f"{root}: no trace could be read: {reasons}; accepted are {ACCEPTED}")
+        reason = "; ".join(reasons) or f"the folder holds no file named {names} and no run"
+        raise TaskFileError(f"{root}: no trace could be read: {reason}; accepted are {ACCEPTED}")
     return Traces(tuple(loader.tasks), tuple(loader.problems), dict(loader.formats))
 
 
-@dataclass
 class _Loader:
-    root: Path
-    tasks: list[Task] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    formats: Counter[str] = field(default_factory=Counter)
-    harbor_results: list[Path] = field(default_factory=list)
-    trial_folders: set[Path] = field(default_factory=set)
-    ids: Counter[str] = field(default_factory=Counter)
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.tasks: list[Task] = []
+        self.problems: list[Problem] = []
+        self.formats: Counter[str] = Counter()
+        self.harbor_results: list[Path] = []
+        self.trial_folders: set[Path] = set()
+        self.ids: Counter[str] = Counter()
 
     def files(self) -> Iterator[Path]:
         """The files to read."""
@@ -111,56 +116,44 @@ class _Loader:
                 if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
                     yield file
 
-    def read(self, file: Path) -> None:
+    def load(self, file: Path) -> None:
         """Read a file, or the run whose database it is."""
-        is_run = _is_run(file)
-        source = file.parent if is_run else file
-        problems = Problems(source)
-        name = source.relative_to(self.root).as_posix() if self.root.is_dir() else source.name
-        name = self.root.absolute().name if name == "." else name
-        stored = (
-            (("practicum", task) for task in runs.read(source, problems)) if is_run else self._parse(file, problems)
-        )
-        for format, (position, task) in stored:
-            own_id = task.id if task.id.strip() else f"{name}{position.tag}"
-            id = self._unique_id(own_id)
-            meta = {**task.meta, "format": format, "file": name}
-            if position.line is not None:
-                meta["line"] = position.line
-            if id != own_id:
-                meta["own_id"] = own_id
+        path = file.parent if file.name == DATABASE_FILE else file
+        name = path.relative_to(self.root).as_posix() if self.root.is_dir() else path.name
+        source = Source(path, self.root.absolute().name if name == "." else name)
+        is_run = path != file
+        for format, task in (("practicum", task) for task in runs.read(source)) if is_run else self._parse(source):
+            id = self._unique_id(task.id)
+            meta = {**task.meta, "format": format, "file": source.name}
+            if id != task.id:
+                meta["own_id"] = task.id
             self.tasks.append(replace(task, id=id, meta=meta))
             self.formats[format] += 1
-        self.problems += problems.all()
+        self.problems += source.problems()
 
-    def _parse(self, file: Path, problems: Problems) -> Iterator[tuple[str, StoredTask]]:
-        readers: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
+    def _parse(self, source: Source) -> Iterator[tuple[str, Task]]:
+        readers: dict[str, _Reader] = {}
         format = None
-        empty = True
-        for position, record in _flatten(records(file, problems)):
-            empty = False
+        place = None
+        for place, record in _flatten(records(source)):
             detected = _detect_format(record, format)
             if detected is None:
                 if isinstance(record, Mapping) and atif.is_trial_result(record):
-                    self.harbor_results.append(file)
+                    self.harbor_results.append(source.path)
                 else:
-                    problems.add("the format is unknown", position.line, _describe(record))
+                    place.warn("the format is unknown", _describe(record))
                 continue
             format = detected
             if format == "atif":
-                self.trial_folders.update(list(file.parents)[: atif.RESULT_DEPTH])
-            if format in _RECORD_READERS:
-                for task in _RECORD_READERS[format](record, position, problems):
-                    yield format, task
-            else:
-                if format not in readers:
-                    readers[format] = _FILE_READERS[format](problems)
-                readers[format].add(record, position)
+                self.trial_folders.update(source.path.parents[: atif.RESULT_DEPTH])
+            reader = readers.get(format) or readers.setdefault(format, _FORMATS[format][1]())
+            for task in reader.read(record, place):
+                yield format, task
         for format, reader in readers.items():
             for task in reader.tasks():
                 yield format, task
-        if empty and not problems.all():
-            problems.add("the file is empty")
+        if place is None and not source.cases:
+            Place(source).warn("the file is empty")
 
     def _unique_id(self, id: str) -> str:
         """The id itself, or the id with the first number that makes it unique."""
@@ -172,43 +165,32 @@ class _Loader:
         return unique
 
 
-def _is_run(file: Path) -> bool:
-    if file.name != DATABASE_FILE:
-        return False
-    try:
-        with file.open("rb") as opened:
-            return opened.read(len(_SQLITE)) == _SQLITE
-    except OSError:  # reported when its records are read
-        return False
-
-
 def _detect_format(record: Any, previous: str | None) -> str | None:
     """The format of a record, or None if it is unknown. `previous` is that of the record before it in its file."""
     if chat.is_message_list(record):
         return "chat"
     if not isinstance(record, Mapping):
         return None
-    if name := next((name for name, matches in _FORMATS.items() if matches(record)), None):
+    if name := next((name for name, (matches, _) in _FORMATS.items() if matches(record)), None):
         return name
     # New versions of Claude Code write new types of lines; among its own lines they are recognised.
     unknown_line = isinstance(record.get("type"), str) and not atif.is_trial_result(record)
     return previous if previous == "claude-code" and unknown_line else None
 
 
-def _flatten(stored: Iterator[tuple[Position, Any]]) -> Iterator[tuple[Position, Any]]:
+def _flatten(stored: Iterable[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
     """Records one by one, also from a list of several."""
-    for position, value in stored:
+    for place, value in stored:
         if isinstance(value, list) and value and not chat.is_message_list(value):
             for number, item in enumerate(value, 1):
-                yield Position(position.line, f"{position.tag}{'.' if position.tag else ':'}{number}"), item
+                yield replace(place, tag=f"{place.tag}{'.' if place.tag else ':'}{number}"), item
         else:
-            yield position, value
+            yield place, value
 
 
 def _describe(record: Any) -> str:
     if not isinstance(record, dict):
         return "it is not an object"
-    if not record:
-        return "it has no fields"
+    names = ", ".join(repr(key[:40]) for key in list(record)[:6])
     more = f" and {len(record) - 6} more" if len(record) > 6 else ""
-    return f"it has {', '.join(repr(key[:40]) for key in list(record)[:6])}{more}"
+    return f"it has {names or 'no fields'}{more}"

@@ -7,6 +7,7 @@ OpenTelemetry. A part that is not text (an image, a file) becomes its type in br
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from pydantic_core import to_json
@@ -58,16 +59,14 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
         yield from _items_of_part(message, "message", warn)
         return
     role = message.get("role")
-    if isinstance(role, str) and role in _KIND_OF_ROLE:
-        kind = _KIND_OF_ROLE[role]
-    else:
+    kind = _KIND_OF_ROLE.get(role, "") if isinstance(role, str) else ""
+    if not kind:
         warn(f"unknown role {role!r:.40}; its text is kept")
         kind = str(role)[:40].strip() or "unknown"
     if thought := text_at(message, "reasoning_content", "reasoning"):
         yield Item("thought", thought)
-    content = message.get("content", message.get("parts"))
     call_id = text_at(message, "tool_call_id", "id") if kind == "observation" else ""
-    yield from items_of_content(content, kind, warn, call_id)
+    yield from items_of_content(message.get("content", message.get("parts")), kind, warn, call_id)
     if refusal := text_at(message, "refusal"):
         yield Item("message", refusal)
     calls = message.get("tool_calls")
@@ -80,17 +79,12 @@ def items_of_message(message: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
 
 def items_of_content(content: Any, kind: str, warn: Warn, call: str = "") -> Iterator[Item]:
     """The items of a message's content: a text, a part, or a list of both. Neighbours of one kind are joined."""
-    last: Item | None = None
-    for item in _items_of_parts(content, kind, warn):
-        item = item._replace(call=item.call or call) if item.kind == kind else item
-        if last is not None and (last.kind, last.call) == (item.kind, item.call) and item.kind != "action":
-            last = last._replace(text=f"{last.text}\n{item.text}")
-            continue
-        if last is not None:
-            yield last
-        last = item
-    if last is not None:
-        yield last
+    items = (i._replace(call=i.call or call) if i.kind == kind else i for i in _items_of_parts(content, kind, warn))
+    for (item_kind, item_call), neighbours in groupby(items, key=lambda item: (item.kind, item.call)):
+        if item_kind == "action":
+            yield from neighbours
+        else:
+            yield Item(item_kind, "\n".join(item.text for item in neighbours), item_call)
 
 
 def action_item(name: Any, arguments: Any, call: str = "") -> Item:
@@ -148,9 +142,7 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
     elif name in _CALLS:
         yield _call_item(part)
     elif name in _RESULTS:
-        keys = ("content", "response", "result", "output", "server_tool_call_response")
-        result = next((part[key] for key in keys if part.get(key) is not None), None)
-        yield _result_item(part, result, warn)
+        yield _result_item(part, warn)
     elif name in _NOT_TEXT:
         warn(f"a part that is not text ({name}) is shown as [{name}]")
         yield Item(kind, f"[{name}]")
@@ -161,15 +153,17 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
 
 def _bedrock_item(part: Mapping[str, Any], kind: str, warn: Warn) -> Item:
     """The item of a part without a type; in Bedrock its only key is the type."""
-    if isinstance(part.get("text"), str):
-        return Item(kind, part["text"])
-    if isinstance(part.get("toolUse"), Mapping):
-        return _call_item(part["toolUse"])
-    if isinstance(result := part.get("toolResult"), Mapping):
-        return _result_item(result, result.get("content"), warn)
-    if isinstance(part.get("reasoningContent"), Mapping):
-        return Item("thought", text_at(object_at(part, "reasoningContent", "reasoningText"), "text"))
-    return Item(kind, as_json(part))
+    match part:
+        case {"text": str(text)}:
+            return Item(kind, text)
+        case {"toolUse": Mapping() as call}:
+            return _call_item(call)
+        case {"toolResult": Mapping() as result}:
+            return _result_item(result, warn)
+        case {"reasoningContent": Mapping() as thought}:
+            return Item("thought", text_at(object_at(thought, "reasoningText"), "text"))
+        case _:
+            return Item(kind, as_json(part))
 
 
 def _call_item(call: Mapping[str, Any]) -> Item:
@@ -179,5 +173,7 @@ def _call_item(call: Mapping[str, Any]) -> Item:
     return action_item(inner.get("name"), arguments, text_at(call, *_CALL_ID_FIELDS))
 
 
-def _result_item(part: Mapping[str, Any], result: Any, warn: Warn) -> Item:
+def _result_item(part: Mapping[str, Any], warn: Warn) -> Item:
+    keys = ("content", "response", "result", "output", "server_tool_call_response")
+    result = next((part[key] for key in keys if part.get(key) is not None), None)
     return Item("observation", result_text(result, warn), text_at(part, *_CALL_ID_FIELDS))

@@ -16,27 +16,22 @@ once. The score is the mean of the events `gen_ai.evaluation.result`.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.fields import Warn, object_at, text_at
-from practicum.tasks.traces.messages import (
-    action_item,
-    items_of_content,
-    items_of_message,
-    items_of_messages,
-    result_text,
-)
+from practicum.core.types import Task
+from practicum.tasks.traces.fields import Warn, mean_score, object_at, text_at
+from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
 from practicum.tasks.traces.otlp import Span, SpanEvent, spans
-from practicum.tasks.traces.scores import mean_score
-from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
+from practicum.tasks.traces.trace import Item, Place, known_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
+_CONTENT_EVENTS = ("gen_ai.content.prompt", "gen_ai.content.completion")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -49,8 +44,7 @@ def matches(record: Mapping[str, Any]) -> bool:
     return has_trace_id and not fields.isdisjoint(record)
 
 
-@dataclass(frozen=True, slots=True)
-class _SpanItems:
+class _SpanItems(NamedTuple):
     start: float
     end: float
     input: list[Item]
@@ -60,7 +54,7 @@ class _SpanItems:
 
 @dataclass(slots=True)
 class _Trace:
-    position: Position
+    place: Place
     spans: list[_SpanItems] = field(default_factory=list)
     evaluations: dict[str, Any] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
@@ -70,8 +64,7 @@ class _Trace:
         is_tool = attributes.get("gen_ai.operation.name") == "execute_tool" or "gen_ai.tool.call.result" in attributes
         input, output = _tool_items(span, warn) if is_tool else _message_items(span, warn)
         start = span.start if span.start is not None else 0.0
-        end = span.end if span.end is not None else start
-        self.spans.append(_SpanItems(start, end, input, output, is_tool))
+        self.spans.append(_SpanItems(start, span.end if span.end is not None else start, input, output, is_tool))
         if (input or output) and span.start is None:
             warn("a span without a time keeps its place in the file")
         for event in span.events:
@@ -86,28 +79,26 @@ class _Trace:
             "session": text_at(attributes, "gen_ai.conversation.id"),
             "agent": text_at(attributes, "gen_ai.agent.name"),
         }
-        self.meta = {key: value for key, value in meta.items() if value} | self.meta
+        self.meta = known_values(meta) | self.meta
 
 
 class OtelReader:
     """Collects the spans of a file, and makes tasks of their traces at the end."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._problems = problems
+    def __init__(self) -> None:
         self._traces: dict[str, _Trace] = {}
 
-    def add(self, record: Mapping[str, Any], position: Position) -> None:
+    def read(self, record: Mapping[str, Any], place: Place) -> tuple[Task, ...]:
         """Add a record of the file."""
-        warn = self._problems.at(position.line)
-        for span in spans(record, warn):
-            self._traces.setdefault(span.trace, _Trace(position)).add(span, warn)
+        for span in spans(record, place.warn):
+            self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)
+        return ()
 
-    def tasks(self) -> Iterator[StoredTask]:
+    def tasks(self) -> Iterator[Task]:
         """The tasks, in the order in which their traces began."""
         for id, trace in self._traces.items():
-            score = mean_score(trace.evaluations, self._problems.at(trace.position.line))
-            items = _merge(trace.spans)
-            yield from build_task(items, trace.position, self._problems, id=id, score=score, meta=trace.meta)
+            score = mean_score(trace.evaluations, trace.place.warn)
+            yield from trace.place.task(_merge(trace.spans), id=id, score=score, meta=trace.meta)
 
 
 def _tool_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
@@ -122,24 +113,17 @@ def _message_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     """The model's input and output, each from the first source that holds anything."""
     details = next((e.attributes for e in span.events if e.name == "gen_ai.client.inference.operation.details"), {})
     attributes = {**details, **span.attributes}
-    indexed = _indexed_messages(attributes)
-    content_events = ("gen_ai.content.prompt", "gen_ai.content.completion")
-    oldest = {key: value for e in span.events if e.name in content_events for key, value in e.attributes.items()}
+    oldest = {key: value for e in span.events if e.name in _CONTENT_EVENTS for key, value in e.attributes.items()}
     oldest |= attributes
-    input = (
-        _parse_items(attributes.get("gen_ai.input.messages"), "user", warn)
-        or list(items_of_messages(indexed["prompt"], warn))
-        or [item for event in span.events for item in _role_event_items(event, warn)]
-        or _parse_items(oldest.get("gen_ai.prompt"), "user", warn)
+    indexed, in_events = _indexed_messages(attributes), _event_messages(span.events)
+    input, output = (
+        _parse_items(attributes.get(f"gen_ai.{key}.messages"), kind, warn)
+        or list(items_of_messages(indexed[side], warn))
+        or list(items_of_messages(in_events[side], warn))
+        or _parse_items(oldest.get(f"gen_ai.{side}"), kind, warn)
+        for key, side, kind in (("input", "prompt", "user"), ("output", "completion", "message"))
     )
-    output = (
-        _parse_items(attributes.get("gen_ai.output.messages"), "message", warn)
-        or list(items_of_messages(indexed["completion"], warn))
-        or [item for event in span.events for item in _choice_items(event, warn)]
-        or _parse_items(oldest.get("gen_ai.completion"), "message", warn)
-    )
-    system = _parse_items(attributes.get("gen_ai.system_instructions"), "system", warn)
-    return [*system, *input], output
+    return _parse_items(attributes.get("gen_ai.system_instructions"), "system", warn) + input, output
 
 
 def _parse_items(value: Any, kind: str, warn: Warn) -> list[Item]:
@@ -167,20 +151,20 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
     return {side: [_decode_content(numbered[n]) for n in sorted(numbered)] for side, numbered in messages.items()}
 
 
-def _role_event_items(event: SpanEvent, warn: Warn) -> Iterator[Item]:
-    if role := _ROLE_OF_EVENT.get(event.name):
-        # The event may hold a role of the application ("customer"); the event's name is one that is known here.
-        yield from items_of_message(_decode_content({**_event_body(event), "role": role}), warn)
-
-
-def _choice_items(event: SpanEvent, warn: Warn) -> Iterator[Item]:
-    if event.name != "gen_ai.choice":
-        return
-    body = _event_body(event)
-    message = _decode(body.get("message"))
-    message = message if isinstance(message, Mapping) else {"content": message if message else body.get("content")}
-    calls = message.get("tool_calls") or _decode(body.get("tool_calls"))
-    yield from items_of_message(_decode_content({**message, "role": "assistant", "tool_calls": calls}), warn)
+def _event_messages(events: Sequence[SpanEvent]) -> dict[str, list[Mapping[str, Any]]]:
+    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion."""
+    messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
+    for event in events:
+        body = _event_body(event)
+        if role := _ROLE_OF_EVENT.get(event.name):
+            # The event may hold a role of the application ("customer"); the event's name is one that is known here.
+            messages["prompt"].append(_decode_content({**body, "role": role}))
+        elif event.name == "gen_ai.choice":
+            message = _decode(body.get("message"))
+            message = message if isinstance(message, Mapping) else {"content": message or body.get("content")}
+            calls = message.get("tool_calls") or _decode(body.get("tool_calls"))
+            messages["completion"].append(_decode_content({**message, "role": "assistant", "tool_calls": calls}))
+    return messages
 
 
 def _event_body(event: SpanEvent) -> Mapping[str, Any]:
@@ -222,18 +206,16 @@ def _merge(spans: list[_SpanItems]) -> list[Item]:
         moments += [((span.start, 1, rank, 0), span.input, source), (end, span.output, source)]
     merged: list[Item] = []
     total: Counter[tuple[str, str]] = Counter()
-    by_source: dict[int, Counter[tuple[str, str]]] = {}
+    by_source: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
     known_calls: set[tuple[str, str]] = set()
     for _, items, source in sorted(moments, key=lambda moment: moment[0]):
-        in_source = by_source.setdefault(source, Counter())
         for item in items:
             text, call = (item.kind, item.text), (item.kind, item.call)
-            in_source[text] += 1
+            by_source[source][text] += 1
             if item.call and call in known_calls:
                 continue
-            if item.call:
-                known_calls.add(call)
-            if in_source[text] > total[text]:
+            known_calls.add(call)
+            if by_source[source][text] > total[text]:
                 total[text] += 1
                 merged.append(item)
     return merged

@@ -9,47 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 from sqlalchemy import select
 
 from practicum.core.errors import StoreError
-from practicum.core.types import Recorded, Rollout
+from practicum.core.types import Recorded, Rollout, Task
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.tasks.traces.fields import text_at
-from practicum.tasks.traces.trace import Position, Problems, StoredTask
+from practicum.tasks.traces.trace import Place, Source, known_values
 
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 
 
-def read(folder: Path, problems: Problems) -> Iterator[StoredTask]:
+def read(source: Source) -> Iterator[Task]:
     """The attempts of a run folder, in the order of its steps."""
-    table = schema.rollouts
+    table, warn = schema.rollouts, Place(source).warn
     try:
-        with Store.read(folder) as store:
+        with Store.read(source.path) as store:
             configs = store.rows(select(schema.runs.c.config))
             rows = store.rows(select(table).order_by(table.c.step, table.c.place))
     except StoreError as error:
-        problems.add(f"the run cannot be read: {error}")
+        warn(f"the run cannot be read: {error}")
         return
     config = from_json(configs[0].config) if configs else {}
-    settings = {key: value for key in ("method", "model") if (value := text_at(config, key))}
+    settings = known_values({key: text_at(config, key) for key in ("method", "model")})
     if not rows:
-        problems.add("a run without an attempt")
+        warn("a run without an attempt")
     for row in rows:
         try:
             rollout = _ROLLOUT.validate_json(row.data)
         except ValidationError as error:
-            problems.add("an attempt that cannot be read", detail=f"{row.place}: {error.errors()[0]['msg']}")
+            warn("an attempt that cannot be read", f"{row.place}: {error.errors()[0]['msg']}")
             continue
         if rollout.of:
             continue
         if rollout.trace.lost:
-            problems.add("an attempt that was lost to the provider or could not be parsed")
+            warn("an attempt that was lost to the provider or could not be parsed")
             continue
         meta = {**rollout.task.meta, **settings, "step": row.step, "place": row.place}
-        recorded = Recorded(rollout.trace, rollout.score)
-        yield StoredTask(Position(), replace(rollout.task, meta=meta, recorded=recorded))
+        yield replace(rollout.task, meta=meta, recorded=Recorded(rollout.trace, rollout.score))

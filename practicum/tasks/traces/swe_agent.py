@@ -1,4 +1,4 @@
-"""Trajectories of SWE-agent and mini-swe-agent. Neither holds a score; one that was added is read (see `scores`).
+"""Trajectories of SWE-agent and mini-swe-agent. Neither has a score; one that was added is read (see `stored_score`).
 
 SWE-agent (`.traj`): `{"trajectory": [...], "history": [...], "info": {...}}`. The task is the first user message of
 `history` that is not a demonstration (of the first step's `query` if there is no history). Each step holds
@@ -20,10 +20,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, text_at
+from practicum.core.types import Task
+from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, stored_score, text_at
 from practicum.tasks.traces.messages import as_json, items_of_message, result_text
-from practicum.tasks.traces.scores import stored_score
-from practicum.tasks.traces.trace import Item, Position, Problems, StoredTask, build_task
+from practicum.tasks.traces.trace import Item, Place
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -34,50 +34,43 @@ def matches(record: Mapping[str, Any]) -> bool:
     if "history" in record or "info" in record:
         return True
     fields = {"trajectory", "thought", "action", "observation", "response"}
-    return any(isinstance(step, Mapping) and not fields.isdisjoint(step) for step in steps)
+    return any(isinstance(step, Mapping) and fields & step.keys() for step in steps)
 
 
 def matches_mini(record: Mapping[str, Any]) -> bool:
     """Whether a record has the format of mini-swe-agent."""
     if str(record.get("trajectory_format")).startswith("mini-swe-agent"):
         return True
-    has_outcome = not object_at(record, "info").keys().isdisjoint({"exit_status", "submission"})
-    return has_outcome and isinstance(record.get("messages"), list)
+    has_outcome = object_at(record, "info").keys() & {"exit_status", "submission"}
+    return bool(has_outcome) and isinstance(record.get("messages"), list)
 
 
-def read(record: Mapping[str, Any], position: Position, problems: Problems) -> list[StoredTask]:
+def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
     """The task of one file of SWE-agent, or one for each attempt in it."""
-    id = _instance_id(record, position, problems)
-    attempts = record.get("attempts")
-    if not isinstance(attempts, list) or not attempts:
-        return _read_attempt(record, id, position, problems, {})
+    id = _instance_id(record, place)
+    if not isinstance(record.get("attempts"), list) or not record["attempts"]:
+        yield from _read_attempt(record, id, place, None)
+        return
     # The other fields of the record repeat the attempt that was chosen.
-    numbered = enumerate(objects_in(record, "attempts", problems.at(position.line)), 1)
-    return [
-        task
-        for number, attempt in numbered
-        for task in _read_attempt(attempt, id, position, problems, {"attempt": number})
-    ]
+    for number, attempt in enumerate(objects_in(record, "attempts", place.warn), 1):
+        yield from _read_attempt(attempt, id, place, number)
 
 
-def read_mini(record: Mapping[str, Any], position: Position, problems: Problems) -> list[StoredTask]:
+def read_mini(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
     """The task of one record of mini-swe-agent."""
-    warn = problems.at(position.line)
     info = object_at(record, "info")
     status = text_at(info, "exit_status")
     # When a run hits a limit, version 1 stores the error's text as its submission.
     submission = text_at(info, "submission") if status in ("", "Submitted") else ""
-    items = list(_mini_items(record, warn))
+    items = list(_mini_items(record, place.warn))
     if submission and items and items[-1].text == submission:
         items.pop()
-    return build_task(
+    return place.task(
         items,
-        position,
-        problems,
-        id=_instance_id(record, position, problems),
+        id=_instance_id(record, place),
         answer=submission,
         error=_missing_submission(info, submission),
-        score=stored_score(record, warn),
+        score=stored_score(record, place.warn),
         meta={
             "model": text_at(object_at(info, "config", "model"), "model_name"),
             "exit_status": status,
@@ -86,13 +79,11 @@ def read_mini(record: Mapping[str, Any], position: Position, problems: Problems)
     )
 
 
-def _instance_id(record: Mapping[str, Any], position: Position, problems: Problems) -> str | None:
+def _instance_id(record: Mapping[str, Any], place: Place) -> str | None:
     """The id in the record, or the name of a file that holds this one trajectory."""
-    if id := own_id(record, "instance_id"):
-        return id
-    if problems.path.suffix in (".jsonl", ".ndjson") or position.line not in (None, 1):
-        return None
-    return problems.path.name.removesuffix(".json").removesuffix(".traj")
+    path = place.source.path
+    alone = path.suffix not in (".jsonl", ".ndjson") and place.line in (None, 1)
+    return own_id(record, "instance_id") or (path.name.removesuffix(".json").removesuffix(".traj") if alone else None)
 
 
 def _missing_submission(info: Mapping[str, Any], submission: str) -> str | None:
@@ -100,24 +91,19 @@ def _missing_submission(info: Mapping[str, Any], submission: str) -> str | None:
     return None if submission or not status else f"ended without a submission ({status})"
 
 
-def _read_attempt(
-    attempt: Mapping[str, Any], id: str | None, position: Position, problems: Problems, meta: Mapping[str, Any]
-) -> list[StoredTask]:
-    warn = problems.at(position.line)
+def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: Place, number: int | None) -> Iterator[Task]:
     info = object_at(attempt, "info")
-    given = info.get("submission")
-    submission = given if isinstance(given, str) else as_json(given) if given else ""
-    steps = list(objects_in(attempt, "trajectory", warn))
-    return build_task(
-        [*_prompt_items(attempt, steps, warn), *_step_items(steps, warn)],
-        position,
-        problems,
+    given = info.get("submission") or ""
+    submission = given if isinstance(given, str) else as_json(given)
+    steps = list(objects_in(attempt, "trajectory", place.warn))
+    return place.task(
+        [*_prompt_items(attempt, steps, place.warn), *_step_items(steps, place.warn)],
         id=id,
         answer=submission,
         error=_missing_submission(info, submission),
-        score=stored_score(attempt, warn),
+        score=stored_score(attempt, place.warn),
         meta={
-            **meta,
+            "attempt": number,
             "model": _model(attempt),
             "exit_status": text_at(info, "exit_status"),
             "agent": text_at(info, "swe_agent_version"),

@@ -1,19 +1,18 @@
 """What reading stored traces gives: tasks with recorded attempts, and the problems met on the way.
 
-A format's reader turns a record into items in order (who said or did what). `build_task` turns the items into a task:
+A format's reader turns a record into items in order (who said or did what). `Place.task` turns the items into a task:
 what the agent was asked, its steps, and its last message or action as the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from practicum.core.types import Recorded, Score, Step, Task, Trace
-from practicum.tasks.traces.fields import Warn
 
 _AGENT_KINDS = ("thought", "message", "action")
 _MAX_OTHER_LINES = 5
@@ -33,20 +32,6 @@ class Item(NamedTuple):
     kind: str
     text: str
     call: str = ""
-
-
-class Position(NamedTuple):
-    """Where a trace stands in its file; `tag` distinguishes traces without an id of their own."""
-
-    line: int | None = None
-    tag: str = ""
-
-
-class StoredTask(NamedTuple):
-    """A task with its recorded attempt. Its id is still as the format has it: empty, or the same as another's."""
-
-    position: Position
-    task: Task
 
 
 @dataclass(frozen=True)
@@ -76,76 +61,75 @@ class Traces:
         return sum(problem.count for problem in self.problems)
 
 
-@dataclass(slots=True)
-class _Cases:
-    detail: str
-    count: int = 0
-    lines: list[int] = field(default_factory=list)
+@dataclass(frozen=True)
+class Source:
+    """A file or a run that is read. `cases` are the lines and details of its problems, by reason."""
+
+    path: Path
+    name: str
+    cases: defaultdict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    def problems(self) -> Iterator[Problem]:
+        """Each reason once, with a count, the first detail and the first lines, in the order of their first cases."""
+        for reason, cases in self.cases.items():
+            lines = list(dict.fromkeys(line for line, _ in cases if line is not None))
+            text = f"{reason} ({cases[0][1]})" if cases[0][1] else reason
+            if len(cases) > 1:
+                others = ", ".join(map(str, lines[1 : _MAX_OTHER_LINES + 1]))
+                text += f"; {len(cases)} times" + (f", also on line {others}" if others else "")
+            yield Problem(str(self.path), lines[0] if lines else None, text, len(cases))
 
 
-class Problems:
-    """The problems of one file: each reason once, with a count, its first line and some more lines."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record stands in its source. `tag` distinguishes traces without an id of their own."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._cases: dict[str, _Cases] = {}
+    source: Source
+    line: int | None = None
+    tag: str = ""
 
-    def add(self, reason: str, line: int | None = None, detail: str = "") -> None:
-        """Record one case; `detail` is shown for the first case only."""
-        cases = self._cases.setdefault(reason, _Cases(detail))
-        cases.count += 1
-        if line is not None and line not in cases.lines and len(cases.lines) <= _MAX_OTHER_LINES:
-            cases.lines.append(line)
+    def warn(self, reason: str, detail: str = "") -> None:
+        """Record a problem here; reading goes on. Of equal reasons, only the first detail is shown."""
+        self.source.cases[reason].append((self.line, detail))
 
-    def at(self, line: int | None) -> Warn:
-        """A function that records problems on this line."""
-        return partial(self.add, line=line)
+    def task(
+        self,
+        items: Iterable[Item],
+        *,
+        id: str | None = None,
+        answer: str = "",
+        error: str | None = None,
+        score: Score | None = None,
+        meta: Mapping[str, Any],
+    ) -> Iterator[Task]:
+        """The task that these items record; none, and a problem, when the task or the agent's part is missing.
 
-    def all(self) -> list[Problem]:
-        """All problems, in the order in which they were first met."""
-        problems = []
-        for reason, cases in self._cases.items():
-            text = f"{reason} ({cases.detail})" if cases.detail else reason
-            if cases.count > 1:
-                others = ", ".join(map(str, cases.lines[1:]))
-                also = f", also on line {others}" if others else ""
-                text = f"{text}; {cases.count} times{also}"
-            problems.append(Problem(str(self.path), next(iter(cases.lines), None), text, cases.count))
-        return problems
+        The task is the user's first item, or what the system said if no user speaks. The answer, if none is given, is
+        the agent's last message, or its last action if no message came with it; the thoughts right before it are its
+        reasoning.
+        """
+        items = [item for item in items if item.text.strip()]
+        first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
+        before = items[:first]
+        system = "\n".join(item.text for item in before if item.kind == "system")
+        asked, system = (items[first].text, system) if first < len(items) else (system, "")
+        rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
+        agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
+        if not asked or not agent_spoke:
+            self.warn(NO_TASK if agent_spoke else NO_AGENT if asked else NO_TEXT)
+            return
+        reasoning = ""
+        if not answer.strip():
+            rest, reasoning, answer = _split_answer(rest)
+        trace = Trace(answer, reasoning, steps=tuple(Step(item.kind, item.text) for item in rest), error=error)
+        id = id if id and id.strip() else f"{self.source.name}{self.tag}"
+        line = {} if self.line is None else {"line": self.line}
+        yield Task(id, asked, None, known_values({**meta, "system": system}) | line, Recorded(trace, score))
 
 
-def build_task(
-    items: Iterable[Item],
-    position: Position,
-    problems: Problems,
-    *,
-    id: str | None = None,
-    answer: str = "",
-    error: str | None = None,
-    score: Score | None = None,
-    meta: Mapping[str, Any],
-) -> list[StoredTask]:
-    """The task that these items record; none, and a problem, when the task or the agent's part is missing.
-
-    The task is the user's first item, or what the system said if no user speaks. The answer, if none is given, is the
-    agent's last message, or its last action if no message came with it; the thoughts right before it are its reasoning.
-    """
-    items = [item for item in items if item.text.strip()]
-    first = next((n for n, item in enumerate(items) if item.kind == "user"), len(items))
-    before = items[:first]
-    system = "\n".join(item.text for item in before if item.kind == "system")
-    asked, system = (items[first].text, system) if first < len(items) else (system, "")
-    rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
-    agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
-    if not asked or not agent_spoke:
-        problems.add(NO_TASK if agent_spoke else NO_AGENT if asked else NO_TEXT, position.line)
-        return []
-    reasoning = ""
-    if not answer.strip():
-        rest, reasoning, answer = _split_answer(rest)
-    trace = Trace(answer, reasoning, steps=tuple(Step(item.kind, item.text) for item in rest), error=error)
-    known = {key: value for key, value in {**meta, "system": system}.items() if value not in (None, "")}
-    return [StoredTask(position, Task(id or "", asked, None, known, Recorded(trace, score)))]
+def known_values(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries that have a value."""
+    return {key: value for key, value in meta.items() if value not in (None, "")}
 
 
 def _split_answer(items: list[Item]) -> tuple[list[Item], str, str]:
