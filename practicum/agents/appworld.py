@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -20,7 +20,7 @@ from practicum.agents.base import AgentRun
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
 from practicum.core.types import Task, Trace
 from practicum.core.views import View
-from practicum.tasks.appworld.client import connect
+from practicum.tasks.appworld.client import AppWorldServer, connect
 
 OPENING = 120.0
 """Seconds that the server has in addition to those of the code: opening its first world loads all apps, which took
@@ -57,7 +57,7 @@ class AppWorldAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         async with _borrowed_server(self.addresses, run) as address:
             agent = ToolsAgent(
-                partial(_AppWorld, address, self.tool_timeout),
+                partial(_open_world, address, self.tool_timeout),
                 f"the AppWorld server at {address}",
                 self.instructions,
                 max_turns=self.max_turns,
@@ -78,29 +78,24 @@ async def _borrowed_server(addresses: Sequence[str], run: AgentRun) -> AsyncIter
             yield address
 
 
+@asynccontextmanager
+async def _open_world(address: str, seconds: float, task: Task) -> AsyncIterator[_AppWorld]:
+    # Servers with one root share its folder of outputs, where worlds of one name would overwrite each other.
+    name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
+    async with connect(address) as server:
+        await server.call("initialize", task.id, experiment_name=name, timeout_seconds=max(1, round(seconds)))
+        try:
+            yield _AppWorld(server, task.id)
+        finally:
+            await server.call("close", task.id)
+
+
+@dataclass(frozen=True)
 class _AppWorld:
     """The world of one attempt, for `agents.environment`."""
 
-    def __init__(self, address: str, seconds: float, task: Task) -> None:
-        self._id, self._seconds = task.id, max(1, round(seconds))
-        # Servers with one root share its folder of outputs, where worlds of one name would overwrite each other.
-        self._name = f"practicum_{urlsplit(address).port or urlsplit(address).hostname}"
-        self._connection = connect(address)
-
-    async def __aenter__(self) -> Self:
-        self._server = await self._connection.__aenter__()
-        try:
-            await self._server.call("initialize", self._id, experiment_name=self._name, timeout_seconds=self._seconds)
-        except BaseException:
-            await self._connection.__aexit__(None, None, None)
-            raise
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        try:
-            await self._server.call("close", self._id)
-        finally:
-            await self._connection.__aexit__(None, None, None)
+    server: AppWorldServer
+    id: str
 
     @property
     def tools(self) -> list[Callable[..., Any]]:
@@ -112,8 +107,8 @@ class _AppWorld:
         Args:
             code: the code; `apis.<app>.<api>(...)` calls an app, and only what is printed is seen
         """
-        return str(await self._server.call("execute", self._id, code=code))
+        return str(await self.server.call("execute", self.id, code=code))
 
     async def state(self) -> dict[str, Any]:
         # Ask once an attempt: the server caches its evaluation, so a second one would miss later changes.
-        return {"evaluation": await self._server.call("evaluate", self._id, suppress_errors=True)}
+        return {"evaluation": await self.server.call("evaluate", self.id, suppress_errors=True)}

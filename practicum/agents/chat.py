@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.agents.annotations import ANNOTATING, NOTING, read_annotations
+from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annotations, read_citations
 from practicum.agents.base import AgentRun
-from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
+from practicum.core.bounded import MaxChars, Output
 from practicum.core.types import Prompt, Task, Trace, Turn
 from practicum.core.views import View
 
@@ -50,14 +50,11 @@ class ChatAgent:
         if form is None:
             return Trace(answer=(await run.ask_text("agent", prompt)).strip())
         reply: Any = await run.ask("agent", prompt, form)
-        cited: list[str] = list(dict.fromkeys(getattr(reply, "used", ())))
-        known = tuple(id for id in cited if id in view.ids)
         return Trace(
             answer=reply.answer,
             reasoning=getattr(reply, "reasoning", ""),
-            used=known,
-            unknown=len(cited) - len(known),
             data=read_annotations(reply, view),
+            **read_citations(getattr(reply, "used", ()), view),
         )
 
 
@@ -70,8 +67,7 @@ def _form(
         return None
     fields: dict[str, Any] = {}
     if citing:
-        cited = Annotated[list[EntryId], MaxItems(3)]
-        fields["used"] = (cited, Field(description="ids of the entries that apply, best first"))
+        fields |= CITING
     if annotated:
         fields |= ANNOTATING
     if reasoning:

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from practicum.agents.worker import WorkerThread
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Task
@@ -34,14 +36,6 @@ MAX_OBSERVATION = 2000
 
 MAX_STATE = 200_000
 """Most characters of a state as JSON, since it is stored with each attempt."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """The text an action returned. `failed`: the tool raised, hung, or could not be called with these arguments."""
-
-    text: str
-    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,7 +84,7 @@ class Environment:
     tools: Mapping[str, ToolsetTool[None]]
     context: RunContext[None]
     user_code: UserCode
-    max_observation: int = MAX_OBSERVATION
+    max_observation: int
 
     @property
     def manual(self) -> str:
@@ -105,12 +99,12 @@ class Environment:
             *types, *(tool.render_signature("...", conflicting_type_names=clashes) for tool in definitions),
         ])  # fmt: skip
 
-    async def act(self, name: str, arguments: object) -> Observation:
-        """Call a tool. Whatever goes wrong in it is an observation, except an error of practicum, which is raised."""
-        from pydantic import ValidationError
+    async def act(self, name: str, arguments: object) -> tuple[str, bool]:
+        """Call a tool. Returns the observation, and True if the tool raised, hung, or could not be called with these
+        arguments. Only an error of practicum is raised."""
 
-        def failed(text: str) -> Observation:
-            return Observation(self._shortened(f"error: {text}"), failed=True)
+        def failed(text: str) -> tuple[str, bool]:
+            return truncate(_encodable(f"error: {text}"), self.max_observation), True
 
         tool = self.tools.get(name)
         if tool is None:
@@ -120,7 +114,7 @@ class Environment:
             checked = tool.args_validator.validate_python(arguments)
             async with clock:
                 value = await self.toolset.call_tool(name, checked, replace(self.context, tool_name=name), tool)
-            return Observation(self._shortened(_as_text(name, value)))
+            return truncate(_encodable(_as_text(name, value)), self.max_observation), False
         except PracticumError:
             raise
         except ValidationError as error:
@@ -132,9 +126,6 @@ class Environment:
             if clock.expired():
                 return failed(f"{name} did not return within {self.user_code.seconds:g} s")
             return failed(f"{type(error).__name__}: {error}")
-
-    def _shortened(self, text: str) -> str:
-        return truncate(_encodable(text), self.max_observation)
 
     async def state(self) -> Any:
         """The state as a JSON value; None if the environment has no `state()`. Raises AgentError if it is not JSON."""
@@ -153,7 +144,7 @@ class Environment:
 
 @asynccontextmanager
 async def open_environment(
-    source: object, name: str, task: Task, seconds: float, max_observation: int = MAX_OBSERVATION
+    source: object, name: str, task: Task, seconds: float, max_observation: int
 ) -> AsyncIterator[Environment]:
     """The environment of one attempt, closed at the end. Raises AgentError if the user's code fails or hangs.
 
@@ -168,10 +159,8 @@ async def open_environment(
     code = UserCode(name, seconds, WorkerThread())
     async with AsyncExitStack() as stack:
         stack.callback(code.thread.close)
-        value = source
-        if callable(source):
-            value = await code.call(partial(source, replace(task, target=None, recorded=None)))
-        value = await code.enter(value, stack)
+        seen = replace(task, target=None, recorded=None)
+        value = await code.enter(await code.call(partial(source, seen)) if callable(source) else source, stack)
         combined: CombinedToolset[None] = CombinedToolset(_toolsets(name, getattr(value, "tools", value), code.thread))
         toolset: AbstractToolset[None] = await code.enter(combined, stack)
         # pydantic-ai requires a model here; no tool ever asks it.
@@ -193,8 +182,8 @@ def _toolsets(name: str, tools: object, thread: WorkerThread) -> Sequence[Abstra
         )
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
     functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
-    if wrong := [tool for tool in functions if not callable(tool)]:
-        raise UsageError(f"a tool of {name} is of type {type(wrong[0]).__name__}: it must be a function or a toolset")
+    if wrong := [type(tool).__name__ for tool in functions if not callable(tool)]:
+        raise UsageError(f"a tool of {name} is of type {wrong[0]}: it must be a function or a toolset")
     try:
         return [FunctionToolset([_in_thread(tool, thread) for tool in functions]), *sets]
     except (UserError, TypeError, ValueError) as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from practicum.agents.annotations import read_annotations
+from practicum.agents.annotations import read_annotations, read_citations
 from practicum.core.errors import AgentError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
@@ -67,7 +67,7 @@ def read_answer(value: object, agent: str, view: View) -> Trace:
     that the view does not have are dropped and counted. Raises AgentError for anything else.
     """
     if isinstance(value, Trace):
-        return replace(value, **_citations(value.used, view))
+        return replace(value, **read_citations(value.used, view))
     if isinstance(value, str | int | float):
         return Trace(answer=str(value))
     if not isinstance(value, Mapping):
@@ -87,12 +87,5 @@ def read_answer(value: object, agent: str, view: View) -> Trace:
         steps=tuple(Step(s.kind, s.text) for s in answer.steps),
         error=answer.error,
         data=read_annotations(answer, view),
-        **_citations(answer.used, view),
+        **read_citations(answer.used, view),
     )
-
-
-def _citations(ids: Sequence[str], view: View) -> dict[str, Any]:
-    """The fields of a trace about cited entries: those the view has, and the number of the others."""
-    distinct = dict.fromkeys(ids)
-    used = tuple(id for id in distinct if id in view.ids)
-    return {"used": used, "unknown": len(distinct) - len(used)}

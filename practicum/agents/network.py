@@ -224,28 +224,19 @@ def _failure(error: Exception, moves: Sequence[Move], rounds: int = 0) -> Soluti
 def valid_parts(parts: Sequence[TaskPart], task: str) -> list[TaskPart]:
     """The parts that are neither empty nor the task itself; none if fewer than two remain. Each keeps the needs that
     are among them, except those that would have parts wait for each other."""
+    import networkx as nx
+
     useless = ("", _normalized(task))
     kept = {n: part for n, part in enumerate(parts[:MAX_PARTS], 1) if _normalized(part.text) not in useless}
     if len(kept) < 2:
         return []
     number = {old: new for new, old in enumerate(kept, 1)}
-    needs = {number[n]: {number[m] for m in part.needs if m in number and m != n} for n, part in kept.items()}
-    return [TaskPart(part.text.strip(), tuple(sorted(_acyclic(number[n], needs)))) for n, part in kept.items()]
-
-
-def _acyclic(part: int, needs: dict[int, set[int]]) -> set[int]:
-    """What a part needs, without later parts that need it in turn: of two that wait for each other, the earlier one
-    begins."""
-
-    def reachable(start: int) -> set[int]:
-        reached, pending = set[int](), [start]
-        while pending:
-            for n in needs[pending.pop()] - reached:
-                reached.add(n)
-                pending.append(n)
-        return reached
-
-    return {n for n in needs[part] if n < part or part not in reachable(n)}
+    needs: nx.DiGraph[int] = nx.DiGraph()
+    needs.add_nodes_from(number.values())
+    needs.add_edges_from((number[n], number[m]) for n in kept for m in kept[n].needs if m in number and m != n)
+    # Of two parts that wait for each other, the earlier one begins.
+    acyclic = {n: sorted(m for m in needs[n] if m < n or not nx.has_path(needs, m, n)) for n in needs}
+    return [TaskPart(part.text.strip(), tuple(acyclic[number[n]])) for n, part in kept.items()]
 
 
 def _normalized(text: str) -> str:

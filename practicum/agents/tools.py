@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
-from practicum.agents.annotations import ANNOTATING, NOTING, read_annotations
+from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annotations, read_citations
 from practicum.agents.base import AgentRun
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
-from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
+from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View
@@ -91,14 +91,15 @@ class _Attempt:
                 return await self._trace(
                     None, turn - 1, f"the prompt outgrew the model's window in turn {turn}: {error}"
                 )
-            self.used = self.used or tuple(dict.fromkeys(getattr(reply, "used", ())))
+            self.used = self.used or tuple(getattr(reply, "used", ()))
             self.steps.append(Step("thought", reply.thought))
             [(name, arguments)] = reply.action.items()
             if name == FINISH:
                 return await self._trace(forms.finish.model_validate(arguments), turn)
             observation = await self._act(at, name, arguments)
             exchange = Turn(prompt.user, reply.model_dump_json())
-            user = f"Observation: {observation}\n\n{self._reminder()}"
+            *earlier, action = [step.text for step in self.steps if step.kind == "action"]
+            user = f"Observation: {observation}\n\n{AGAIN if action in earlier else NEXT}"
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
         return await self._trace(None, turn, f"no answer within {turn} turns")
 
@@ -114,30 +115,19 @@ class _Attempt:
 
     async def _act(self, at: AgentRun, name: str, arguments: Any) -> str:
         self.steps.append(Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}"))
-
-        async def do() -> tuple[str, bool]:
-            observation = await self.environment.act(name, arguments)
-            return observation.text, observation.failed
-
-        text, failed = await at.observe("observation", do)
+        text, failed = await at.observe("observation", partial(self.environment.act, name, arguments))
         self.errors += failed
         self.steps.append(Step("observation", text))
         return str(text)
 
-    def _reminder(self) -> str:
-        actions = [step.text for step in self.steps if step.kind == "action"]
-        return AGAIN if actions[-1] in actions[:-1] else NEXT
-
     async def _trace(self, end: Any, turns: int, error: str | None = None) -> Trace:
         data = {"turns": turns, "tool_errors": self.errors, "state": await self.environment.state()}
-        known = tuple(id for id in self.used if id in self.view.ids)
         return Trace(
             answer="" if end is None else end.answer,
-            used=known,
             steps=tuple(self.steps),
             error=error,
-            unknown=len(self.used) - len(known),
             data=data | ({} if end is None else read_annotations(end, self.view)),
+            **read_citations(self.used, self.view),
         )
 
 
@@ -177,9 +167,8 @@ def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: b
         "thought": (Annotated[str, MaxChars(240)], Field(description="what to do next, and why, in a sentence")),
         "action": (Annotated[dict[str, Any], AfterValidator(check), shape], ...),
     }
-    used: Any = (Annotated[list[EntryId], MaxItems(3)], Field(description="ids of the entries that apply, best first"))
     return _TurnForms(
-        create_model("turn", __base__=Output, used=used, **fields),
+        create_model("turn", __base__=Output, **CITING, **fields),
         create_model("turn", __base__=Output, **fields),
         finish,
     )

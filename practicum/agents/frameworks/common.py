@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from practicum.core.errors import ProviderError
@@ -16,16 +15,36 @@ AgentFunction = Callable[[str, str], Awaitable[Any]]
 Steps = Sequence[tuple[str, str]]
 """Kind ("thought", "action", "observation") and text of each step."""
 
+Ask = Callable[[str, str], Awaitable[tuple[object, Steps]]]
+"""Runs an agent of a framework on an input and a context. Returns its output and its steps, without the answer."""
+
 _SHOWN_ID = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
 _CITED_ID = re.compile(r"\[(e\d+)\]")
 _FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
 
 
-def identified(act: AgentFunction, name: str, module: str) -> AgentFunction:
-    """The same function, named `name` in messages and in the journal."""
+def agent_function(ask: Ask, name: str, module: str) -> AgentFunction:
+    """An agent that answers through `ask`, named `name` in messages and in the journal. A failure of its model's
+    provider becomes a ProviderError, so that nothing is learned from it."""
+
+    async def act(input: str, context: str) -> Any:
+        from openai import APIError
+        from pydantic_ai.exceptions import ModelAPIError
+
+        try:
+            output, steps = await ask(input, context)
+        except (APIError, ModelAPIError) as error:
+            raise provider_error(name, error) from error
+        return answer(output, steps, context)
+
     # The package was `practicum.adapters` when old runs wrote these names into their journals: a resume needs the same.
     act.__module__, act.__qualname__ = f"practicum.adapters.{module}", name
     return act
+
+
+def provider_error(agent: str, error: Exception) -> ProviderError:
+    """The error of practicum for a failure of the model that this agent uses."""
+    return ProviderError(f"the model of {agent} failed: {type(error).__name__}: {error}")
 
 
 def instructions(context: str, own: str | None = None) -> str:
@@ -59,20 +78,6 @@ def answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
 def tool_call(name: str, arguments: object) -> tuple[str, str]:
     """A call of a tool as a step."""
     return "action", f"{name} {_text(arguments)}"
-
-
-@contextmanager
-def provider_errors(agent: str, *own: type[Exception]) -> Iterator[None]:
-    """Turn failures of a model's provider into ProviderError, so that nothing is learned from them. `own` are the
-    exceptions of the agent's framework for such failures."""
-    from openai import APIError
-    from pydantic_ai.exceptions import ModelAPIError
-
-    failures: tuple[type[Exception], ...] = (APIError, ModelAPIError, *own)
-    try:
-        yield
-    except failures as error:
-        raise ProviderError(f"the model of {agent} failed: {type(error).__name__}: {error}") from error
 
 
 def _text(value: object) -> str:

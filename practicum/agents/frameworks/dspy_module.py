@@ -7,10 +7,10 @@ from typing import Any
 
 from practicum.agents.frameworks.common import (
     AgentFunction,
-    answer,
-    identified,
+    Steps,
+    agent_function,
     instructions,
-    provider_errors,
+    provider_error,
     tool_call,
 )
 
@@ -20,7 +20,7 @@ def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentF
     one DSPy is configured with."""
     name = f"dspy({type(module).__name__})"
 
-    async def act(text: str, context: str) -> Any:
+    async def ask(text: str, context: str) -> tuple[object, Steps]:
         from dspy import LMError
 
         own = module.deepcopy()
@@ -28,12 +28,14 @@ def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentF
             signature = original.signature
             copy.signature = signature.with_instructions(instructions(context, signature.instructions))
             copy.lm = original.lm  # a copied model would count and cache by itself
-        with provider_errors(name, LMError):
+        try:
             prediction = await own.acall(**{input: text})
+        except LMError as error:
+            raise provider_error(name, error) from error
         fields = {"answer": prediction[output], "reasoning": prediction.get("reasoning") or ""}
-        return answer(fields, _steps(prediction.get("trajectory") or {}), context)
+        return fields, _steps(prediction.get("trajectory") or {})
 
-    return identified(act, name, "dspy_module")
+    return agent_function(ask, name, "dspy_module")
 
 
 def _steps(trajectory: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+import ssl
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from practicum.agents.frameworks.common import AgentFunction, answer, identified, instructions, provider_errors
+from practicum.agents.frameworks.common import AgentFunction, Steps, agent_function, instructions
 from practicum.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 
 def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction:
@@ -20,7 +18,7 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
     if not address.startswith(("http://", "https://")) or not model:
         raise UsageError(f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent")
 
-    async def act(input: str, context: str) -> Any:
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         system = instructions(context)
@@ -28,17 +26,14 @@ def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction
         messages.append({"role": "user", "content": input})
         http = DefaultAsyncHttpxClient(verify=_certificates())
         secret = key or os.environ.get("OPENAI_API_KEY", "none")
-        with provider_errors(name):
-            async with AsyncOpenAI(base_url=address, api_key=secret, http_client=http) as client:
-                reply = await client.chat.completions.create(model=model, messages=messages, **request)
-        return answer((reply.choices[0].message.content or "").strip(), [], context)
+        async with AsyncOpenAI(base_url=address, api_key=secret, http_client=http) as client:
+            reply = await client.chat.completions.create(model=model, messages=messages, **request)
+        return (reply.choices[0].message.content or "").strip(), []
 
-    return identified(act, f"endpoint({name})", "endpoint")
+    return agent_function(ask, f"endpoint({name})", "endpoint")
 
 
 @cache
-def _certificates() -> SSLContext:
+def _certificates() -> ssl.SSLContext:
     """Loaded once, since it takes 60 ms. A client lives for one attempt only, since it belongs to an event loop."""
-    import ssl
-
     return ssl.create_default_context()

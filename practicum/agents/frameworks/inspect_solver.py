@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from practicum.agents.frameworks.common import (
-    AgentFunction,
-    answer,
-    identified,
-    instructions,
-    provider_errors,
-    tool_call,
-)
+from practicum.agents.frameworks.common import AgentFunction, Steps, agent_function, instructions, tool_call
 
 
 def inspect_ai(solver: Any, model: Any) -> AgentFunction:
     """An agent from a solver. `model` is a model of inspect_ai, or its name. There is no eval, and so no sandbox."""
-    name = f"inspect_ai({getattr(solver, '__qualname__', type(solver).__name__)})"
 
-    async def act(input: str, context: str) -> Any:
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
         from inspect_ai.model import (
             ChatMessageSystem,
             ChatMessageUser,
@@ -46,11 +38,12 @@ def inspect_ai(solver: Any, model: Any) -> AgentFunction:
             state.messages.extend(more)
             return state
 
-        with provider_errors(name):
-            state = await solver(state, generate)
-        return answer(state.output.completion, _steps(state.messages[:-1]), context)
+        state = await solver(state, generate)
+        return state.output.completion, _steps(state.messages[:-1])
 
-    return identified(act, name, "inspect_solver")
+    return agent_function(
+        ask, f"inspect_ai({getattr(solver, '__qualname__', type(solver).__name__)})", "inspect_solver"
+    )
 
 
 def _steps(messages: list[Any]) -> list[tuple[str, str]]:

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from practicum.agents.frameworks.common import (
-    AgentFunction,
-    answer,
-    identified,
-    instructions,
-    provider_errors,
-    tool_call,
-)
+from practicum.agents.frameworks.common import AgentFunction, Steps, agent_function, instructions, tool_call
 
 
 def openai_agents(agent: Any, **run: Any) -> AgentFunction:
     """An agent of the SDK; `run` goes to each `Runner.run` (context, max_turns, run_config, ...). Agents that it hands
     over to do not get the context."""
-    name = f"openai_agents({agent.name})"
 
-    async def act(input: str, context: str) -> Any:
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
         from agents import ItemHelpers, Runner
 
         async def with_context(wrapper: Any, _: Any) -> str:
             return instructions(context, await agent.get_system_prompt(wrapper))
 
-        with provider_errors(name):
-            result = await Runner.run(agent.clone(instructions=with_context), input, **run)
+        result = await Runner.run(agent.clone(instructions=with_context), input, **run)
         steps: list[tuple[str, str]] = []
         for item in result.new_items:
             if item.type == "tool_call_item":
@@ -35,6 +26,6 @@ def openai_agents(agent: Any, **run: Any) -> AgentFunction:
                 steps.append(("observation", str(item.output)))
             elif item.type == "message_output_item" and item is not result.new_items[-1]:
                 steps.append(("thought", ItemHelpers.text_message_output(item)))
-        return answer(result.final_output, steps, context)
+        return result.final_output, steps
 
-    return identified(act, name, "openai_agent")
+    return agent_function(ask, f"openai_agents({agent.name})", "openai_agent")

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from practicum.agents.frameworks.common import (
-    AgentFunction,
-    answer,
-    identified,
-    instructions,
-    provider_errors,
-    tool_call,
-)
+from practicum.agents.frameworks.common import AgentFunction, Steps, agent_function, instructions, tool_call
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent
@@ -21,14 +14,12 @@ if TYPE_CHECKING:
 def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
     """The agent with its tools and output type; `run` goes to each `agent.run` (deps, usage_limits, ...). An output
     with a field `answer` may also have `reasoning`, `used`, `doubts` and `missing`."""
-    name = f"pydantic_ai({agent.name or ''})"
 
-    async def act(input: str, context: str) -> Any:
-        with provider_errors(name):
-            result = await agent.run(input, instructions=instructions(context) or None, infer_name=False, **run)
-        return answer(result.output, _steps(result.new_messages()), context)
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
+        result = await agent.run(input, instructions=instructions(context) or None, infer_name=False, **run)
+        return result.output, _steps(result.new_messages())
 
-    return identified(act, name, "pydantic_agent")
+    return agent_function(ask, f"pydantic_ai({agent.name or ''})", "pydantic_agent")
 
 
 def _steps(messages: list[ModelMessage]) -> list[tuple[str, str]]:

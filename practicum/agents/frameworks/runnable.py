@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from practicum.agents.frameworks.common import (
-    AgentFunction,
-    answer,
-    identified,
-    instructions,
-    provider_errors,
-    tool_call,
-)
+from practicum.agents.frameworks.common import AgentFunction, Steps, agent_function, instructions, tool_call
 
 
 def messages(input: str, learned: str) -> dict[str, Any]:
@@ -26,19 +19,17 @@ def langchain(runnable: Any, ask: Callable[[str, str], Any] = messages, **invoke
 
     A chain over the variables of a prompt has `ask=lambda input, learned: {"question": input, "rules": learned}`.
     """
-    name = f"langchain({getattr(runnable, 'name', None) or ''})"
 
-    async def act(input: str, context: str) -> Any:
-        with provider_errors(name):
-            output = await runnable.ainvoke(ask(input, instructions(context)), **invoke)
+    async def run(input: str, context: str) -> tuple[object, Steps]:
+        output = await runnable.ainvoke(ask(input, instructions(context)), **invoke)
         if isinstance(output, Mapping) and output.get("messages"):
             *earlier, last = output["messages"]
             structured = output.get("structured_response")
-            return answer(last.text if structured is None else structured, _steps(earlier), context)
+            return last.text if structured is None else structured, _steps(earlier)
         # A chat model returns a message, a parser may return anything.
-        return answer(output.text if hasattr(output, "tool_calls") else output, [], context)
+        return output.text if hasattr(output, "tool_calls") else output, []
 
-    return identified(act, name, "runnable")
+    return agent_function(run, f"langchain({getattr(runnable, 'name', None) or ''})", "runnable")
 
 
 def _steps(messages: Sequence[Any]) -> list[tuple[str, str]]:
