@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from practicum.analysis.monitor.plots import monitor_plots
+from practicum.analysis.monitor.plots import monitor_plots, moving_average
 from practicum.analysis.monitor.series import (
     SMALLEST_WINDOW,
     Centroid,
     MetricGroup,
     cosine_distance,
     distribution,
-    moving_average,
     window_size,
     windowed_rates,
 )
@@ -52,11 +51,12 @@ def test_a_windowed_rate_counts_as_few_steps_as_hold_enough_marks(marks: list[li
 
 
 @settings(deadline=None)
-@given(st.lists(st.none() | st.integers(-9, 9).map(float), max_size=40), st.integers(1, 9))
-def test_a_smoothed_column_is_the_mean_of_what_is_there(column: list[float | None], window: int) -> None:
-    for i, value in enumerate(moving_average(column, window)):
-        there = [x for x in column[max(0, i - window + 1) : i + 1] if x is not None]
-        assert value == (None if column[i] is None else pytest.approx(sum(there) / len(there)))
+@given(st.lists(st.none() | st.integers(-9, 9).map(float), min_size=1, max_size=40), st.integers(1, 9))
+def test_a_moving_average_is_the_mean_of_the_values_in_its_window(series: list[float | None], window: int) -> None:
+    averages = moving_average(np.array(series, dtype=float), window)
+    for i, value in enumerate(series):
+        inside = [x for x in series[max(0, i - window + 1) : i + 1] if x is not None]
+        assert averages[i] == pytest.approx(np.nan if value is None else sum(inside) / len(inside), nan_ok=True)
 
 
 def test_windows_grow_with_the_run() -> None:
@@ -65,8 +65,6 @@ def test_windows_grow_with_the_run() -> None:
 
 def test_a_spread() -> None:
     assert distribution([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
-    with pytest.raises(ValueError, match="at least one value"):
-        distribution([])
 
 
 def unit(seed: int) -> np.ndarray:

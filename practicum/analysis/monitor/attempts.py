@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from practicum.analysis.monitor.series import (
@@ -79,64 +79,46 @@ def success(steps: StepRollouts, succeeded: SuccessCriterion) -> MetricGroup:
 
 def learning_curves(steps: StepRollouts, succeeded: SuccessCriterion) -> MetricGroup | None:
     """For each domain the success rate over a window of its attempts; None where no outcome is known."""
-    outcomes: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    by_domain: dict[str, list[tuple[int, bool]]] = defaultdict(list)
     for step, rollouts in steps:
         for rollout in rollouts:
             if (outcome := succeeded(rollout)) is not None:
-                outcomes[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, outcome))
+                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, outcome))
     domains = {}
-    for name, attempts in sorted(outcomes.items()):
+    for name, attempts in sorted(by_domain.items()):
+        numbers, outcomes = zip(*attempts, strict=True)
         window = window_size(len(attempts))
-        series = {
-            "attempt": [*range(1, len(attempts) + 1)],
-            "step": [step for step, _ in attempts],
-            **windowed_rates([[outcome] for _, outcome in attempts], window),
-        }
-        rate = _rate([outcome for _, outcome in attempts])
-        domains[name] = {**rate, "attempts": len(attempts), "window": window, "by_attempt": series}
+        rates = windowed_rates([[outcome] for outcome in outcomes], window)
+        series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **rates}
+        domains[name] = {**_rate(outcomes), "attempts": len(attempts), "window": window, "by_attempt": series}
     return MetricGroup({"domains": domains}) if domains else None
 
 
 def retrieval(steps: StepRollouts, cites: bool) -> MetricGroup | None:
     """The similarity of retrieved entries to their task, on average and at best, and the share of them that the agent
     relied on, if it cites entries. None where nothing was retrieved."""
-    similarity: list[float | None] = []
-    best: list[float | None] = []
-    relied_on: list[float | None] = []
-    for _, rollouts in steps:
-        lookups = [r for r in rollouts if r.retrieved]
-        similarity.append(mean(_similarities(lookups)))
-        best.append(mean(_best(lookups)))
-        relied_on.append(mean(_cited(lookups)))
-    lookups = [r for _, rollouts in steps for r in rollouts if r.retrieved]
-    if not lookups:
+    by_step = [[r for r in rollouts if r.retrieved] for _, rollouts in steps]
+    every = [r for step in by_step for r in step]
+    if not every:
         return None
-    numbers = {"lookups": len(lookups), "similarity": mean(_similarities(lookups)), "best": mean(_best(lookups))}
-    cited = _cited(lookups)
-    if not cites or not cited:
-        return MetricGroup(numbers, {"similarity": similarity, "best": best})
-    return MetricGroup(
-        {**numbers, "relied_on": mean(cited)}, {"similarity": similarity, "best": best, "relied_on": relied_on}
-    )
-
-
-def _similarities(lookups: Sequence[Rollout]) -> list[float]:
-    return [similarity for r in lookups for _, similarity in r.retrieved]
-
-
-def _best(lookups: Sequence[Rollout]) -> list[float]:
-    return [max(similarity for _, similarity in r.retrieved) for r in lookups]
-
-
-def _cited(lookups: Sequence[Rollout]) -> list[bool]:
-    return [id in r.trace.used for r in lookups if not _failed(r) for id, _ in r.retrieved]
+    measures: dict[str, Callable[[Sequence[Rollout]], list[float]]] = {
+        "similarity": lambda lookups: [similarity for r in lookups for _, similarity in r.retrieved],
+        "best": lambda lookups: [max(similarity for _, similarity in r.retrieved) for r in lookups],
+    }
+    if cites and not all(map(_failed, every)):
+        measures["relied_on"] = lambda lookups: [
+            id in r.trace.used for r in lookups if not _failed(r) for id, _ in r.retrieved
+        ]
+    numbers = {name: mean(measure(every)) for name, measure in measures.items()}
+    series = {name: [mean(measure(step)) for step in by_step] for name, measure in measures.items()}
+    return MetricGroup({"lookups": len(every), **numbers}, series)
 
 
 def agreement(steps: StepRollouts) -> MetricGroup | None:
     """Where several attempts were made at a task: the share of them that agree with the chosen answer, and what chose
     it. None where no task had several attempts."""
-    choices = [[r.choice for r in rollouts if r.choice.get("of", 1) > 1] for _, rollouts in steps]
-    every = [choice for step in choices for choice in step]
+    by_step = [[r.choice for r in rollouts if r.choice.get("of", 1) > 1] for _, rollouts in steps]
+    every = [choice for step in by_step for choice in step]
     if not every:
         return None
     numbers = {
@@ -146,7 +128,7 @@ def agreement(steps: StepRollouts) -> MetricGroup | None:
         "unanimous": mean([choice["agreement"] == 1 for choice in every]),
         "by": dict(Counter(str(choice["by"]) for choice in every).most_common()),
     }
-    return MetricGroup(numbers, {"agreement": [mean([choice["agreement"] for choice in step]) for step in choices]})
+    return MetricGroup(numbers, {"agreement": [mean([choice["agreement"] for choice in step]) for step in by_step]})
 
 
 def actions(steps: StepRollouts) -> MetricGroup | None:
@@ -154,9 +136,7 @@ def actions(steps: StepRollouts) -> MetricGroup | None:
     traces = [[r.trace for rollout in rollouts for r in rollout.group if r.trace.steps] for _, rollouts in steps]
     by_step = [[sum(step.kind == "action" for step in trace.steps) for trace in step] for step in traces]
     every = [n for step in by_step for n in step]
-    if not any(every):
-        return None
-    return MetricGroup(distribution(every), {"actions": [mean(step) for step in by_step]})
+    return MetricGroup(distribution(every), {"actions": [mean(step) for step in by_step]}) if any(every) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +147,22 @@ class JudgedAttempt:
     verdict: bool
 
 
-def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> Iterator[JudgedAttempt]:
+def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
     """The attempts that the judge gave a verdict on, one for each answer and verdict at a task. `verdict_places` are
     the places below which the judge was asked for a verdict."""
-    for _, rollouts in steps:
-        for rollout in rollouts:
-            if place_of_all(rollout) not in verdict_places:
-                continue
-            distinct = {
-                (attempt.trace.answer, verdict): JudgedAttempt(attempt, verdict)
-                for attempt, verdict in _verdicts(rollout)
-                if verdict is not None and not _failed(attempt)
-            }
-            yield from distinct.values()
-
-
-def _verdicts(rollout: Rollout) -> Iterator[tuple[Rollout, bool | None]]:
-    """Each attempt at a task with its verdict; a choice keeps its verdicts in the order of the attempts."""
-    verdicts = rollout.choice.get("verdicts")
-    if verdicts is None:
-        yield from ((attempt, attempt.feedback.success) for attempt in rollout.group)
-        return
-    yield from zip(sorted(rollout.group, key=number_of), verdicts, strict=True)
+    judged: list[JudgedAttempt] = []
+    for rollout in (r for _, rollouts in steps for r in rollouts if place_of_all(r) in verdict_places):
+        attempts, verdicts = list(rollout.group), [r.feedback.success for r in rollout.group]
+        if (stored := rollout.choice.get("verdicts")) is not None:
+            # A choice keeps its verdicts in the order of the attempts.
+            attempts, verdicts = sorted(attempts, key=number_of), stored
+        distinct = {
+            (attempt.trace.answer, verdict): JudgedAttempt(attempt, verdict)
+            for attempt, verdict in zip(attempts, verdicts, strict=True)
+            if verdict is not None and not _failed(attempt)
+        }
+        judged += distinct.values()
+    return judged
 
 
 def scored_attempts(steps: StepRollouts) -> list[JudgedAttempt]:
@@ -202,18 +176,15 @@ def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | Non
 
     `lenient` counts wrong answers that were judged right, `strict` right answers that were judged wrong.
     """
-    both = [(a.verdict, a.rollout.score.correct) for a in attempts if a.rollout.score is not None]
-    if not both:
+    pairs = [(a.verdict, a.rollout.score.correct) for a in attempts if a.rollout.score is not None]
+    if not pairs:
         return None
-    same = sum(verdict == correct for verdict, correct in both)
-    lenient = sum(verdict and not correct for verdict, correct in both)
-    strict = len(both) - same - lenient
-    interval = list(share_ci95(same, len(both)))
-    return {"n": len(both), "same": same / len(both), "ci95": interval, "lenient": lenient, "strict": strict}
+    wrong = {"lenient": pairs.count((True, False)), "strict": pairs.count((False, True))}
+    return {"n": len(pairs), **_rate([verdict == correct for verdict, correct in pairs], "same"), **wrong}
 
 
-def _rate(outcomes: Sequence[bool]) -> dict[str, object]:
-    return {"rate": sum(outcomes) / len(outcomes), "ci95": list(share_ci95(sum(outcomes), len(outcomes)))}
+def _rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, object]:
+    return {name: sum(outcomes) / len(outcomes), "ci95": list(share_ci95(sum(outcomes), len(outcomes)))}
 
 
 def _failed(rollout: Rollout) -> bool:

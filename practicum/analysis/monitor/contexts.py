@@ -1,4 +1,4 @@
-"""How a run's context changed: how its memories grew, how large it is, and how far its content drifted.
+"""Metrics of a run's context: its memories, its size, and how far its content drifted.
 
 The versions are replayed one by one, and only the entries that each version changed are looked at, so that a long run
 costs as much as its edits. The content of entries is compared by the vectors they are retrieved by.
@@ -31,7 +31,6 @@ OUTCOMES = {"success": "successes", "failure": "failures"}
 """The outcome stored with a memory, and the name of the metric that counts such memories."""
 
 VectorsByText = Mapping[str, np.ndarray]
-"""VectorsByText by the text they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,9 @@ def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
     for version in versions:
         linear = version.parent == at
         new = (context if linear else kept.get(version.parent, Context())).replay(version.applied, version.version)
-        ids = _edited_ids(version) if linear else dict.fromkeys(e.id for entries in (context, new) for e in entries)
+        # In a line of versions only the entries that the edits name can change.
+        edited = (id for done in version.applied for id in (done.id, *getattr(done.edit, "ids", ())))
+        ids = dict.fromkeys(edited if linear else (entry.id for entries in (context, new) for entry in entries))
         pairs = [(context.get(id), new.get(id)) for id in ids]
         changed = [(old, entry) for old, entry in pairs if _content(old) != _content(entry)]
         yield ContextChange(
@@ -59,11 +60,6 @@ def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
         context, at = new, version.version
         if at in branch_points:
             kept[at] = context
-
-
-def _edited_ids(version: Version) -> dict[str, None]:
-    """The ids of entries that a version's edits name, each once, in order."""
-    return dict.fromkeys(id for done in version.applied for id in (done.id, *getattr(done.edit, "ids", ())))
 
 
 def _content(entry: Entry | None) -> tuple[object, ...]:
@@ -88,10 +84,10 @@ async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | 
         for row in store.rows(select(table.c.key, table.c.vector).where(where)):
             vectors[by_key[row.key]] = np.frombuffer(row.vector, dtype=np.float32)
     missing = [text for text in texts if text not in vectors]
-    local = WordLlama() if name == WordLlama.name else None
-    usable = embedder if embedder is not None and embedder.name == name else local
-    if missing and usable is not None:
-        vectors.update(zip(missing, await usable.embed(missing), strict=True))
+    if missing and embedder is not None and embedder.name == name:
+        vectors.update(zip(missing, await embedder.embed(missing), strict=True))
+    elif missing and name == WordLlama.name:
+        vectors.update(zip(missing, await WordLlama().embed(missing), strict=True))
     return vectors
 
 
@@ -137,7 +133,7 @@ def _states(changes: Sequence[ContextChange], vectors: VectorsByText) -> dict[in
 def _memory(at: Sequence[_State], last: _State) -> MetricGroup | None:
     if not any(state.memories for state in (*at, last)):
         return None
-    names = [name for name in (*OUTCOMES.values(), "others") if last.memories.get(name) or name != "others"]
+    names = [*OUTCOMES.values(), *(["others"] if last.memories.get("others") else [])]
     series: dict[str, Series] = {"entries": [sum(state.memories.values()) for state in at]}
     series |= {name: [state.memories.get(name, 0) for state in at] for name in names}
     counts = {name: last.memories.get(name, 0) for name in names}
@@ -150,9 +146,8 @@ def _context(at: Sequence[_State], records: Sequence[Mapping[str, Any]]) -> Metr
     numbers = {name: records[-1][name] for name in series}
     if any(state.direction is not None for state in at):
         before = [None, *(state.direction for state in at)]
-        from_first = [state.from_first for state in at]
-        coherence = [state.coherence for state in at]
-        drift = [cosine_distance(old, state.direction) for old, state in zip(before, at, strict=False)]
-        series |= {"drift": drift, "from_first": from_first, "coherence": coherence}
-        numbers |= {"from_first": from_first[-1], "coherence": coherence[-1]}
+        series["drift"] = [cosine_distance(old, state.direction) for old, state in zip(before, at, strict=False)]
+        series["from_first"] = [state.from_first for state in at]
+        series["coherence"] = [state.coherence for state in at]
+        numbers |= {"from_first": at[-1].from_first, "coherence": at[-1].coherence}
     return MetricGroup(numbers, series)

@@ -1,4 +1,4 @@
-"""What a run's calls took and cost, from its journal: seconds by component, tokens and US dollars by role and by task.
+"""The time and cost of a run's calls, from its journal: seconds by component, tokens and US dollars by role and task.
 
 A component is a role in one of its functions (the reflector proposes, contrasts, extracts), known from the places of
 its calls. Seconds are the durations of calls. Calls overlap, so their sum is more than the time that passed.
@@ -7,7 +7,7 @@ its calls. Seconds are the durations of calls. Calls overlap, so their sum is mo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -23,7 +23,7 @@ from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE
 
 EVALUATION_PREFIX = "evaluate "
-"""How places begin at which nothing is learned."""
+"""The beginning of places at which nothing is learned."""
 
 COMPONENTS_BY_SEGMENT = {"propose": "proposal", "contrast": "contrast", "summary": "summary", "score": "scoring"}
 """Segments of a place that name the component, whatever the role."""
@@ -47,8 +47,8 @@ class JournalCall(NamedTuple):
         return self.place.rpartition("/")[0]
 
     @property
-    def evaluates(self) -> bool:
-        return self.place.startswith(EVALUATION_PREFIX)
+    def stage(self) -> str:
+        return "evaluation" if self.place.startswith(EVALUATION_PREFIX) else "learning"
 
     @property
     def is_turn(self) -> bool:
@@ -91,63 +91,20 @@ def latency(
 
     A failed call counts, but its duration is not known.
     """
-    seconds: dict[tuple[bool, str], list[float]] = defaultdict(list)
-    failures = Counter[tuple[bool, str]]()
-    for evaluates, component, ok, duration in _durations(calls, remembers):
-        seconds[evaluates, component] += [duration] if ok else []
-        failures[evaluates, component] += not ok
-    total = sum(map(sum, seconds.values()))
-    components = [
-        {
-            "component": component,
-            "stage": "evaluation" if evaluates else "learning",
-            "calls": len(durations) + failures[evaluates, component],
-            "failures": failures[evaluates, component],
-            "seconds": sum(durations),
-            **({k: v for k, v in distribution(durations).items() if k != "n"} if durations else {}),
-            "share": sum(durations) / total if total else None,
-        }
-        for (evaluates, component), durations in sorted(seconds.items(), key=lambda item: (item[0][0], -sum(item[1])))
-    ]
+    by_attempt, components = _attempt_seconds(calls), _component_numbers(calls, remembers)
     numbers: dict[str, Any] = {"components": components}
     series: dict[str, Series] = {}
-    by_attempt = _attempt_seconds(calls)
     by_step = [
         [by_attempt[attempt.place] for r in rollouts for attempt in r.group if attempt.place in by_attempt]
         for _, rollouts in steps
     ]
-    if every := [s for step in by_step for s in step]:
+    if every := [seconds for step in by_step for seconds in step]:
         numbers["attempt_seconds"] = distribution(every)
         series["attempt_seconds"] = [mean(step) for step in by_step]
     if timed := [record["seconds"] for record in records if record["seconds"] is not None]:
         numbers["step_seconds"] = distribution(timed)
         series["step_seconds"] = [record["seconds"] for record in records]
     return MetricGroup(numbers, series)
-
-
-def _durations(calls: Sequence[JournalCall], remembers: bool) -> Iterator[tuple[bool, str, bool, float]]:
-    """Whether a call evaluates, its component, whether it succeeded, and its seconds.
-
-    In an attempt with turns, the time between the turns is that of the tools (and of waiting for a free model).
-    """
-    model_seconds: dict[str, float] = defaultdict(float)
-    for call in calls:
-        if call.is_turn:
-            model_seconds[call.parent.rpartition("/")[0]] += call.seconds
-    for call in calls:
-        if call.role == "agent" and not call.usage.calls and call.parent in model_seconds:
-            yield call.evaluates, "tools", call.ok, max(call.seconds - model_seconds[call.parent], 0.0)
-        else:
-            yield call.evaluates, _component(call, remembers), call.ok, call.seconds
-
-
-def _component(call: JournalCall, remembers: bool) -> str:
-    named = [COMPONENTS_BY_SEGMENT[part] for part in call.place.split("/") if part in COMPONENTS_BY_SEGMENT]
-    if named and call.role != "agent":
-        return named[-1]
-    if remembers and call.role == "reflector":
-        return "extraction"
-    return COMPONENTS_BY_ROLE.get(call.role, call.role)
 
 
 def _attempt_seconds(calls: Sequence[JournalCall]) -> dict[str, float]:
@@ -159,23 +116,57 @@ def _attempt_seconds(calls: Sequence[JournalCall]) -> dict[str, float]:
     return seconds
 
 
+def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[dict[str, Any]]:
+    """The calls and seconds of each component, first those of learning, the largest first.
+
+    In an attempt with turns, the time between the turns is that of the tools (and of waiting for a free model).
+    """
+    in_turns: dict[str, float] = defaultdict(float)
+    for call in calls:
+        if call.is_turn:
+            in_turns[call.parent.rpartition("/")[0]] += call.seconds
+    seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
+    failures = Counter[tuple[str, str]]()
+    for call in calls:
+        with_tools = call.role == "agent" and not call.usage.calls and call.parent in in_turns
+        key = call.stage, "tools" if with_tools else _component(call, remembers)
+        failures[key] += not call.ok
+        seconds[key] += [max(call.seconds - in_turns[call.parent], 0.0) if with_tools else call.seconds] * call.ok
+    total = sum(map(sum, seconds.values()))
+    rows = []
+    ordered = sorted(seconds.items(), key=lambda item: (item[0][0] == "evaluation", -sum(item[1])))
+    for (stage, component), durations in ordered:
+        failed = failures[stage, component]
+        row = {"component": component, "stage": stage, "calls": len(durations) + failed, "failures": failed}
+        quantiles = {k: v for k, v in distribution(durations).items() if k != "n"} if durations else {}
+        share = sum(durations) / total if total else None
+        rows.append({**row, "seconds": sum(durations), **quantiles, "share": share})
+    return rows
+
+
+def _component(call: JournalCall, remembers: bool) -> str:
+    named = [COMPONENTS_BY_SEGMENT[part] for part in call.place.split("/") if part in COMPONENTS_BY_SEGMENT]
+    if named and call.role != "agent":
+        return named[-1]
+    if remembers and call.role == "reflector":
+        return "extraction"
+    return COMPONENTS_BY_ROLE.get(call.role, call.role)
+
+
 def tokens(
     calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[Mapping[str, Any]]
 ) -> MetricGroup | None:
     """Tokens and, where prices are known, US dollars: in total, by role and per task, for learning and for evaluation.
     None where no model was called."""
     paid = [call for call in calls if call.usage.calls]
-    if not paid:
-        return None
-    learning = [call for call in paid if not call.evaluates]
-    evaluation = [call for call in paid if call.evaluates]
+    learning = [call for call in paid if call.stage == "learning"]
+    evaluation = [call for call in paid if call.stage == "evaluation"]
     numbers: dict[str, Any] = {}
     if learning:
         numbers["learning"] = _costs(learning, sum(len(rollouts) for _, rollouts in steps))
     if evaluation:
-        tasks = {tuple(call.place.split("/")[:2]) for call in evaluation}
-        numbers["evaluation"] = _costs(evaluation, len(tasks))
-    return MetricGroup(numbers, _tokens_by_step(learning, steps, records) if learning else {})
+        numbers["evaluation"] = _costs(evaluation, len({tuple(call.place.split("/")[:2]) for call in evaluation}))
+    return MetricGroup(numbers, _tokens_by_step(learning, steps, records) if learning else {}) if paid else None
 
 
 def _costs(calls: Sequence[JournalCall], tasks: int) -> dict[str, Any]:
@@ -211,14 +202,14 @@ def _tokens_by_step(
         at = step if rollouts else at
         # In the asynchronous mode the calls of a step are at the place of its group.
         owner |= {f"step {step}": at, f"group {record.get('sampled', {}).get('group')}": at}
-    by_role: dict[str, Counter[int]] = defaultdict(Counter)
+    # The total comes first, as "tokens".
+    spent: dict[str, Counter[int]] = defaultdict(Counter, {"tokens": Counter()})
     for call in calls:
         owning_step = owner.get(call.place.split("/")[0].removesuffix(" again"))
         if owning_step is not None:
-            by_role[call.role][owning_step] += call.usage.tokens
-
-    def per_task(tokens: Mapping[int, int]) -> Series:
-        return [tokens.get(step, 0) / tasks[step] if step in tasks else None for step, _ in steps]
-
-    total: Counter[int] = sum(by_role.values(), Counter[int]())
-    return {"tokens": per_task(total), **{role: per_task(counts) for role, counts in by_role.items()}}
+            spent["tokens"][owning_step] += call.usage.tokens
+            spent[call.role][owning_step] += call.usage.tokens
+    return {
+        name: [count[step] / tasks[step] if step in tasks else None for step, _ in steps]
+        for name, count in spent.items()
+    }

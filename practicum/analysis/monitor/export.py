@@ -1,8 +1,8 @@
-"""Send the metrics of a run as OpenTelemetry metrics over OTLP (HTTP, protobuf), where the usual variables say.
+"""Send the metrics of a run as OpenTelemetry metrics over OTLP (HTTP, protobuf) to the endpoint in the environment.
 
-The values of a step are dated by the end of the step, so that last night's run is shown where it was, and sending it
-twice sends the same points. What is known only of the whole run is dated now. Attributes have the prefix "practicum."
-except where the conventions for generative AI have a name (`gen_ai.token.type`).
+The values of a step are dated by the end of the step, so that a run of last night is shown at its own time, and sending
+it twice sends the same points. Values about the whole run are dated now. Attributes have the prefix "practicum." except
+where the conventions for generative AI have a name (`gen_ai.token.type`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.monitor.attempts import ALL_DOMAINS
@@ -62,7 +63,7 @@ class ExportError(PracticumError):
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """One value; `at` is in nanoseconds since 1970."""
+    """One value of a metric; `at` is in nanoseconds since 1970."""
 
     at: int
     value: float
@@ -105,69 +106,58 @@ def exported_metrics(report: MonitorReport) -> dict[str, ExportedMetric]:
     """All metrics of a run by name. Steps whose end is not known are left out."""
     attributes = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
     metrics: dict[str, ExportedMetric] = {}
-    for name, unit, total, point in (*_step_points(report), *_run_points(report, time.time_ns())):
-        metric = metrics.setdefault(name, ExportedMetric(unit, total))
-        metric.points.append(MetricPoint(point.at, point.value, {**attributes, **point.attributes}))
+
+    def add(name: str, unit: str, at: int, value: float | None, more: Mapping[str, str], total: bool = False) -> None:
+        if value is not None:
+            metric = metrics.setdefault(name, ExportedMetric(unit, total))
+            metric.points.append(MetricPoint(at, value, {**attributes, **more}))
+
+    for name, unit, series, more in _step_series(report):
+        for step, value in zip(report.steps, series, strict=True):
+            if step in report.ended:
+                add(name, unit, int(report.ended[step] * NANO), value, more)
+    now = time.time_ns()
+    for name, unit, total, value, more in _run_values(report):
+        add(name, unit, now, value, more, total)
     return metrics
 
 
-NamedPoint = tuple[str, str, bool, MetricPoint]
-"""The name and unit of a metric, whether it is a total, and one of its points."""
-
-
-def _step_points(report: MonitorReport) -> Iterator[NamedPoint]:
+def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapping[str, str]]]:
+    """Name, unit, values by step and attributes."""
     groups = report.groups
     for name, unit, group, series, attributes in STEP_METRICS:
         if group in groups and series in groups[group].by_step:
-            yield from _dated(report, name, unit, groups[group].by_step[series], attributes)
-    if "tokens" in groups:
-        for role, values in groups["tokens"].by_step.items():
-            if role != "tokens":
-                yield from _dated(report, "practicum.task.tokens", "{token}", values, {"practicum.role": role})
+            yield name, unit, groups[group].by_step[series], attributes
+    for role, values in groups["tokens"].by_step.items() if "tokens" in groups else ():
+        if role != "tokens":
+            yield "practicum.task.tokens", "{token}", values, {"practicum.role": role}
     domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
-    for domain, curve in domains.items():
+    for domain, numbers in domains.items():
         if domain != ALL_DOMAINS:
             # The last attempt of a step stands for the step.
-            rate = dict(zip(curve["by_attempt"]["step"], curve["by_attempt"]["rate"], strict=True))
-            values = [rate.get(step) for step in report.steps]
-            yield from _dated(report, "practicum.success_rate", "1", values, {"practicum.domain": domain})
+            rate = dict(zip(numbers["by_attempt"]["step"], numbers["by_attempt"]["rate"], strict=True))
+            yield "practicum.success_rate", "1", [rate.get(step) for step in report.steps], {"practicum.domain": domain}
 
 
-def _dated(
-    report: MonitorReport, name: str, unit: str, series: Series, attributes: Mapping[str, str]
-) -> Iterator[NamedPoint]:
-    for step, value in zip(report.steps, series, strict=True):
-        if value is not None and step in report.ended:
-            yield name, unit, False, MetricPoint(int(report.ended[step] * NANO), value, attributes)
-
-
-def _run_points(report: MonitorReport, now: int) -> Iterator[NamedPoint]:
-    """What is known of the whole run only."""
+def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float | None, Mapping[str, str]]]:
+    """Name, unit, whether it is a total, value and attributes of what is known only of the whole run."""
     groups = report.groups
-    values: list[tuple[str, str, float | None, bool, Mapping[str, str]]] = []
     for row in groups["latency"].numbers["components"]:
-        component = {"practicum.component": row["component"], "practicum.stage": row["stage"]}
-        values.append(("practicum.component.time", "s", row["seconds"], True, component))
+        part = {"practicum.component": row["component"], "practicum.stage": row["stage"]}
+        yield "practicum.component.time", "s", True, row["seconds"], part
         for name, quantile in (("median", "0.5"), ("p95", "0.95")):
-            at_quantile = {"practicum.quantile": quantile, **component}
-            values.append(("practicum.component.duration", "s", row.get(name), False, at_quantile))
+            yield "practicum.component.duration", "s", False, row.get(name), {"practicum.quantile": quantile, **part}
     for stage, costs in groups["tokens"].numbers.items() if "tokens" in groups else ():
         for role, usage in costs["by_role"].items():
             part = {"practicum.role": role, "practicum.stage": stage}
             for kind in ("input", "output"):
-                of_kind = {"gen_ai.token.type": kind, **part}
-                values.append(("practicum.tokens", "{token}", usage[f"{kind}_tokens"], True, of_kind))
-            values += [
-                ("practicum.tokens.cached", "{token}", usage["cached_tokens"], True, part),
-                ("practicum.calls", "{call}", usage["calls"], True, part),
-                ("practicum.cost", "USD", usage.get("usd"), True, part),
-            ]
+                yield "practicum.tokens", "{token}", True, usage[f"{kind}_tokens"], {"gen_ai.token.type": kind, **part}
+            yield "practicum.tokens.cached", "{token}", True, usage["cached_tokens"], part
+            yield "practicum.calls", "{call}", True, usage["calls"], part
+            yield "practicum.cost", "USD", True, usage.get("usd"), part
     for against, numbers in groups["judge"].numbers.items() if "judge" in groups else ():
         other = {"practicum.against": against.removeprefix("against_")}
-        values.append(("practicum.judge.consistency", "1", numbers.get("same"), False, other))
-    for name, unit, value, total, attributes in values:
-        if value is not None:
-            yield name, unit, total, MetricPoint(now, value, attributes)
+        yield "practicum.judge.consistency", "1", False, numbers.get("same"), other
 
 
 def send(report: MonitorReport) -> int:
@@ -192,13 +182,13 @@ def send(report: MonitorReport) -> int:
         "",
     )
     exporter = OTLPMetricExporter(max_export_batch_size=POINTS_PER_REQUEST)
-    with _exporter_log() as messages:
+    with _exporter_log() as log:
         try:
             result = exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
         finally:
             exporter.shutdown()
     if result is not MetricExportResult.SUCCESS:
-        reason = f": {messages[-1]}" if messages else ""
+        reason = ": " + " ".join(log[-1].getMessage().split()) if log else ""
         raise ExportError(f"the metrics did not arrive at {endpoint()}{reason}")
     return sum(len(metric.points) for metric in metrics.values())
 
@@ -211,24 +201,14 @@ def _metric(name: str, metric: ExportedMetric, began: int) -> Metric:
     return Metric(name, None, metric.unit, data)
 
 
-class _Messages(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(" ".join(record.getMessage().split()))
-
-
 @contextmanager
-def _exporter_log() -> Iterator[list[str]]:
-    """What the exporter logs, which is all it says about a failure, kept off the terminal while it works."""
-    logger, handler = logging.getLogger("opentelemetry"), _Messages()
-    propagate = logger.propagate
+def _exporter_log() -> Iterator[list[logging.LogRecord]]:
+    """The log records of the exporter, which are all it says about a failure, kept off the terminal."""
+    logger, handler = logging.getLogger("opentelemetry"), BufferingHandler(capacity=1_000)
+    propagate, logger.propagate = logger.propagate, False
     logger.addHandler(handler)
-    logger.propagate = False
     try:
-        yield handler.messages
+        yield handler.buffer
     finally:
         logger.removeHandler(handler)
         logger.propagate = propagate

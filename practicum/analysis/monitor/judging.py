@@ -52,36 +52,29 @@ async def judge_again(
     sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
     # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
     values = configured({**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", **limits})
-    verdicts: dict[int, bool | None] = {}
-    stopped = None
+    pairs: list[tuple[bool, bool | None]] = []
+
+    async def ask(attempt: JudgedAttempt, run: Run) -> None:
+        """Keep the old and the new verdict, None where the judge gives none. A stop keeps those before it."""
+        task, trace = attempt.rollout.task, attempt.rollout.trace
+        try:
+            now = (await judge(run, task, trace, task.target if with_target else None)).right
+        except (OutputError, ProviderError):
+            now = None
+        pairs.append((attempt.verdict, now))
+
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
         async with furnished(store, "judge", Path(name), values, parts, roles=("judge",), agent=False) as state:
+            stopped = {}
             try:
-                jobs = [
-                    (str(i + 1), partial(_judge, i, attempt, with_target, verdicts)) for i, attempt in enumerate(sample)
-                ]
-                await Run(state, "judged again").gather(jobs)
+                await Run(state, "judged again").gather(
+                    [(str(i), partial(ask, attempt)) for i, attempt in enumerate(sample, 1)]
+                )
             except Stopped as stop:
-                stopped = stop.reason
-            numbers = {"judge": state.seat("judge").client.name, "temperature": TEMPERATURE}
-            numbers |= _same_verdicts(sample, verdicts)
-            numbers |= {"of": len(attempts), "usage": usage_json(state.budget.spent)}
-            return numbers if stopped is None else {**numbers, "stopped": stopped}
-
-
-async def _judge(i: int, attempt: JudgedAttempt, with_target: bool, verdicts: dict[int, bool | None], run: Run) -> None:
-    """Store the verdict on attempt `i`, None where the judge gives none. A stop keeps the verdicts before it."""
-    task = attempt.rollout.task
-    try:
-        verdicts[i] = (await judge(run, task, attempt.rollout.trace, task.target if with_target else None)).right
-    except (OutputError, ProviderError):
-        verdicts[i] = None
-
-
-def _same_verdicts(sample: Sequence[JudgedAttempt], verdicts: Mapping[int, bool | None]) -> dict[str, Any]:
-    pairs = [(sample[i].verdict, now) for i, now in verdicts.items() if now is not None]
-    numbers: dict[str, Any] = {"n": len(pairs), "no_verdict": len(verdicts) - len(pairs)}
-    if not pairs:
-        return numbers
-    same = sum(then == now for then, now in pairs)
-    return {**numbers, "same": same / len(pairs), "ci95": list(share_ci95(same, len(pairs)))}
+                stopped = {"stopped": stop.reason}
+            same = [then == now for then, now in pairs if now is not None]
+            numbers: dict[str, Any] = {"judge": state.seat("judge").client.name, "temperature": TEMPERATURE}
+            numbers |= {"n": len(same), "no_verdict": len(pairs) - len(same)}
+            if same:
+                numbers |= {"same": sum(same) / len(same), "ci95": list(share_ci95(sum(same), len(same)))}
+            return {**numbers, "of": len(attempts), "usage": usage_json(state.budget.spent), **stopped}

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
-from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series, moving_average
-from practicum.analysis.png import BLUE, COLOURS, DOTS, GREEN, GREY, GRID, INK, ORANGE, RED, write_png
-from practicum.core.counts import Count
+import numpy as np
+import numpy.typing as npt
+
+from practicum.analysis.monitor.series import SMALLEST_WINDOW, MetricGroup, Series
+from practicum.analysis.png import BLUE, COLOURS, GREEN, GREY, INK, ORANGE, RED, new_figure, plain, write_png
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ MANY_STEPS = 40
 MOST_DOMAINS = len(COLOURS)
 
 Groups = Mapping[str, MetricGroup]
+Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +45,31 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class LinePanel:
-    """Lines in one panel; `noisy` ones vary from step to step, so that a moving average is drawn too."""
+class Lines:
+    """A panel of lines, or of areas if they are the `stacked` parts of a whole. `noisy` lines vary from step to step,
+    so that a moving average is drawn too."""
 
     ylabel: str
     lines: Sequence[Line]
     percent: bool = False
     noisy: bool = False
+    stacked: bool = False
     xlabel: str = "step"
 
 
 @dataclass(frozen=True, slots=True)
-class AreaPanel:
-    """Lines stacked on top of each other: the parts of a whole."""
-
-    ylabel: str
-    lines: Sequence[Line]
-
-
-@dataclass(frozen=True, slots=True)
-class BarPanel:
-    """For each name one bar stacked from `pieces`, or one bar for each piece; `notes` are written at their ends."""
+class Bars:
+    """A panel with one bar for each name, stacked from `pieces`, or one bar for each piece. `notes` are written at
+    their ends."""
 
     xlabel: str
     names: Sequence[str]
     pieces: Mapping[str, Sequence[float]]
+    notes: Sequence[str]
     stacked: bool = True
-    notes: Sequence[str] = ()
 
 
-Panel = LinePanel | AreaPanel | BarPanel
+Panel = Lines | Bars
 
 
 def check_folder(folder: Path) -> None:
@@ -85,32 +83,64 @@ def monitor_plots(groups: Groups, steps: Sequence[int], folder: Path, title: str
     where a file cannot be written."""
     check_folder(folder)
     files = []
-    for name, (subject, panels_of) in PICTURES.items():
-        panels = [panel for panel in panels_of(groups) if _has_values(panel)]
-        if panels:
+    for name, (subject, more) in PICTURES.items():
+        panels = [*_series(name, groups), *(more(groups) if more is not None else ())]
+        if panels := [panel for panel in panels if _has_values(panel)]:
             files.append(folder / f"{name}.png")
             _draw(panels, steps, f"{subject} · {title}", files[-1])
     return files
 
 
 def _has_values(panel: Panel) -> bool:
-    if isinstance(panel, BarPanel):
+    if isinstance(panel, Bars):
         return any(any(piece) for piece in panel.pieces.values())
-    lines = panel.lines[:1] if isinstance(panel, AreaPanel) else panel.lines
-    return any(value is not None for line in lines for value in line.y)
+    return any(value is not None for line in panel.lines for value in line.y)
 
 
 # The panels of each picture
+
+
+def _series(picture: str, groups: Groups) -> list[Panel]:
+    """The panels of a picture that show series of a group as they are; none where the run has none."""
+    panels: list[Panel] = []
+    for name, group, ylabel, colours, options in SERIES_PANELS:
+        series = groups[group].by_step if name == picture and group in groups else {}
+        lines = [Line(LABELS.get(n, n), series[n], colour) for n, colour in colours.items() if n in series]
+        if lines:
+            panels.append(Lines(ylabel, lines, **options))
+    return panels
+
+
+NOISY, NOISY_SHARE = {"noisy": True}, {"noisy": True, "percent": True}
+
+SERIES_PANELS: tuple[tuple[str, str, str, Mapping[str, str], Mapping[str, Any]], ...] = (
+    ("memory", "memory", "memories", {"successes": GREEN, "failures": RED, "others": GREY}, {"stacked": True}),
+    ("retrieval", "retrieval", "similarity of entries\nto the task", {"best": ORANGE, "similarity": BLUE}, NOISY),
+    ("retrieval", "retrieval", "retrieved entries that\nthe agent relied on", {"relied_on": GREEN}, NOISY_SHARE),
+    ("context", "context", "entries", {"entries": BLUE}, {}),
+    ("context", "context", "tokens", {"tokens": ORANGE}, {}),
+    ("drift", "context", "cosine distance from\nthe first version", {"from_first": BLUE}, {}),
+    ("drift", "context", "cosine distance from\nthe step before", {"drift": RED}, {}),
+    ("drift", "context", "coherence: similarity\nof entries to their mean", {"coherence": GREEN}, {}),
+    ("contrast", "contrast", "attempts that agree with\nthe chosen answer", {"agreement": BLUE}, NOISY_SHARE),
+    ("pace", "latency", "seconds per step", {"step_seconds": BLUE}, NOISY),
+    ("pace", "latency", "seconds per attempt", {"attempt_seconds": ORANGE}, NOISY),
+    ("pace", "agent", "actions per attempt", {"actions": GREEN}, NOISY),
+)  # fmt: skip
+"""Panels of series: picture, group, title of the axis, the colour of each series, and options of `Lines`."""
+
+LABELS = {"similarity": "mean", "successes": "from successes", "failures": "from failures"}
+"""The labels of series that are not labelled by their names."""
 
 
 def _success(groups: Groups) -> list[Panel]:
     series, window = groups["success"].by_step, groups["success"].numbers.get("window")
     if not series:
         return []
-    line = Line("success", series["rate"], BLUE, None, series["low"], series["high"])
-    panels: list[Panel] = [LinePanel(f"success rate, last {window:,} attempts\n(95% interval)", [line], percent=True)]
+    line = Line("success", series["rate"], low=series["low"], high=series["high"])
+    panels: list[Panel] = [Lines(f"success rate, last {window:,} attempts\n(95% interval)", [line], percent=True)]
     if any(series["errors"]):
-        panels.append(LinePanel(Count.FAILED_ATTEMPTS, [Line("errors", series["errors"], RED)], noisy=True))
+        panels.append(Lines("failed attempts", [Line("errors", series["errors"], RED)], noisy=True))
     return panels
 
 
@@ -132,56 +162,13 @@ def _learning(groups: Groups) -> list[Panel]:
     more = f"\n({len(domains) - MOST_DOMAINS} smaller domains not shown)" if len(domains) > MOST_DOMAINS else ""
     window = min(domains[name]["window"] for name in largest)
     ylabel = f"success rate, last {window:,} attempts or more{more}"
-    return [LinePanel(ylabel, lines, percent=True, xlabel="attempt in its domain")]
+    return [Lines(ylabel, lines, percent=True, xlabel="attempt in its domain")]
 
 
-def _memory(groups: Groups) -> list[Panel]:
-    kinds = {"successes": ("from successes", GREEN), "failures": ("from failures", RED), "others": ("others", GREY)}
-    series = groups["memory"].by_step if "memory" in groups else {}
-    lines = [Line(label, series[name], colour) for name, (label, colour) in kinds.items() if name in series]
-    return [AreaPanel("memories", lines)] if lines else []
-
-
-def _retrieval(groups: Groups) -> list[Panel]:
-    if "retrieval" not in groups:
-        return []
-    series = groups["retrieval"].by_step
-    similarity = [Line("best", series["best"], ORANGE), Line("mean", series["similarity"], BLUE)]
-    panels: list[Panel] = [LinePanel("similarity of retrieved\nentries to the task", similarity, noisy=True)]
-    if "relied_on" in series:
-        line = Line("relied on", series["relied_on"], GREEN)
-        panels.append(LinePanel("retrieved entries that\nthe agent relied on", [line], percent=True, noisy=True))
-    return panels
-
-
-def _context(groups: Groups) -> list[Panel]:
-    series = groups["context"].by_step
+def _chosen_by(groups: Groups) -> list[Panel]:
+    by = groups["contrast"].numbers["by"] if "contrast" in groups else {}
     return [
-        LinePanel("entries", [Line("entries", series["entries"], BLUE)]),
-        LinePanel("tokens", [Line("tokens", series["tokens"], ORANGE)]),
-    ]
-
-
-def _drift(groups: Groups) -> list[Panel]:
-    series = groups["context"].by_step
-    if "drift" not in series:
-        return []
-    return [
-        LinePanel("cosine distance from\nthe first version", [Line("first", series["from_first"], BLUE)]),
-        LinePanel("cosine distance from\nthe step before", [Line("step", series["drift"], RED)]),
-        LinePanel("coherence: similarity\nof entries to their mean", [Line("coherence", series["coherence"], GREEN)]),
-    ]
-
-
-def _contrast(groups: Groups) -> list[Panel]:
-    if "contrast" not in groups:
-        return []
-    group = groups["contrast"]
-    line = Line("agreement", group.by_step["agreement"], BLUE)
-    by = group.numbers["by"]
-    return [
-        LinePanel("attempts that agree with\nthe chosen answer", [line], percent=True, noisy=True),
-        BarPanel("tasks, by what chose", list(by), {"tasks": list(by.values())}, notes=[f"{n:,}" for n in by.values()]),
+        Bars("tasks, by what chose the answer", list(by), {"tasks": list(by.values())}, [f"{n:,}" for n in by.values()])
     ]
 
 
@@ -190,21 +177,7 @@ def _latency(groups: Groups) -> list[Panel]:
     names = [row["component"] + ("\n(evaluation)" if row["stage"] == "evaluation" else "") for row in rows]
     pieces = {"median": [row["median"] for row in rows], "95th percentile": [row["p95"] for row in rows]}
     notes = [f"{row['share'] or 0:.0%} of all seconds, {row['calls']:,} calls" for row in rows]
-    return [BarPanel("seconds per call", names, pieces, False, notes)]
-
-
-def _pace(groups: Groups) -> list[Panel]:
-    series = groups["latency"].by_step
-    named = (("step_seconds", "seconds per step", BLUE), ("attempt_seconds", "seconds per attempt", ORANGE))
-    panels: list[Panel] = [
-        LinePanel(words, [Line(words, series[name], colour)], noisy=True)
-        for name, words, colour in named
-        if name in series
-    ]
-    if "agent" in groups:
-        line = Line("actions", groups["agent"].by_step["actions"], GREEN)
-        panels.append(LinePanel("actions per attempt", [line], noisy=True))
-    return panels
+    return [Bars("seconds per call", names, pieces, notes, stacked=False)]
 
 
 def _tokens(groups: Groups) -> list[Panel]:
@@ -218,147 +191,130 @@ def _tokens(groups: Groups) -> list[Panel]:
         "cached input": [u["cached_tokens"] / tasks for u in roles.values()],
         "output": [u["output_tokens"] / tasks for u in roles.values()],
     }
-    notes = [f"{sum(piece[i] for piece in pieces.values()):,.0f}" for i in range(len(roles))]
-    return [
-        AreaPanel("tokens per task", lines),
-        BarPanel("tokens per task, all steps", [*roles], pieces, notes=notes),
-    ]
+    notes = [f"{sum(parts):,.0f}" for parts in zip(*pieces.values(), strict=True)]
+    bars = Bars("tokens per task, all steps", [*roles], pieces, notes)
+    return [Lines("tokens per task", lines, stacked=True), bars]
 
 
-PICTURES: Mapping[str, tuple[str, Callable[[Groups], list[Panel]]]] = {
+PICTURES: Mapping[str, tuple[str, Callable[[Groups], list[Panel]] | None]] = {
     "success": ("Success", _success),
     "learning_curve": ("Learning by domain", _learning),
-    "memory": ("Memories", _memory),
-    "retrieval": ("Retrieval", _retrieval),
-    "context": ("Size of the context", _context),
-    "drift": ("Drift of the context", _drift),
-    "contrast": ("Agreement of attempts", _contrast),
+    "memory": ("Memories", None),
+    "retrieval": ("Retrieval", None),
+    "context": ("Size of the context", None),
+    "drift": ("Drift of the context", None),
+    "contrast": ("Agreement of attempts", _chosen_by),
     "latency": ("Latency by component", _latency),
-    "pace": ("Pace", _pace),
+    "pace": ("Pace", None),
     "tokens": ("Tokens", _tokens),
 }
-"""For each file its subject and its panels."""
+"""For each file its subject, and the function that makes its panels besides those of `SERIES_PANELS`."""
 
 
 # Drawing
 
 
 def _draw(panels: Sequence[Panel], steps: Sequence[int], title: str, path: Path) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    heights = [_height(panel) for panel in panels]
-    layout = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1)
-    figure = Figure(figsize=(WIDTH, FRAME_HEIGHT + sum(heights)), dpi=DOTS, layout=layout)
+    heights = [
+        1.1 + BAR_HEIGHT * len(panel.names) * (1 if panel.stacked else 1.6) if isinstance(panel, Bars) else PANEL_HEIGHT
+        for panel in panels
+    ]
+    figure = new_figure(WIDTH, FRAME_HEIGHT + sum(heights))
     figure.suptitle(title, x=0.02, ha="left", fontsize=13, color=INK)
-    grid = figure.add_gridspec(len(panels), 1, height_ratios=heights)
-    for i, panel in enumerate(panels):
-        axes = figure.add_subplot(grid[i])
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=10)
-        match panel:
-            case LinePanel():
-                _draw_lines(axes, panel, steps)
-            case AreaPanel():
-                _draw_areas(axes, panel, steps)
-            case BarPanel():
-                _draw_bars(axes, panel)
-            case _:
-                assert_never(panel)
+    for axes, panel in zip(
+        figure.subplots(len(panels), squeeze=False, height_ratios=heights).flat, panels, strict=True
+    ):
+        if isinstance(panel, Bars):
+            _draw_bars(axes, panel)
+        else:
+            _draw_lines(axes, panel, np.array(steps))
     write_png(figure, path)
 
 
-def _height(panel: Panel) -> float:
-    if not isinstance(panel, BarPanel):
-        return PANEL_HEIGHT
-    return 1.1 + BAR_HEIGHT * len(panel.names) * (1 if panel.stacked else 1.6)
+def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
+    from matplotlib.ticker import MaxNLocator
 
-
-def _draw_lines(axes: Axes, panel: LinePanel, steps: Sequence[int]) -> None:
-    scale = 100 if panel.percent else 1
-    averaged = panel.noisy and len(steps) >= MANY_STEPS
-    window = max(5, len(steps) // 20)
-    for line in panel.lines:
-        x = steps if line.x is None else line.x
-        # Few points are marked, so that it shows where they are.
-        marker = "o" if len(x) <= MANY_STEPS else None
-        if averaged:
-            axes.plot(x, _scaled(line.y, scale), color=line.colour, lw=0.7, alpha=0.3)
-        y = _scaled(moving_average(line.y, window) if averaged else line.y, scale)
-        axes.plot(x, y, color=line.colour, lw=2, marker=marker, ms=3.5, label=line.label)
-        if line.low is not None and line.high is not None:
-            low, high = _scaled(line.low, scale), _scaled(line.high, scale)
-            axes.fill_between(x, low, high, color=line.colour, alpha=0.15, lw=0)
-    _frame(axes, panel.ylabel + (f"\n(mean of {window:,} steps)" if averaged else ""), panel.xlabel, len(panel.lines))
-    if panel.percent:
-        from matplotlib.ticker import PercentFormatter
-
-        axes.set_ylim(-2, 102)
-        axes.yaxis.set_major_formatter(PercentFormatter(decimals=0))
-        return
-    values = [value for line in panel.lines for value in line.y if value is not None]
-    axes.set_ylim(1.05 * min(0.0, *values), 1.05 * max(0.0, *values) or 1.0)
-
-
-def _scaled(series: Series, scale: float) -> list[float]:
-    return [float("nan") if value is None else value * scale for value in series]
-
-
-def _draw_areas(axes: Axes, panel: AreaPanel, steps: Sequence[int]) -> None:
-    """Steps at which the first part has no value are left out; no other part has one there either."""
-    known = [i for i, value in enumerate(panel.lines[0].y) if value is not None]
-    # A single point would have no area.
-    x = [steps[i] for i in known] if len(known) > 1 else [steps[known[0]] - 0.5, steps[known[0]] + 0.5]
-    columns = [[line.y[i] or 0.0 for i in known] * (2 // len(known) or 1) for line in panel.lines]
-    colours, labels = [line.colour for line in panel.lines], [line.label for line in panel.lines]
-    axes.stackplot(x, columns, colors=colours, labels=labels, alpha=0.75, lw=0)
-    axes.set_ylim(bottom=0)
-    _frame(axes, panel.ylabel, "step", len(panel.lines))
-
-
-def _frame(axes: Axes, ylabel: str, xlabel: str, lines: int) -> None:
-    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
-
-    axes.set_ylabel(ylabel, fontsize=10.5)
-    axes.set_xlabel(xlabel, fontsize=10.5)
+    plain(axes)
+    averaged, window = panel.noisy and len(steps) >= MANY_STEPS, max(5, len(steps) // 20)
+    axes.set_ylabel(panel.ylabel + (f"\n(mean of {window:,} steps)" if averaged else ""), fontsize=10.5)
+    axes.set_xlabel(panel.xlabel, fontsize=10.5)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.grid(axis="y", color=GRID, lw=0.8)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,g}")
     axes.margins(x=0.02)
-    if lines > 1:
-        _legend(axes, lines)
+    scale = 100 if panel.percent else 1
+    if panel.stacked:
+        _draw_areas(axes, panel, steps)
+    for line in () if panel.stacked else panel.lines:
+        x, y = steps if line.x is None else line.x, scale * _values(line.y)
+        # Few points are marked, so that their places are seen.
+        look: dict[str, Any] = {"color": line.colour, "marker": "o" if len(x) <= MANY_STEPS else None, "ms": 3.5}
+        if averaged:
+            axes.plot(x, y, color=line.colour, lw=0.7, alpha=0.3)
+            y = moving_average(y, window)
+        axes.plot(x, y, lw=2, label=line.label, **look)
+        if line.low is not None and line.high is not None:
+            low, high = scale * _values(line.low), scale * _values(line.high)
+            axes.fill_between(x, low, high, color=line.colour, alpha=0.15, lw=0)
+    if panel.percent:
+        axes.set_ylim(-2, 102)
+        axes.yaxis.set_major_formatter("{x:.0f}%")
+    else:
+        low, high = axes.dataLim.intervaly
+        axes.set_ylim(1.05 * min(0.0, low), 1.05 * max(0.0, high) or 1.0)
+    _legend(axes, len(panel.lines))
 
 
-def _legend(axes: Axes, entries: int) -> None:
-    """Above the panel, where it hides nothing."""
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=min(entries, 4), frameon=False, fontsize=10, borderaxespad=0.2
-    )
+def _draw_areas(axes: Axes, panel: Lines, steps: Values) -> None:
+    """Steps at which the first part has no value are left out; no other part has one there either."""
+    parts = np.stack([_values(line.y) for line in panel.lines])
+    known = ~np.isnan(parts[0])
+    x, parts = steps[known].astype(float), np.nan_to_num(parts[:, known])
+    if len(x) == 1:
+        # A single point would have no area.
+        x, parts = np.array([x[0] - 0.5, x[0] + 0.5]), parts.repeat(2, axis=1)
+    colours, labels = [line.colour for line in panel.lines], [line.label for line in panel.lines]
+    axes.stackplot(x, parts, colors=colours, labels=labels, alpha=0.75, lw=0)
 
 
-def _draw_bars(axes: Axes, panel: BarPanel) -> None:
-    import numpy as np
-    from matplotlib.ticker import StrMethodFormatter
+def _values(series: Series) -> Values:
+    """The series as an array, with NaN where there is no value."""
+    return np.array(series, dtype=float)
 
-    rows = np.arange(len(panel.names))
-    pieces = list(panel.pieces.items())
-    thickness = 0.62 if panel.stacked else 0.76 / len(pieces)
-    ends = np.zeros(len(rows))
-    for i, (name, values) in enumerate(pieces):
-        places = rows if panel.stacked else rows + (i - (len(pieces) - 1) / 2) * thickness
-        start = ends if panel.stacked else None
-        axes.barh(places, values, thickness, left=start, color=COLOURS[i], label=name)
+
+def moving_average(values: Values, window: int) -> Values:
+    """The mean of each value and of those up to `window` - 1 places before it; NaN where the value itself is NaN."""
+    known = ~np.isnan(values)
+    totals, counts = (np.convolve(v, np.ones(window))[: len(values)] for v in (np.nan_to_num(values), known))
+    return np.where(known, totals / np.maximum(counts, 1), np.nan)
+
+
+def _draw_bars(axes: Axes, panel: Bars) -> None:
+    plain(axes, "x")
+    rows, ends = np.arange(len(panel.names)), np.zeros(len(panel.names))
+    thickness = 0.62 if panel.stacked else 0.76 / len(panel.pieces)
+    for i, (name, values) in enumerate(panel.pieces.items()):
+        places = rows if panel.stacked else rows + (i - (len(panel.pieces) - 1) / 2) * thickness
+        axes.barh(places, values, thickness, left=ends if panel.stacked else None, color=COLOURS[i], label=name)
         ends = ends + values if panel.stacked else np.maximum(ends, values)
-    for y, end, note in zip(rows, ends, panel.notes, strict=False):
+    for y, end, note in zip(rows, ends, panel.notes, strict=True):
         axes.annotate(note, (end, y), (6, 0), textcoords="offset points", va="center", fontsize=9.5, color=INK)
     axes.set_yticks(rows, panel.names)
     axes.invert_yaxis()
-    longest = max(map(len, panel.notes), default=0)
-    axes.set_xlim(0, float(ends.max()) * (1.04 + longest / 70))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.set_xlim(0, float(ends.max()) * (1.04 + max(map(len, panel.notes)) / 70))
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.set_xlabel(panel.xlabel, fontsize=10.5)
-    axes.grid(axis="x", color=GRID, lw=0.8)
-    if len(pieces) > 1:
-        _legend(axes, len(pieces))
+    _legend(axes, len(panel.pieces))
+
+
+def _legend(axes: Axes, entries: int) -> None:
+    """Put a legend above the panel, where it hides nothing; a single entry needs none."""
+    if entries > 1:
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=min(entries, 4),
+            frameon=False,
+            fontsize=10,
+            borderaxespad=0.2,
+        )

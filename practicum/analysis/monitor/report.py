@@ -17,11 +17,10 @@ from sqlalchemy import select
 from practicum import methods
 from practicum.analysis.monitor import attempts, contexts, costs
 from practicum.analysis.monitor.judging import judge_again as ask_judge_again
-from practicum.analysis.monitor.series import MetricGroup, rounded
+from practicum.analysis.monitor.series import MetricGroup
 from practicum.core.errors import UsageError
 from practicum.methods.remembering import Remembering
 from practicum.session.components import Parts
-from practicum.session.config import Config
 from practicum.session.records import RUN, read_run, step_data, step_records
 from practicum.store import schema
 from practicum.store.database import Store
@@ -47,10 +46,10 @@ class MonitorReport:
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them."""
+        """Plain values, as `--json` prints them; six digits are all that a reader can use."""
         run = {"run": str(self.run), "method": self.method, "model": self.model, "state": self.state}
-        groups = {name: group.as_json() for name, group in self.groups.items()}
-        return {**run, "steps": list(self.steps), **_rounded(groups), "notes": list(self.notes)}
+        groups = {name: _rounded(group.as_json()) for name, group in self.groups.items()}
+        return {**run, "steps": list(self.steps), **groups, "notes": list(self.notes)}
 
 
 def _rounded(value: Any) -> Any:
@@ -58,7 +57,7 @@ def _rounded(value: Any) -> Any:
         return {name: _rounded(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_rounded(inner) for inner in value]
-    return rounded(value) if isinstance(value, float) else value
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 async def monitor(
@@ -82,7 +81,11 @@ async def monitor(
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
         config, _, state = read_run(store)
-        numbers, records = _steps(store)
+        table = schema.steps
+        rows = store.rows(select(table.c.step).where(table.c.run_id == RUN).order_by(table.c.step))
+        records = step_data(store)
+        # A run at work may have added a step between the two queries.
+        numbers, records = [row.step for row in rows][: len(records)], records[: len(rows)]
         if not records:
             raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
         rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
@@ -90,7 +93,28 @@ async def monitor(
         attempted, calls = attempts.without_reused(steps), costs.read_calls(store)
         succeeded = attempts.SuccessCriterion.of(steps)
         remembers = issubclass(methods.settings_of(config.method), Remembering)
-        memory, context = await _contexts(store, records, parts, notes)
+        changes = list(contexts.context_changes(read_versions(store, RUN)))
+        texts = contexts.shown_texts(changes)
+        vectors = await contexts.read_vectors(store, texts, parts.embedder)
+        if missing := len(texts) - len(vectors):
+            notes.append(
+                f"{missing:,} of {len(texts):,} entries have no vector in the store and are left out of drift and "
+                "coherence, since computing vectors would cost"
+            )
+        memory, context = contexts.context_metrics(changes, records, vectors)
+        judged = list(attempts.judged_attempts(attempted, costs.verdict_places(calls)))
+        judge = {"against_scorer": against} if (against := attempts.against_scorer(judged)) is not None else {}
+        # A judge that is the scorer is compared with itself by its scores, which it gave with the right answer shown.
+        scores = not judged and config.scorer == "judge"
+        judged = attempts.scored_attempts(attempted) if scores else judged
+        if judge_again is not None:
+            judge["again"] = await ask_judge_again(
+                judged, judge_again, config, with_target=scores, seed=seed, parts=parts, limits=limits or {}
+            )
+        elif judged:
+            notes.append(
+                f"whether the judge gives the same verdict twice: --judge-again N asks it, N of {len(judged):,}"
+            )
         groups: dict[str, MetricGroup | None] = {
             "success": attempts.success(steps, succeeded),
             "learning": attempts.learning_curves(steps, succeeded),
@@ -98,7 +122,7 @@ async def monitor(
             "retrieval": attempts.retrieval(attempted, cites=config.asks and remembers),
             "context": context,
             "contrast": attempts.agreement(attempted),
-            "judge": await _judge(attempted, calls, config, judge_again, seed, parts, limits or {}, notes),
+            "judge": MetricGroup(judge) if judge else None,
             "agent": attempts.actions(attempted),
             "latency": costs.latency(calls, remembers, steps, records),
             "tokens": costs.tokens(calls, steps, records),
@@ -106,52 +130,3 @@ async def monitor(
         present = {name: group for name, group in groups.items() if group is not None}
         ended = costs.read_step_ends(store)
     return MonitorReport(folder, config.method, config.model, state, tuple(numbers), present, ended, tuple(notes))
-
-
-def _steps(store: Store) -> tuple[list[int], list[dict[str, Any]]]:
-    """The numbers of the steps, and the record of each."""
-    table = schema.steps
-    rows = store.rows(select(table.c.step).where(table.c.run_id == RUN).order_by(table.c.step))
-    records = step_data(store)
-    # A run at work may have added a step between the two queries.
-    return [row.step for row in rows][: len(records)], records[: len(rows)]
-
-
-async def _contexts(
-    store: Store, records: list[dict[str, Any]], parts: Parts, notes: list[str]
-) -> tuple[MetricGroup | None, MetricGroup]:
-    changes = list(contexts.context_changes(read_versions(store, RUN)))
-    texts = contexts.shown_texts(changes)
-    vectors = await contexts.read_vectors(store, texts, parts.embedder)
-    if missing := len(texts) - len(vectors):
-        notes.append(
-            f"{missing:,} of {len(texts):,} entries have no vector in the store and are left out of drift and "
-            "coherence, since computing vectors would cost"
-        )
-    return contexts.context_metrics(changes, records, vectors)
-
-
-async def _judge(
-    steps: attempts.StepRollouts,
-    calls: list[costs.JournalCall],
-    config: Config,
-    again: int | None,
-    seed: int,
-    parts: Parts,
-    limits: Mapping[str, Any],
-    notes: list[str],
-) -> MetricGroup | None:
-    """The judge against the scorer, and against itself. A judge that is the scorer is compared by its scores."""
-    judged = list(attempts.judged_attempts(steps, costs.verdict_places(calls)))
-    numbers: dict[str, Any] = {}
-    if (compared := attempts.against_scorer(judged)) is not None:
-        numbers["against_scorer"] = compared
-    scores = not judged and config.scorer == "judge"
-    judged = attempts.scored_attempts(steps) if scores else judged
-    if again is not None:
-        numbers["again"] = await ask_judge_again(
-            judged, again, config, with_target=scores, seed=seed, parts=parts, limits=limits
-        )
-    elif judged:
-        notes.append(f"whether the judge gives the same verdict twice: --judge-again N asks it, N of {len(judged):,}")
-    return MetricGroup(numbers) if numbers else None

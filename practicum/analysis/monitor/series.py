@@ -1,4 +1,4 @@
-"""What the metrics of a run are computed with: windowed rates, distributions, and the centroid of a set of vectors.
+"""The arithmetic of a run's metrics: windowed rates, distributions, and the centroid of a set of vectors.
 
 Everything takes time linear in its input, so that a run of many thousand steps can be watched while it works.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -30,13 +29,7 @@ class MetricGroup:
 
     def as_json(self) -> dict[str, Any]:
         """The numbers, and the series under "by_step" where there are any."""
-        series = {name: [rounded(value) for value in values] for name, values in self.by_step.items()}
-        return {**self.numbers, **({"by_step": series} if series else {})}
-
-
-def rounded(value: float | None) -> float | None:
-    """Round to six digits, which is all that a reader or a picture can use."""
-    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+        return {**self.numbers, **({"by_step": dict(self.by_step)} if self.by_step else {})}
 
 
 def window_size(outcomes: int) -> int:
@@ -62,32 +55,18 @@ def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str,
     return series
 
 
-def moving_average(series: Series, window: int) -> list[float | None]:
-    """The mean of each value and of those up to `window` - 1 places before it; None where the value itself is None."""
-    averages: list[float | None] = []
-    total, n = 0.0, 0
-    for i, value in enumerate(series):
-        leaving = series[i - window] if i >= window else None
-        total += (value or 0.0) - (leaving or 0.0)
-        n += (value is not None) - (leaving is not None)
-        averages.append(None if value is None else total / n)
-    return averages
-
-
 def mean(values: Sequence[float]) -> float | None:
     """The mean; None for no values."""
     return sum(values) / len(values) if values else None
 
 
 def distribution(values: Sequence[float]) -> dict[str, float | int]:
-    """The number of values, their mean, median and 95th percentile. Raises ValueError for no values."""
-    if not values:
-        raise ValueError("a distribution needs at least one value")
+    """The number of values (at least one), their mean, median and 95th percentile."""
     median, p95 = np.quantile(values, (0.5, 0.95))
     return {"n": len(values), "mean": float(np.mean(values)), "median": float(median), "p95": float(p95)}
 
 
-Vector = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.floating[Any]]
 
 
 class Centroid:
@@ -99,33 +78,26 @@ class Centroid:
 
     def __init__(self) -> None:
         self.n = 0
-        self._sum: Vector | None = None
+        self._sum: Vector = np.zeros(1)
 
-    def add(self, vector: npt.NDArray[np.floating[Any]], times: int = 1) -> None:
+    def add(self, vector: Vector, times: int = 1) -> None:
         """Add a vector of shape (d,) this many times; a negative number removes it."""
         self.n += times
-        change = times * vector.astype(np.float64)
-        self._sum = change if self._sum is None else self._sum + change
+        self._sum = self._sum + times * vector.astype(np.float64)
 
     @property
     def coherence(self) -> float | None:
         """The mean similarity of the vectors to their mean, in [0, 1]; None without vectors."""
-        if self._sum is None or not self.n:
-            return None
-        return min(1.0, sqrt(float(self._sum @ self._sum)) / self.n)
+        return min(1.0, float(np.linalg.norm(self._sum)) / self.n) if self.n else None
 
     @property
     def direction(self) -> Vector | None:
         """The direction of the mean, as a vector of length 1; None where the vectors have none."""
-        if self._sum is None or not self.n:
-            return None
-        length = sqrt(float(self._sum @ self._sum))
+        length = float(np.linalg.norm(self._sum))
         # The sum of opposite vectors is only a rounding error.
-        return self._sum / length if length > 1e-6 * self.n else None
+        return self._sum / length if self.n and length > 1e-6 * self.n else None
 
 
 def cosine_distance(a: Vector | None, b: Vector | None) -> float | None:
     """The cosine distance of two directions, in [0, 2]; None where one is missing."""
-    if a is None or b is None:
-        return None
-    return min(2.0, max(0.0, 1.0 - float(a @ b)))
+    return None if a is None or b is None else float(np.clip(1.0 - a @ b, 0.0, 2.0))
