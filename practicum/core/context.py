@@ -10,23 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, assert_never
 
-from practicum.core.edits import (
-    Add,
-    Applied,
-    Delete,
-    Delta,
-    Edit,
-    Entry,
-    Merge,
-    Refused,
-    Update,
-    Vote,
-    ordered_union,
-)
+from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
 from practicum.core.errors import ContextFileError
 
 T = TypeVar("T")
@@ -141,11 +130,10 @@ class Context:
         applied: list[Applied] = []
         refused: list[Refused] = []
         for edit in delta.edits:
-            result = draft.take(edit)
-            if isinstance(result, Applied):
-                applied.append(result)
-            else:
-                refused.append(Refused(edit, result))
+            try:
+                applied.append(draft.take(edit))
+            except _Refusal as refusal:
+                refused.append(Refused(edit, str(refusal)))
         return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused))
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
@@ -155,7 +143,8 @@ class Context:
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
-            draft.take(applied.edit, id=applied.id)
+            with suppress(_Refusal):
+                draft.take(applied.edit, id=applied.id)
         return draft.finish()
 
 
@@ -177,6 +166,10 @@ def _number(id: str) -> int | None:
     return number if number >= 0 and id == f"e{number}" else None
 
 
+class _Refusal(Exception):
+    """Why an edit is refused."""
+
+
 class _Draft:
     """A context being changed. Pages are copied when they are first changed."""
 
@@ -189,21 +182,26 @@ class _Draft:
         self.rerendered: set[int] = set()
         self.refs: dict[str, str] = {}
 
-    def take(self, edit: Edit, id: str | None = None) -> Applied | str:
-        """Apply one edit, or return why it is refused. `id` is what an added entry is to be called."""
+    def take(self, edit: Edit, id: str | None = None) -> Applied:
+        """Apply one edit, or raise _Refusal. `id` is what an added entry is to be called."""
         match edit:
             case Add():
                 return self._add(edit, id)
-            case Update():
-                return self._update(edit)
             case Merge():
                 return self._merge(edit)
-            case Delete():
-                return self._delete(edit)
-            case Vote():
-                return self._vote(edit)
+            case Update() | Delete() | Vote():
+                old = self._find(edit.id)
             case _:
                 assert_never(edit)
+        match edit:
+            case Update():
+                self._put(self._updated(old, edit))
+            case Delete():
+                self._remove(old)
+            case Vote():
+                self._put(_voted(old, edit), rerender=False)
+        # With the entry's id in place of a ref.
+        return Applied(edit if edit.id == old.id else replace(edit, id=old.id), old.id)
 
     def finish(self) -> Context:
         pages = list(self.pages)
@@ -215,91 +213,74 @@ class _Draft:
 
     def _page(self, index: int) -> dict[int, Entry]:
         """A copy of the page, which may be changed."""
-        entries = self.changed_pages.get(index)
-        if entries is None:
-            entries = self.changed_pages[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
-        return entries
+        if index not in self.changed_pages:
+            self.changed_pages[index] = dict(self.pages[index].entries) if index < len(self.pages) else {}
+        return self.changed_pages[index]
 
-    def _find(self, id: str) -> Entry | None:
+    def _find(self, id: str) -> Entry:
         number = _number(self.refs.get(id, id))
-        if number is None or number >= self.next_number:
-            return None
-        index = number // PAGE
-        changed = self.changed_pages.get(index)
-        if changed is not None:
-            return changed.get(number)
-        return self.pages[index].entries.get(number) if index < len(self.pages) else None
+        if number is not None and number < self.next_number:
+            index = number // PAGE
+            entries = self.changed_pages.get(index)
+            if entries is None:
+                entries = self.pages[index].entries if index < len(self.pages) else {}
+            if number in entries:
+                return entries[number]
+        raise _Refusal(f"there is no entry {id!r}")
 
     def _put(self, entry: Entry, rerender: bool = True) -> None:
-        number = entry.number
-        self._page(number // PAGE)[number] = entry
+        index = entry.number // PAGE
+        self._page(index)[entry.number] = entry
         if rerender:
-            self.rerendered.add(number // PAGE)
+            self.rerendered.add(index)
 
     def _remove(self, entry: Entry) -> None:
-        number = entry.number
-        del self._page(number // PAGE)[number]
-        self.rerendered.add(number // PAGE)
+        index = entry.number // PAGE
+        del self._page(index)[entry.number]
+        self.rerendered.add(index)
         self.size -= 1
 
-    def _add(self, edit: Add, id: str | None) -> Applied | str:
-        if problem := _problem(edit.text, edit.section):
-            return problem
-        if edit.helpful < 0 or edit.harmful < 0:
-            return "counts cannot be negative"
+    def _add(self, edit: Add, id: str | None) -> Applied:
+        _check(edit.text, edit.section)
+        _check_counts(edit.helpful, edit.harmful)
         if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
-            return f"its ref {edit.ref!r} is taken"
-        if id is None:
-            id = f"e{self.next_number}"
+            raise _Refusal(f"its ref {edit.ref!r} is taken")
         new = Entry(
-            id, edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
+            id or f"e{self.next_number}", edit.section, edit.text, edit.key, edit.data, edit.helpful, edit.harmful,
             0, self.version, self.version, edit.sources,
         )  # fmt: skip
         self._put(new)
         self.next_number = max(self.next_number, new.number + 1)
         self.size += 1
         if not edit.ref:
-            return Applied(edit, id)
-        self.refs[edit.ref] = id
-        return Applied(replace(edit, ref=""), id)
+            return Applied(edit, new.id)
+        self.refs[edit.ref] = new.id
+        return Applied(replace(edit, ref=""), new.id)
 
-    def _update(self, edit: Update) -> Applied | str:
-        old = self._find(edit.id)
-        if old is None:
-            return f"there is no entry {edit.id!r}"
+    def _updated(self, old: Entry, edit: Update) -> Entry:
         text = old.text if edit.text is None else edit.text
         section = old.section if edit.section is None else edit.section
         key = old.key if edit.key is None else edit.key
         data = old.data if edit.data is None else edit.data
-        if problem := _problem(text, section):
-            return problem
+        _check(text, section)
         if (text, section, key, data) == (old.text, old.section, old.key, old.data):
-            return f"it does not change {old.id}"
-        new = Entry(
+            raise _Refusal(f"it does not change {old.id}")
+        return Entry(
             old.id, section, text, key, data, old.helpful, old.harmful,
             old.uses, old.born, self.version, ordered_union((old.sources, edit.sources)),
         )  # fmt: skip
-        self._put(new)
-        return _applied(edit, old)
 
-    def _merge(self, edit: Merge) -> Applied | str:
-        parts: dict[str, Entry] = {}
-        for id in edit.ids:
-            entry = self._find(id)
-            if entry is None:
-                return f"there is no entry {id!r}"
-            parts[entry.id] = entry
+    def _merge(self, edit: Merge) -> Applied:
+        parts = {entry.id: entry for entry in map(self._find, edit.ids)}
         if len(parts) < 2:
-            return "it names fewer than two entries"
+            raise _Refusal("it names fewer than two entries")
         first, *others = entries = sorted(parts.values(), key=lambda e: e.number)
-        text = first.text if edit.text is None else edit.text
-        if problem := _problem(text, first.section):
-            return problem
         # A key was made for its text, and does not fit a new one.
-        key = first.key if edit.text is None else ""
-        changed = first.changed if edit.text is None else self.version
-        helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
-        uses = sum(e.uses for e in entries)
+        text, key, changed = (
+            (first.text, first.key, first.changed) if edit.text is None else (edit.text, "", self.version)
+        )
+        _check(text, first.section)
+        helpful, harmful, uses = (sum(getattr(e, name) for e in entries) for name in ("helpful", "harmful", "uses"))
         sources = ordered_union([*(e.sources for e in entries), edit.sources])
         new = Entry(
             first.id, first.section, text, key, first.data, helpful, harmful,
@@ -310,41 +291,30 @@ class _Draft:
             self._remove(entry)
         return Applied(replace(edit, ids=tuple(e.id for e in entries)), first.id)
 
-    def _delete(self, edit: Delete) -> Applied | str:
-        old = self._find(edit.id)
-        if old is None:
-            return f"there is no entry {edit.id!r}"
-        self._remove(old)
-        return _applied(edit, old)
 
-    def _vote(self, edit: Vote) -> Applied | str:
-        old = self._find(edit.id)
-        if old is None:
-            return f"there is no entry {edit.id!r}"
-        if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
-            return "counts cannot be negative"
-        if not (edit.helpful or edit.harmful or edit.uses):
-            return "its counts are all 0"
-        new = Entry(
-            old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
-            old.uses + edit.uses, old.born, old.changed, old.sources,
-        )  # fmt: skip
-        self._put(new, rerender=False)
-        return _applied(edit, old)
+def _voted(old: Entry, edit: Vote) -> Entry:
+    _check_counts(edit.helpful, edit.harmful, edit.uses)
+    if not (edit.helpful or edit.harmful or edit.uses):
+        raise _Refusal("its counts are all 0")
+    return Entry(
+        old.id, old.section, old.text, old.key, old.data, old.helpful + edit.helpful, old.harmful + edit.harmful,
+        old.uses + edit.uses, old.born, old.changed, old.sources,
+    )  # fmt: skip
 
 
-def _applied(edit: Update | Delete | Vote, entry: Entry) -> Applied:
-    """The edit with the entry's id in place of a ref."""
-    return Applied(edit if edit.id == entry.id else replace(edit, id=entry.id), entry.id)
-
-
-def _problem(text: str, section: str) -> str:
-    """Why an entry cannot have this text or section, or "" if it can."""
+def _check(text: str, section: str) -> None:
+    """Raise _Refusal if an entry cannot have this text or section."""
     if not text.strip():
-        return "its text is empty"
+        raise _Refusal("its text is empty")
     if not section.strip():
-        return "its section is empty"
-    return "its section has more than one line" if "\n" in section else ""
+        raise _Refusal("its section is empty")
+    if "\n" in section:
+        raise _Refusal("its section has more than one line")
+
+
+def _check_counts(*counts: int) -> None:
+    if min(counts) < 0:
+        raise _Refusal("counts cannot be negative")
 
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
@@ -356,7 +326,8 @@ def initial_context(edits: Iterable[Edit]) -> Context:
     """The context at version 0 that these edits of an empty one give. Raises ContextFileError if one is refused."""
     draft = _Draft(Context(), 0)
     for number, edit in enumerate(edits, 1):
-        result = draft.take(edit)
-        if isinstance(result, str):
-            raise ContextFileError(f"entry {number} cannot be used: {result}")
+        try:
+            draft.take(edit)
+        except _Refusal as refusal:
+            raise ContextFileError(f"entry {number} cannot be used: {refusal}") from None
     return draft.finish()

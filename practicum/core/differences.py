@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from practicum.core.intervals import share_ci95
+from practicum.core.intervals import resamples, share_ci95
 
 MIN_TASKS = 10
 """With fewer tasks no difference is claimed."""
@@ -26,9 +26,6 @@ MIN_TASKS = 10
 ALPHA = 0.05
 """The level of significance."""
 
-_RESAMPLES = 9_999
-_SEED = 20_260_131
-_CELLS_AT_ONCE = 1_000_000
 _ROUNDING = 1e-12
 
 
@@ -83,23 +80,18 @@ def newcombe(both: int, better: int, worse: int, n: int) -> tuple[float, float]:
     ours, theirs = (both + better) / n, (both + worse) / n
     low_o, high_o = share_ci95(both + better, n)
     low_t, high_t = share_ci95(both + worse, n)
-    phi = _correlation(both, better, worse, n)
+    neither = n - both - better - worse
+    cross = float(both * neither - better * worse)
+    if cross > 0:
+        cross = max(cross - n / 2, 0.0)  # Newcombe's continuity correction
+    margins = (both + better) * (worse + neither) * (both + worse) * (better + neither)
+    phi = cross / sqrt(margins) if margins else 0.0
 
     def reach(a: float, b: float) -> float:
         return sqrt(max(a * a - 2 * phi * a * b + b * b, 0.0))
 
     effect = ours - theirs
     return effect - reach(ours - low_o, high_t - theirs), effect + reach(high_o - ours, theirs - low_t)
-
-
-def _correlation(both: int, better: int, worse: int, n: int) -> float:
-    """Phi of the two-by-two table, with Newcombe's continuity correction if it is positive."""
-    neither = n - both - better - worse
-    margins = (both + better) * (worse + neither) * (both + worse) * (better + neither)
-    if not margins:
-        return 0.0
-    cross = both * neither - better * worse
-    return (max(cross - n / 2, 0.0) if cross > 0 else cross) / sqrt(margins)
 
 
 def _bootstrap_t(d: np.ndarray) -> tuple[tuple[float, float], float]:
@@ -120,20 +112,15 @@ def _bootstrap_t(d: np.ndarray) -> tuple[tuple[float, float], float]:
 
 def _studentised(d: np.ndarray) -> np.ndarray:
     """|t| of each resample around the mean of the sample; infinite for a resample without spread."""
-    rng = np.random.default_rng(_SEED)
     # A fixed order and sign, so that neither the order of the tasks nor that of the methods matters. If the mean is 0
     # up to rounding, the values decide the sign.
     ordered = np.sort(np.round(d, 12))
     turned = -ordered[::-1]
     total = round(fsum(ordered), 9)
     sample = ordered if (total, tuple(ordered)) >= (-total, tuple(turned)) else turned
-    # All resamples at once would take 80 kB per task.
-    n, mean, rows = len(d), sample.mean(), max(1, _CELLS_AT_ONCE // len(d))
-    sizes = [min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows)]
     parts = []
-    for size in sizes:
-        x = rng.choice(sample, (size, n))
-        away, spread = np.abs(x.mean(axis=1) - mean), x.std(axis=1, ddof=1) / sqrt(n)
+    for x in resamples(sample):
+        away, spread = np.abs(x.mean(axis=1) - sample.mean()), x.std(axis=1, ddof=1) / sqrt(len(d))
         flat = spread < _ROUNDING
         parts.append(np.where(flat, np.where(away < _ROUNDING, 0.0, inf), away / np.where(flat, 1.0, spread)))
     return np.concatenate(parts)

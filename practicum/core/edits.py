@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 
@@ -199,16 +199,6 @@ def ordered_union(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
 
 def entry_json(entry: Entry) -> dict[str, Any]:
     """An entry as plain JSON values."""
-    return {
-        "id": entry.id,
-        "section": entry.section,
-        "text": entry.text,
-        "key": entry.key,
-        "data": json.loads(json.dumps(dict(entry.data))),
-        "helpful": entry.helpful,
-        "harmful": entry.harmful,
-        "uses": entry.uses,
-        "born": entry.born,
-        "changed": entry.changed,
-        "sources": list(entry.sources),
-    }
+    values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    plain: dict[str, Any] = json.loads(json.dumps(values | {"data": dict(entry.data)}))
+    return plain

@@ -1,9 +1,10 @@
-"""The errors of practicum. Each can be pickled and prints as one line.
+"""The errors of practicum. Each can be pickled and prints as one line that says what is wrong and what to do.
 
 PracticumError
 ├── UsageError            wrong use: an unknown name, a setting that does not apply
-│   ├── TaskFileError     a file of tasks
-│   └── ContextFileError  a playbook file
+│   ├── TaskFileError     a file of tasks is missing, empty or malformed
+│   └── ContextFileError  a playbook file cannot be read
+├── MethodError           a method returned the wrong thing from a seam
 ├── StoreError            a run folder cannot be opened or written
 │   └── NotARun           it holds no run
 ├── JournalMismatch       the journal holds the answer to another question
@@ -14,15 +15,13 @@ PracticumError
 ├── OutputError           an output does not fit its schema
 ├── AgentError            the agent under training failed on a task
 └── Stopped               a budget is spent, or the user asked to stop
-
-`exit_code` is that of the command line: 2 for wrong use, 1 for any other failure.
 """
 
 from __future__ import annotations
 
 
 class PracticumError(Exception):
-    """Any failure that practicum foresees. Its text says what was wrong, where, and what to do."""
+    """Any failure that practicum foresees. `exit_code` is that of the command line."""
 
     exit_code = 1
 
@@ -33,16 +32,16 @@ class UsageError(PracticumError):
     exit_code = 2
 
 
-class MethodError(PracticumError):
-    """A method returned the wrong thing from a seam; the text names method, seam and step."""
-
-
 class TaskFileError(UsageError):
     """A file of tasks is missing, empty or malformed; the text names file, line and field."""
 
 
 class ContextFileError(UsageError):
     """A playbook file cannot be read."""
+
+
+class MethodError(PracticumError):
+    """A method returned the wrong thing from a seam; the text names method, seam and step."""
 
 
 class StoreError(PracticumError):
@@ -76,7 +75,7 @@ class ProviderError(PracticumError):
 
 
 class OutputError(PracticumError):
-    """A model's output does not fit its schema, also after it was asked again, or after its prompt was shortened."""
+    """A model's output does not fit its schema, also after it was requested again or its prompt was shortened."""
 
 
 class AgentError(PracticumError):

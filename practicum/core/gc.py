@@ -1,8 +1,7 @@
-"""How often practicum's own processes (the command line, the benchmarks) collect cyclic garbage.
+"""How often practicum's own processes collect cyclic garbage; a program that uses it as a library decides for itself.
 
-With many calls in flight there are many young objects that stay alive, and Python walks through them again and again:
-a quarter of the CPU of 1,000 attempts at once (`practicum bench speed --only in-flight`). Objects outside cycles, which
-are nearly all, are freed at once as ever. A program that uses practicum as a library decides for itself.
+Calls in flight are young objects that stay alive, which Python would look through again and again: a quarter of the CPU
+of 1,000 attempts at once (`practicum bench speed --only in-flight`). Objects outside cycles are freed at once as ever.
 """
 
 from __future__ import annotations

@@ -8,9 +8,13 @@ Wilson's formula at that mean is used. No values in [0, 1] with that mean can va
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import NormalDist, fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _RESAMPLES = 9_999
 _SEED = 20_260_131
@@ -31,7 +35,10 @@ def mean_ci95(values: Sequence[float]) -> tuple[float, float]:
     if min(values) == max(values) or all(value in (0.0, 1.0) for value in values):
         low, high = _wilson(mean, len(values))
     else:
-        low, high = _bootstrap(values)
+        import numpy as np
+
+        means = [sample.mean(axis=1) for sample in resamples(np.sort(np.asarray(values, dtype=float)))]
+        low, high = map(float, np.quantile(np.concatenate(means), (0.025, 0.975)))
     # Rounding may move an end past the mean or out of [0, 1].
     return max(0.0, min(low, mean)), min(1.0, max(high, mean))
 
@@ -63,14 +70,14 @@ def _wilson(mean: float, n: int) -> tuple[float, float]:
     return centre - half, centre + half
 
 
-def _bootstrap(values: Sequence[float]) -> tuple[float, float]:
+def resamples(values: np.ndarray) -> Iterator[np.ndarray]:
+    """9,999 samples of n from n values, with replacement and seeded, in parts of shape (m, n).
+
+    All of them at once would take 80 kB per value.
+    """
     import numpy as np
 
     rng = np.random.default_rng(_SEED)
-    sample = np.sort(np.asarray(values, dtype=float))
-    # All resamples at once would take 80 kB per value.
-    rows = max(1, _CELLS_AT_ONCE // len(sample))
-    sizes = [min(rows, _RESAMPLES - done) for done in range(0, _RESAMPLES, rows)]
-    means = np.concatenate([rng.choice(sample, (size, len(sample))).mean(axis=1) for size in sizes])
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
+    rows = max(1, _CELLS_AT_ONCE // len(values))
+    for done in range(0, _RESAMPLES, rows):
+        yield rng.choice(values, (min(rows, _RESAMPLES - done), len(values)))

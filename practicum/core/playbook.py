@@ -22,14 +22,11 @@ def export(context: Context, format: ExportFormat) -> str:
         entries = [entry_json(e) for e in context]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"
     title = "# Playbook" if format == "markdown" else "# What was learned about the tasks here\n\nFollow what applies."
-    return "\n\n".join([title, *_sections(context, format)]) + "\n"
-
-
-def _sections(context: Context, format: ExportFormat) -> list[str]:
-    by_section: dict[str, list[Entry]] = {}
-    for entry in (e for e in context if not e.hidden):
-        by_section.setdefault(entry.section, []).append(entry)
-    return [f"## {name}\n\n" + "\n".join(_item(e, format) for e in entries) for name, entries in by_section.items()]
+    sections: dict[str, list[str]] = {}
+    for entry in context:
+        if not entry.hidden:
+            sections.setdefault(entry.section, []).append(_item(entry, format))
+    return "\n\n".join([title, *(f"## {name}\n\n" + "\n".join(items) for name, items in sections.items())]) + "\n"
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:

@@ -63,7 +63,7 @@ class View:
 
 def entry_line(entry: Entry) -> str:
     """One entry as an agent sees it. Further lines of its text are indented."""
-    text = entry.text if "\n" not in entry.text else entry.text.replace("\n", "\n  ")
+    text = entry.text.replace("\n", "\n  ")
     return f"[{entry.id}] ({entry.section}) {text}"
 
 
@@ -81,24 +81,19 @@ def render_full(context: Context, without: str = "") -> View:
     """Every entry that is not hidden, except those of the section `without`."""
     render = _page_without(without) if without else _page
     shown = [pair for page in context.pages if page.entries and (pair := page.rendered(render))[0]]
-    return View(
-        pages=tuple(text for text, _ in shown),
-        ids=context,
-        citable=bool(shown),
-        tokens=sum(tokens for _, tokens in shown),
-    )
+    return _paged(context, shown)
 
 
 def render_annotated(context: Context) -> View:
     """Every entry as an XML element, for an agent that reports what it made of each (RCL, section 3.2)."""
-    shown = [page.rendered(_annotated_page) for page in context.pages if page.entries]
-    return View(
-        pages=tuple(text for text, _ in shown),
-        ids=context,
-        citable=True,
-        tokens=sum(tokens for _, tokens in shown),
-        annotated=True,
-    )
+    view = _paged(context, [page.rendered(_annotated_page) for page in context.pages if page.entries])
+    return replace(view, citable=True, annotated=True)
+
+
+def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
+    """A view of a context by its pages, each with its size in tokens."""
+    texts, tokens = tuple(text for text, _ in shown), sum(size for _, size in shown)
+    return View(texts, ids=context, citable=bool(shown), tokens=tokens)
 
 
 def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
