@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import choices_from, numbered_lines, parse_record, read_text, type_name
+from practicum.tasks.load import choices_from, numbered_lines, parse_record, read_text, type_name, unique_tasks
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -34,8 +34,11 @@ class Format(BaseModel):
 
     about: ClassVar[str]
     scorer: ClassVar[str]
-    choices: ClassVar[Literal["letters", "targets", "none"]] = "none"
     instructions: ClassVar[str]
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"
+    """The choices of the task file."""
+    marks: ClassVar[Mapping[str, str]] = {}
+    """Patterns that fields of this format match, for formats whose fields have common names."""
 
     def task(self, id: str) -> Task | None:
         """The task of this line, or None if it cannot be one. `id` is for lines without an id of their own."""
@@ -44,7 +47,9 @@ class Format(BaseModel):
     @classmethod
     def fits(cls, record: Record) -> bool:
         """Whether the fields of a line match this format."""
-        return {name for name, field in cls.model_fields.items() if field.is_required()} <= record.keys()
+        required = {name for name, field in cls.model_fields.items() if field.is_required()}
+        marks = (re.search(pattern, str(record[name])) for name, pattern in cls.marks.items())
+        return required <= record.keys() and all(marks)
 
 
 class HumanEval(Format):
@@ -72,16 +77,13 @@ class Gsm8k(Format):
     scorer = "numeric"
     instructions = "Solve the problem step by step. End with a line that holds #### and the answer as a plain number."
 
+    marks = {"answer": "####"}
+
     question: str
     answer: str = Field(pattern=r"####\s*\S")
 
     def task(self, id: str) -> Task:
         return Task(id, self.question, self.answer.rpartition("####")[2].strip(), {"solution": self.answer})
-
-    @classmethod
-    def fits(cls, record: Record) -> bool:
-        answer = record.get("answer")
-        return "question" in record and isinstance(answer, str) and "####" in answer
 
 
 class CommonGen(Format):
@@ -102,31 +104,21 @@ class Mmlu(Format):
 
     about = "questions with lettered choices (MMLU and similar data sets, JSON lines or CSV)"
     scorer = "choice"
-    choices = "letters"
+    offered = "letters"
     instructions = "Choose the right answer. Answer with its letter only."
 
     question: str
-    choices_: list[str] = Field(alias="choices", min_length=2, max_length=len(LETTERS))
+    choices: list[str] = Field(min_length=2, max_length=len(LETTERS))
     answer: StrictInt | str
     subject: str = ""
 
     def task(self, id: str) -> Task:
-        if isinstance(self.answer, str):
-            letter = self.answer.strip().upper()
-            index = LETTERS.find(letter) if len(letter) == 1 else -1
-        else:
-            index = self.answer
-        if not 0 <= index < len(self.choices_):
-            raise ValueError(
-                f"field 'answer' must be the letter, or the number from 0, of a choice, not {self.answer!r}"
-            )
-        choices = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, self.choices_, strict=False)]
-        meta = {"tags": [self.subject]} if self.subject else {}
-        return Task(id, "\n".join([self.question, *choices]), LETTERS[index], meta)
-
-    @classmethod
-    def fits(cls, record: Record) -> bool:
-        return {"question", "choices", "answer"} <= record.keys()
+        letters, answer = LETTERS[: len(self.choices)], self.answer
+        letter = answer.strip().upper() if isinstance(answer, str) else letters[answer : answer + 1]
+        if len(letter) != 1 or letter not in letters:
+            raise ValueError(f"field 'answer' must be the letter, or the number from 0, of a choice, not {answer!r}")
+        choices = [f"{letter}. {choice}" for letter, choice in zip(letters, self.choices, strict=True)]
+        return Task(id, "\n".join([self.question, *choices]), letter, _tags(self.subject))
 
 
 class Finer(Format):
@@ -136,6 +128,8 @@ class Finer(Format):
     scorer = "list"
     instructions = "Answer each question with one tag of the list, in the order of the questions, with commas between."
 
+    marks = {"context": "US GAAP tags"}
+
     context: str
     target: str
 
@@ -144,10 +138,6 @@ class Finer(Format):
         questions = questions.partition("Provide nothing else.")[2].removesuffix("Output US GAAP tags:").strip()
         return Task(id, questions or self.context, self.target, {"preamble": head} if questions else {})
 
-    @classmethod
-    def fits(cls, record: Record) -> bool:
-        return super().fits(record) and "US GAAP tags" in str(record["context"])
-
 
 class Formula(Format):
     """Only the question: the formula and its explanation would give away what is to be learned."""
@@ -155,6 +145,8 @@ class Formula(Format):
     about = "financial formulas applied to numbers (XBRL Formula)"
     scorer = "numeric"
     instructions = "Answer with a plain number with two decimal places, and nothing else."
+
+    marks = {"context": "^Use formula"}
 
     context: str
     target: str
@@ -167,10 +159,6 @@ class Formula(Format):
         question = question.strip().removesuffix("Answer:").strip().removesuffix(".").strip()
         return Task(id, question.strip('"'), self.target, {"formula": name[1]} if name else {})
 
-    @classmethod
-    def fits(cls, record: Record) -> bool:
-        return super().fits(record) and str(record["context"]).startswith("Use formula")
-
 
 class RewardBench2(Format):
     """The best of several answers, which are shuffled with the id as the seed, so that their order is reproducible.
@@ -180,7 +168,7 @@ class RewardBench2(Format):
 
     about = "the best of four answers to choose (RewardBench 2)"
     scorer = "choice"
-    choices = "letters"
+    offered = "letters"
     instructions = "Which answer to the request is the best? Answer with its letter only."
 
     id: str | int
@@ -196,8 +184,7 @@ class RewardBench2(Format):
         random.Random(str(self.id)).shuffle(order)
         answers = "\n\n".join(f"[{letter}]\n{text}" for letter, text in zip(LETTERS, order, strict=False))
         target = LETTERS[order.index(self.chosen[0])]
-        meta = {"tags": [self.subset]} if self.subset else {}
-        return Task(str(self.id), f"# Request\n{self.prompt}\n\n# Answers\n{answers}", target, meta)
+        return Task(str(self.id), f"# Request\n{self.prompt}\n\n# Answers\n{answers}", target, _tags(self.subset))
 
 
 class DdxPlus(Format):
@@ -205,7 +192,7 @@ class DdxPlus(Format):
 
     about = "patients to diagnose (DDXPlus of StreamBench)"
     scorer = "choice"
-    choices = "targets"
+    offered = "targets"
     instructions = "Diagnose the patient. Answer with one of the diagnoses only."
 
     PATIENT_PROFILE: str
@@ -234,9 +221,13 @@ class HotpotQa(Format):
 
     def task(self, id: str) -> Task:
         titled = zip(self.context.title, self.context.sentences, strict=False)
-        paragraphs = "\n\n".join(f"{title}: {''.join(sentences).strip()}" for title, sentences in titled)
-        id = id if self.id is None else str(self.id)
-        return Task(id, f"{paragraphs}\n\nQuestion: {self.question.strip()}", self.answer.strip())
+        paragraphs = [f"{title}: {''.join(sentences).strip()}" for title, sentences in titled]
+        text = "\n\n".join([*paragraphs, f"Question: {self.question.strip()}"])
+        return Task(id if self.id is None else str(self.id), text, self.answer.strip())
+
+
+def _tags(tag: str) -> dict[str, list[str]]:
+    return {"tags": [tag]} if tag else {}
 
 
 FORMATS: Mapping[str, type[Format]] = {
@@ -280,24 +271,16 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
         raise TaskFileError(f"{path}: the file holds no lines")
     name = format or _detect_format(records[0][1], path)
     kind = FORMATS[name]
-    tasks: list[Task] = []
-    line_of: dict[str, int] = {}
-    for number, record in records:
-        task = _parse_task(kind, record, path, number)
-        if task is None:
-            continue
-        if task.id in line_of:
-            raise TaskFileError(f"{path} line {number}: id {task.id!r} was already used on line {line_of[task.id]}")
-        line_of[task.id] = number
-        tasks.append(task)
+    made = ((number, _parse_task(kind, record, path, number)) for number, record in records)
+    tasks = unique_tasks(((number, task) for number, task in made if task is not None), path)
     if not tasks:
         raise TaskFileError(f"{path}: none of its {len(records)} lines is a task of format {name!r}")
     left_out = len(records) - len(tasks)
     tasks, instructions = _move_preamble(tasks, kind.instructions)
     choices: tuple[str, ...] = ()
-    if kind.choices == "targets":
+    if kind.offered == "targets":
         choices = choices_from(tasks)
-    elif kind.choices == "letters":
+    elif kind.offered == "letters":
         most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for _, r in records)
         choices = tuple(LETTERS[:most])
     return Dataset(name, tuple(tasks), kind.scorer, choices, instructions, left_out, kind.about)
@@ -307,9 +290,10 @@ def as_json_lines(tasks: Sequence[Task]) -> str:
     """Tasks as the JSON lines that `load_tasks` reads."""
     lines = []
     for task in tasks:
-        target = {} if task.target is None else {"target": task.target}
-        meta = {"meta": dict(task.meta)} if task.meta else {}
-        lines.append(json.dumps({"id": task.id, "input": task.input, **target, **meta}, ensure_ascii=False))
+        line = {"id": task.id, "input": task.input, "target": task.target, "meta": dict(task.meta)}
+        lines.append(
+            json.dumps({key: value for key, value in line.items() if value not in (None, {})}, ensure_ascii=False)
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -332,10 +316,8 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         for row in filter(None, reader):
             if len(row) < 4:
-                raise TaskFileError(
-                    f"{path} line {reader.line_num}: {len(row)} columns; "
-                    "expected a question, two or more choices and a letter"
-                )
+                expected = "expected a question, two or more choices and a letter"
+                raise TaskFileError(f"{path} line {reader.line_num}: {len(row)} columns; {expected}")
             yield reader.line_num, {"question": row[0], "choices": row[1:-1], "answer": row[-1]}
     except csv.Error as error:
         raise TaskFileError(f"{path} line {reader.line_num}: not CSV ({error})") from None

@@ -7,7 +7,7 @@ so that nothing is paid for a file that is bad halfway.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -55,24 +55,34 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
         if name not in _FIELD_TYPES:
             raise TaskFileError(f"--fields: unknown name {name!r}; a task has {', '.join(_FIELD_TYPES)}")
     keys = {name: (fields or {}).get(name, name) for name in _FIELD_TYPES}
-    tasks: dict[str, Task] = {}
-    line_of: dict[str, int] = {}
     known_keys: set[str] = set()
-    for number, text in numbered_lines(Path(path)):
-        where = f"{path} line {number}"
-        record = parse_record(text, where)
-        task = _parse_task(record, keys, where, f"line-{number}")
-        if task.id in tasks:
-            raise TaskFileError(f"{where}: id {task.id!r} was already used on line {line_of[task.id]}; ids must differ")
-        tasks[task.id] = task
-        line_of[task.id] = number
-        known_keys.update(record)
+
+    def numbered_tasks() -> Iterator[tuple[int, Task]]:
+        for number, text in numbered_lines(Path(path)):
+            record = parse_record(text, f"{path} line {number}")
+            known_keys.update(record)
+            yield number, _parse_task(record, keys, f"{path} line {number}", f"line-{number}")
+
+    tasks = unique_tasks(numbered_tasks(), path)
     if not tasks:
         raise TaskFileError(f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"')
     for name, key in (fields or {}).items():
         if key not in known_keys:
             raise TaskFileError(f"{path}: no line has a field {key!r}, which --fields reads as {name!r}")
-    return list(tasks.values())
+    return tasks
+
+
+def unique_tasks(numbered: Iterable[tuple[int, Task]], path: Path | str) -> list[Task]:
+    """The tasks of numbered lines. Raises TaskFileError for an id that two lines have."""
+    lines: dict[str, int] = {}
+    tasks = []
+    for number, task in numbered:
+        if (first := lines.setdefault(task.id, number)) != number:
+            raise TaskFileError(
+                f"{path} line {number}: id {task.id!r} was already used on line {first}; ids must differ"
+            )
+        tasks.append(task)
+    return tasks
 
 
 def require_targets(
@@ -144,11 +154,10 @@ def read_text(path: Path) -> str:
     """The text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
     try:
         raw = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except FileNotFoundError:
-        raise TaskFileError(f"{path}: no such file; give the path of a JSONL file of tasks") from None
-    except IsADirectoryError:
-        raise TaskFileError(f"{path}: is a folder; give the path of a JSONL file of tasks") from None
     except OSError as error:
+        reasons = {FileNotFoundError: "no such file", IsADirectoryError: "is a folder"}
+        if reason := reasons.get(type(error)):
+            raise TaskFileError(f"{path}: {reason}; give the path of a JSONL file of tasks") from None
         raise TaskFileError(f"{path}: cannot be read ({error.strerror})") from None
     try:
         return raw.decode()
@@ -172,17 +181,14 @@ def parse_record(text: str, where: str) -> dict[str, Any]:
 
 def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, default_id: str) -> Task:
     if keys["input"] not in record:
-        raise TaskFileError(
-            f"{where}: field {keys['input']!r} is missing; the line has {_names(record)}: "
-            "name the field to read with --fields input=NAME"
-        )
+        hint = "name the field to read with --fields input=NAME"
+        raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {_names(record)}: {hint}")
     try:
         line = _Line.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        raise TaskFileError(
-            f"{where}: field {keys[name]!r} must be {_FIELD_TYPES[name]}, not {type_name(record[keys[name]])}"
-        ) from None
+        found = type_name(record[keys[name]])
+        raise TaskFileError(f"{where}: field {keys[name]!r} must be {_FIELD_TYPES[name]}, not {found}") from None
     target = str(line.target).lower() if isinstance(line.target, bool) else line.target
     task = Task(
         id=default_id if line.id is None else str(line.id),
@@ -191,10 +197,8 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
         meta={key: value for key, value in record.items() if key not in keys.values()} | (line.meta or {}),
     )
     if not task.input.strip():
-        raise TaskFileError(
-            f"{where}: field {keys['input']!r} is empty; the line has {_names(record)}: "
-            "fill it, or name another field with --fields input=NAME"
-        )
+        hint = "fill it, or name another field with --fields input=NAME"
+        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; the line has {_names(record)}: {hint}")
     if not task.id.strip():
         raise TaskFileError(f"{where}: field {keys['id']!r} is empty; give an id or omit the field")
     tags = task.meta.get("tags", "")
@@ -204,26 +208,19 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
     return task
 
 
-def _names(record: Mapping[str, Any], limit: int = 10) -> str:
-    if not record:
-        return "no fields"
-    more = f" and {len(record) - limit} more" if len(record) > limit else ""
-    return ", ".join(repr(key[:40]) for key in list(record)[:limit]) + more
+def _names(record: Mapping[str, Any]) -> str:
+    more = f" and {len(record) - 10} more" if len(record) > 10 else ""
+    return (", ".join(repr(key[:40]) for key in list(record)[:10]) or "no fields") + more
+
+
+_TYPE_NAMES = {dict: "an object", str: "a string", type(None): "null", bool: "true or false", int: "a number"}
 
 
 def type_name(value: Any) -> str:
     """The type of a JSON value, for error messages."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            others = [type_name(item) for item in value if not isinstance(item, str)]
-            return f"a list with {others[0]}" if others else "a list"
-        case str():
-            return "a string"
-        case None:
-            return "null"
-        case bool():
-            return "true or false"
-        case _:
-            return "a number" if isinstance(value, int) or isfinite(value) else "a number too large to hold"
+    if isinstance(value, list):
+        others = [type_name(item) for item in value if not isinstance(item, str)]
+        return f"a list with {others[0]}" if others else "a list"
+    if isinstance(value, float):
+        return "a number" if isfinite(value) else "a number too large to hold"
+    return _TYPE_NAMES[type(value)]
