@@ -12,8 +12,6 @@ import sys
 import types
 from typing import Any
 
-Names = dict[str, Any]
-
 
 class Checks:
     """Records which asserts were reached, and why one failed. The rewritten asserts call its methods."""
@@ -80,7 +78,7 @@ def check(job: dict[str, Any]) -> None:
     checks = Checks(job["mark"], job["max_quoted"])
     # Dataclasses and pickle look up the module by its name.
     module = sys.modules["answer"] = types.ModuleType("answer")
-    names: Names = module.__dict__
+    names = module.__dict__
     names["__checks__"] = checks
     load(names, job["prompt"], job["code"], job["entry_point"])
     if job["entry_point"] is not None and job["entry_point"] not in names:
@@ -96,7 +94,7 @@ def check(job: dict[str, Any]) -> None:
     return checks.report(done=len(checks.reached), failed=len(failed), **first)
 
 
-def load(names: Names, prompt: str, code: str, entry_point: str | None) -> None:
+def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
     """Run the code: joined to the prompt if it continues it, else after the prompt, which may import modules for it."""
     whole = next((text for text in (code, _without_preamble(code)) if _parses(text)), code)
     indented = "\n".join(f"    {line}" for line in code.split("\n"))

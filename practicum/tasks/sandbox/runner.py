@@ -21,9 +21,11 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from errno import EFBIG, ENOSYS, EXDEV
 from pathlib import Path, PurePosixPath
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
@@ -69,11 +71,11 @@ class Limits:
 class ProgramResult:
     """How a program ended. `reason` says why it did not end well, and is empty when it did."""
 
-    exit_code: int | None
-    """None when a signal ended it."""
-    stdout: str
-    stderr: str
-    seconds: float
+    exit_code: int | None = None
+    """None when a signal ended it, or nothing was run."""
+    stdout: str = ""
+    stderr: str = ""
+    seconds: float = 0.0
     """Wall time."""
     reason: str = ""
     stopped: bool = False
@@ -105,58 +107,51 @@ class Sandbox:
         `limits` replace those of the sandbox for this program. Faults of the program are in the result. Raises
         UsageError when this machine lacks the fences, and for a path that is not inside the folder.
         """
-        self._check_platform()
+        if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
+            raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
         limits = limits or self.limits
         texts = {_relative_path(name): text for name, text in files.items()}
         if _relative_path(entry) not in texts:
-            return ProgramResult(None, "", "", 0.0, f"there is no file {entry} to run")
+            return ProgramResult(reason=f"there is no file {entry} to run")
         if sum(len(text.encode(errors="replace")) for text in texts.values()) > limits.folder_mb * 2**20:
-            return ProgramResult(None, "", "", 0.0, f"the files are larger than {limits.folder_mb} MB")
-        slot = self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))
-        async with slot:
+            return ProgramResult(reason=f"the files are larger than {limits.folder_mb} MB")
+        async with self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once)):
             folder = _new_folder()
             try:
                 if fault := _write(folder, texts):
-                    return ProgramResult(None, "", "", 0.0, fault)
+                    return ProgramResult(reason=fault)
                 return await self._run_in(folder, entry, args, stdin, limits)
             finally:
                 await asyncio.to_thread(_remove, folder)
 
     def require(self) -> None:
         """Check that code can be run here, before anything is paid for. Raises UsageError if it cannot."""
-        self._check_platform()
-        status, child_status = _status_pipe()
-        folder = _new_folder()
-        try:
-            _write(folder, {"main.py": ""})
-            child = subprocess.run(
-                self._command(folder, "main.py", (), child_status, self.limits),
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                check=False,
-                cwd=folder,
-                env=_environment(folder),
-                pass_fds=(child_status,),
-            )
-            os.close(child_status)
-            self._check_fences(os.read(status, 65536), child.stderr)
-        finally:
-            os.close(status)
-            _remove(folder)
+        with ThreadPoolExecutor(1) as thread:  # since this thread may have an event loop already
+            thread.submit(asyncio.run, self.run({"main.py": ""})).result()
 
     async def _run_in(self, folder: Path, entry: str, args: Sequence[str], stdin: str, limits: Limits) -> ProgramResult:
-        status, child_status = _status_pipe()
+        status, child_status = os.pipe()  # on which the child reports its fences
+        os.set_blocking(status, False)
+        job = {
+            "folder": str(folder),
+            "entry": entry,
+            "args": list(args),
+            "status": child_status,
+            "parent": os.getpid(),
+            "unfenced": self.unfenced,
+            "cpu": limits.cpu,
+            "memory_bytes": limits.memory_mb * 2**20,
+            "folder_bytes": limits.folder_mb * 2**20,
+        }
+        # The hash seed makes the order of sets the same each time.
+        own = {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
+        command = (sys.executable, "-P", "-s", "-S", "-B", str(FENCES), json.dumps(job))
+        settings: dict[str, Any] = {"cwd": folder, "env": own, "start_new_session": True, "pass_fds": (child_status,)}
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command(folder, entry, args, child_status, limits),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                cwd=folder,
-                env=_environment(folder),
-                start_new_session=True,
-                pass_fds=(child_status,),
-            )
+            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, **settings)
+        except BaseException:
+            os.close(status)
+            raise
         finally:
             os.close(child_status)
         try:
@@ -167,40 +162,17 @@ class Sandbox:
             _kill(process)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), PIPE_TIMEOUT)
-        self._check_fences(watcher.fences, watcher.stderr)
-        return watcher.result()
-
-    def _command(self, folder: Path, entry: str, args: Sequence[str], status: int, limits: Limits) -> tuple[str, ...]:
-        job = {
-            "folder": str(folder),
-            "entry": entry,
-            "args": list(args),
-            "status": status,
-            "parent": os.getpid(),
-            "unfenced": self.unfenced,
-            "cpu": limits.cpu,
-            "memory_bytes": limits.memory_mb * 2**20,
-            "folder_bytes": limits.folder_mb * 2**20,
-        }
-        return (sys.executable, "-P", "-s", "-S", "-B", str(FENCES), json.dumps(job))
-
-    def _check_platform(self) -> None:
-        if sys.platform == "linux" or (self.unfenced and os.name == "posix"):
-            return
-        raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
-
-    def _check_fences(self, status: bytes, stderr: bytes | bytearray) -> None:
-        if not status:
-            reason = stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        if not watcher.fences:
+            reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             reason = reason or f"no answer within {START_TIMEOUT:g} s"
             raise UsageError(f"the sandbox for generated code did not start: {reason}")
-        missing = json.loads(status)["missing"]
-        if missing and not self.unfenced:
+        if not self.unfenced and (missing := json.loads(watcher.fences)["missing"]):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise UsageError(
                 f"generated code is not run here, because fences are missing ({reasons}): use Linux 5.13 or newer "
                 f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)"
             )
+        return watcher.result()
 
 
 async def run_code(
@@ -227,12 +199,8 @@ class _Watcher:
 
     async def watch(self, stdin: bytes) -> None:
         """Return when the program has ended, or was killed for exceeding a limit."""
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        readers = [
-            asyncio.create_task(self._read(self.process.stdout, self.stdout)),
-            asyncio.create_task(self._read(self.process.stderr, self.stderr)),
-        ]
+        reads = self._read(self.process.stdout, self.stdout), self._read(self.process.stderr, self.stderr)
+        readers = [asyncio.create_task(read) for read in reads]
         end, check = asyncio.create_task(self.process.wait()), asyncio.create_task(self._check_limits())
         tasks = [*readers, end, check, asyncio.create_task(self._feed(stdin))]
         try:
@@ -249,7 +217,8 @@ class _Watcher:
 
     def result(self) -> ProgramResult:
         """How the program ended."""
-        stdout, stderr = (self._text(raw) for raw in (self.stdout, self.stderr))
+        shown = (bytes(raw[: self.limits.output_kb * 1024]) for raw in (self.stdout, self.stderr))
+        stdout, stderr = (raw.decode(errors="replace").replace(f"{self.folder}/", "") for raw in shown)
         code = -1 if self.process.returncode is None else self.process.returncode
         reason = self.reason or _failure(code, stderr, self.limits)
         # The kernel ends a program that exceeds a limit or meets a fence with one of these signals.
@@ -257,15 +226,12 @@ class _Watcher:
         stopped = bool(self.reason) or -code in stopping or (code > 0 and was_refused(_last_line(stderr)))
         return ProgramResult(code if code >= 0 else None, stdout, stderr, self.seconds, reason, stopped)
 
-    def _text(self, raw: bytearray) -> str:
-        text = bytes(raw[: self.limits.output_kb * 1024]).decode(errors="replace")
-        return text.replace(f"{self.folder}/", "")
-
     def _stop(self, reason: str) -> None:
         self.reason = self.reason or reason
         _kill(self.process)
 
-    async def _read(self, stream: asyncio.StreamReader, into: bytearray) -> None:
+    async def _read(self, stream: asyncio.StreamReader | None, into: bytearray) -> None:
+        assert stream is not None
         while chunk := await stream.read(65536):
             into += chunk
             if len(into) > self.limits.output_kb * 1024:
@@ -273,14 +239,11 @@ class _Watcher:
                 return
 
     async def _feed(self, text: bytes) -> None:
-        stdin = self.process.stdin
-        assert stdin is not None
-        try:
-            stdin.write(text)
-            await stdin.drain()
-            stdin.close()
-        except (BrokenPipeError, ConnectionResetError):
-            return  # the program ended without reading
+        if stdin := self.process.stdin:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the program ended without reading
+                stdin.write(text)
+                await stdin.drain()
+                stdin.close()
 
     def _read_status(self) -> None:
         """Read the status of the fences, if it has been written by now."""
@@ -290,28 +253,18 @@ class _Watcher:
             self.started = json.loads(self.fences)["at"]
 
     async def _check_limits(self) -> None:
+        limits, pid = self.limits, self.process.pid
         while self.process.returncode is None and not self.reason:
             self._read_status()
-            if reason := self._exceeded_limit():
-                self._stop(reason)
+            size, files = disk_usage(self.folder, limits.files)
+            size += deleted_file_bytes(pid, self.folder)
+            if time.monotonic() - self.started > (limits.wall if self.fences else START_TIMEOUT):
+                self._stop(f"stopped after {limits.wall:g} s")
+            elif count_threads(pid) > limits.threads:
+                self._stop(f"stopped with more than {limits.threads} threads")
+            elif files > limits.files or size > limits.folder_mb * 2**20:
+                self._stop(f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files")
             await asyncio.sleep(WATCH_INTERVAL)
-
-    def _exceeded_limit(self) -> str | None:
-        limits = self.limits
-        if time.monotonic() - self.started > (limits.wall if self.fences else START_TIMEOUT):
-            return f"stopped after {limits.wall:g} s"
-        if count_threads(self.process.pid) > limits.threads:
-            return f"stopped with more than {limits.threads} threads"
-        size, files = disk_usage(self.folder, limits.files)
-        size += deleted_file_bytes(self.process.pid, self.folder)
-        if files > limits.files or size > limits.folder_mb * 2**20:
-            return f"stopped after it wrote more than {limits.folder_mb} MB or {limits.files} files"
-        return None
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    # The hash seed makes the order of sets the same each time.
-    return {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
 
 
 def _relative_path(name: str) -> str:
@@ -319,13 +272,6 @@ def _relative_path(name: str) -> str:
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or not path.parts:
         raise UsageError(f"file {name!r} of a program to run must have a relative path within its own folder")
     return str(path)
-
-
-def _status_pipe() -> tuple[int, int]:
-    """The ends of the pipe on which the child reports its fences: ours, which does not block, and the child's."""
-    ours, theirs = os.pipe()
-    os.set_blocking(ours, False)
-    return ours, theirs
 
 
 def _new_folder() -> Path:
@@ -366,8 +312,7 @@ def was_refused(error: str) -> bool:
 
 
 def _last_line(stderr: str) -> str:
-    lines = [line for line in stderr.strip().split("\n") if line.strip()]
-    return lines[-1].strip() if lines else ""
+    return stderr.strip().rpartition("\n")[2].strip()
 
 
 # Scores quote these reasons, and models read them: other words would change the prompts of stored runs.
@@ -379,7 +324,7 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
     if -code in (signal.SIGXCPU, signal.SIGKILL):
         return f"stopped after {limits.cpu} s of computing" + (", or killed" if -code == signal.SIGKILL else "")
     if -code == signal.SIGSYS:
-        where = _location(stderr, first=True)
+        where = _location(stderr, 0)
         return f"stopped when it reached for the network, or to start or signal another process{where}"
     if last.startswith("MemoryError"):
         return f"ran out of its {limits.memory_mb} MB of memory"
@@ -389,14 +334,11 @@ def _failure(code: int, stderr: str, limits: Limits) -> str:
         except ValueError:  # signals for real time have no name
             return f"crashed with signal {-code}"
     if "Traceback" in stderr or last.startswith(("SyntaxError", "IndentationError", "TabError")):
-        return f"ended with {last[:300]}{_location(stderr, first=False)}"
+        return f"ended with {last[:300]}{_location(stderr, -1)}"
     return f"ended with exit code {code}" + (f": {last[:300]}" if last else "")
 
 
-def _location(stderr: str, first: bool) -> str:
-    """The first or last line of the program's own code in a traceback. The library's files have absolute paths."""
+def _location(stderr: str, index: int) -> str:
+    """One of the lines of the program's own code in a traceback. The library's files have absolute paths."""
     lines: list[tuple[str, str]] = re.findall(r'File "([^/"<][^"]*)", line (\d+)', stderr)
-    if not lines:
-        return ""
-    file, line = lines[0 if first else -1]
-    return f" ({file} line {line})"
+    return f" ({lines[index][0]} line {lines[index][1]})" if lines else ""
