@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from helpers import Done, Launcher, client, make_tasks, number_of, world
+from helpers import Done, client, make_tasks, number_of, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import method, steps
@@ -25,7 +25,6 @@ from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.sample.replay import (
     LIKELY,
     MOST,
-    NEWEST,
     BufferedTask,
     TaskResult,
     replay_buffer,
@@ -34,6 +33,7 @@ from practicum.blocks.sample.replay import (
     share,
     task_results,
 )
+from practicum.cli.app import main
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.loop import Batch, SampleSeam, StepReport
@@ -436,20 +436,19 @@ def test_the_bounds_of_the_rollout_batch() -> None:
     assert len(batches(5, replayed(1, 3, 0.5, "auto"))[0].tasks) == 5
 
 
-def test_only_what_is_known_and_new_counts_in_the_rate() -> None:
+def test_an_attempt_whose_outcome_is_unknown_does_not_count_in_the_rate() -> None:
     unknown = batches(100, replayed(1, 3, 0.5, "auto"), lambda step, task: (None, False))
     assert {b.data["rollouts"] for b in unknown} == {8}
-    memory = replay._Memory(3, 3)
-    memory.read([report(1, [attempt(t, False) for t in make_tasks(NEWEST)])])
-    memory.read([report(1, []), report(2, [attempt(t, True) for t in make_tasks(NEWEST)])])
-    assert memory.rate == 1 / (NEWEST + 2)
 
 
 def test_a_group_with_one_failed_run_can_be_reflected_on() -> None:
-    memory = replay._Memory(3, 3)
-    memory.read([report(1, [attempt(t, True, False) for t in make_tasks(8)])])
-    assert memory.rate == 9 / 10
-    assert memory.inside == []
+    history: list[StepReport] = []
+    steps = replayed(1, 1, 0.5, "auto")(make_tasks(9), history, RUN)
+    first = next(steps)
+    history.append(report(1, [attempt(task, True, False) for task in first.tasks], batch=first))
+    second = next(steps)
+    assert "at a failure rate of 80%" in second.data["why"]
+    assert second.data["buffer"] == []
 
 
 def test_settings_that_cannot_be() -> None:
@@ -508,11 +507,15 @@ def trained(folder: Path, **how: Any) -> list[StepReport]:
 
 
 @pytest.fixture
-def show(launcher: Launcher, tmp_path: Path) -> Callable[..., Done]:
+def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """`practicum show` in the folder of the test."""
+
     def go(*arguments: object, code: int = 0) -> Done:
-        done = launcher.run(["show", *map(str, arguments)], tmp_path)
-        assert done.code == code, done.out + done.err
-        return done
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as end:
+            main(["show", *map(str, arguments)])
+        assert end.value.code == code
+        return Done(code, *capsys.readouterr())
 
     return go
 

@@ -6,14 +6,14 @@ computed anew from the history before each step, so a resume, which finds the sa
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from practicum.blocks.sample.delay import Point, fit_delay
 from practicum.blocks.sample.orders import shuffled
 from practicum.core.types import Task
-from practicum.engine.loop import Batch, History, SampleSeam, StepReport
+from practicum.engine.loop import Batch, History, SampleSeam
 from practicum.engine.run import Run
 
 NEWEST = 20
@@ -57,7 +57,6 @@ def candidates(tasks: int, first: int, max_batch: int) -> list[int]:
 def _decide(tasks: int, history: History, tau: float, max_batch: int, first: int) -> Mapping[str, Any]:
     sizes = candidates(tasks, first, max_batch)
     points = _measurements(history)
-    # A trial that a stop or the end of an epoch cut short is repeated.
     untried = sorted(set(sizes) - {point.batch for point in points})
     if untried:
         return {"size": untried[0], "why": f"{len(untried)} of {len(sizes)} sizes are yet to be tried", "fit": None}
@@ -66,16 +65,11 @@ def _decide(tasks: int, history: History, tau: float, max_batch: int, first: int
 
 
 def _measurements(history: History) -> list[Point]:
-    by_size: dict[int, list[Point]] = defaultdict(list)
+    """The newest times of each size. A step does not count that a stop or the end of an epoch cut short, or in which
+    the provider lost every attempt; a trial of its size is repeated."""
+    by_size: dict[int, deque[Point]] = defaultdict(lambda: deque(maxlen=NEWEST))
     for report in history:
-        if report.seconds is not None and _complete(report):
-            size = len(report.batch.tasks)
+        size, lost = len(report.batch.tasks), [r.trace.lost for r in report.rollouts]
+        if report.seconds is not None and size == report.batch.data.get("size") and not (lost and all(lost)):
             by_size[size].append(Point(size, report.seconds))
-    return [point for points in by_size.values() for point in points[-NEWEST:]]
-
-
-def _complete(report: StepReport) -> bool:
-    """Whether the step's time says how long a batch of its size takes: not where the step was cut short, or the
-    provider lost every attempt."""
-    lost = bool(report.rollouts) and all(r.trace.lost for r in report.rollouts)
-    return len(report.batch.tasks) == report.batch.data.get("size") and not lost
+    return [point for points in by_size.values() for point in points]

@@ -9,9 +9,11 @@ whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import exp, isfinite, log, sqrt
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 MIN_ALPHA = 0.1
 """Smallest credible alpha for which a larger batch is chosen: near 0, b* is large and saves hardly any time."""
@@ -21,9 +23,6 @@ PRIOR_NOISE, PRIOR_WEIGHT = 0.15, 2
 
 MIN_OUTLIER_DISTANCE = log(2)
 """Points within a factor of 2 of the curve are never outliers: a model server's ordinary noise reaches that far."""
-
-MAX_LOG_A = 700.0
-"""Largest |log A| that fits a float."""
 
 
 class Point(NamedTuple):
@@ -44,21 +43,18 @@ class _Law(NamedTuple):
 class DelayFit:
     """The fitted curve of epoch times, the batch size chosen from it, and the data behind both.
 
-    `A` is the seconds that an epoch would take at batch size 1. `A` and `alpha` are None if fewer than two sizes were
-    measured; the confidence interval and `r2` (in log space) are None with only two points.
+    `why` continues "chosen: 55, because". The curve was fitted to `points`; `outliers` lie too far off it to count, and
+    `left_out` counts points without a usable time: zero, negative or not finite. `tasks` is N. `A` is the seconds that
+    an epoch would take at batch size 1. `A` and `alpha` are None if fewer than two sizes were measured; the confidence
+    interval and `r2` (in log space) are None with only two points.
     """
 
     chosen: int
     why: str
-    """The reason, as a continuation of "chosen: 55, because"."""
     points: tuple[Point, ...]
-    """The points that the curve was fitted to."""
     outliers: tuple[Point, ...]
-    """Points that were measured but lie too far off the others to count."""
     left_out: int
-    """Number of points without a usable time: zero, negative or not finite."""
     tasks: int
-    """N, the size of the training set."""
     b_min: int
     max_batch: int
     tau: float
@@ -79,16 +75,15 @@ class DelayFit:
 
     def as_json(self) -> dict[str, Any]:
         """The fit as JSON values, for `from_json`."""
-        ci = self.alpha_ci95
-        lists = {"points": [list(p) for p in self.points], "outliers": [list(p) for p in self.outliers]}
-        return {**asdict(self), **lists, "alpha_ci95": None if ci is None else list(ci)}
+        return dict(_FIT.dump_python(self, mode="json"))
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> DelayFit:
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> DelayFit:
         """Read what `as_json` wrote."""
-        tuples = {name: tuple(Point(*p) for p in value[name]) for name in ("points", "outliers")}
-        ci = value["alpha_ci95"]
-        return cls(**{**value, **tuples, "alpha_ci95": None if ci is None else tuple(ci)})
+        return _FIT.validate_python(value)
+
+
+_FIT = TypeAdapter(DelayFit)
 
 
 def fit_delay(
@@ -143,7 +138,7 @@ def _without_outliers(points: Sequence[Point]) -> tuple[list[Point], list[Point]
 
 
 def _law(points: Sequence[Point], tasks: int) -> _Law | None:
-    """Fit least squares in log space. Returns None if the sizes are so close together that A overflows.
+    """Fit least squares in log space. Returns None if A would be too large for a float.
 
     With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
     a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
@@ -154,8 +149,8 @@ def _law(points: Sequence[Point], tasks: int) -> _Law | None:
     x = np.log([p.batch for p in points])
     y = np.log([p.seconds for p in points]) - x + log(tasks)
     line = linregress(x, y)
-    if abs(line.intercept) > MAX_LOG_A:
-        return None
+    if abs(line.intercept) > 700:
+        return None  # A overflows: the sizes are too close together.
     A, alpha = exp(line.intercept), -float(line.slope)
     if len(points) == 2:
         return _Law(A, alpha, None, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -56,15 +56,23 @@ def replayed(
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
         by_id = {task.id: task for task in tasks}
-        memory = _Memory(graduate, evict)
-        step, all_replayed = 0, False
+        buffer: dict[str, BufferedTask] = {}
+        failed: deque[bool] = deque(maxlen=NEWEST)
+        step, read, all_replayed = 0, 0, False
         for epoch in range(1, epochs + 1):
             unseen = shuffled(tasks, epoch, run)
             while unseen:
                 step += 1
-                memory.read(history)
-                size, reason = _size(batch, rollouts, memory)
-                inside = memory.inside if ratio else []
+                # Each step is read once, so a long run does not slow down.
+                for report in history[read:]:
+                    replay_buffer(
+                        task_results(report.step, report.rollouts, report.lessons), graduate, evict, buffer=buffer
+                    )
+                    # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
+                    failed.extend(not all(known) for r in report.rollouts if (known := _successes(r)))
+                read = len(history)
+                size, reason = _size(batch, rollouts, failed)
+                inside = [item for item in buffer.values() if item.inside] if ratio else []
                 # After a step of replayed tasks alone, keep room for a new one: tasks that neither pass nor leave the
                 # buffer would go on for ever.
                 wanted = min(share(ratio, size), size - all_replayed, len(inside))
@@ -72,11 +80,11 @@ def replayed(
                 unseen = [task for task in unseen if task.id not in drawn]
                 fresh, unseen = unseen[: size - wanted], unseen[size - wanted :]
                 all_replayed = not fresh
-                buffer = [
+                rows = [
                     {"task": item.task, "entered": item.entered, "passes": item.passes, "failures": item.failures}
                     for item in inside
                 ]
-                data = {"rollouts": size, "replayed": [*drawn], "buffer": buffer, **reason}
+                data = {"rollouts": size, "replayed": [*drawn], "buffer": rows, **reason}
                 yield Batch((*drawn.values(), *fresh), epoch, data=data)
 
     return sample
@@ -115,51 +123,49 @@ class BufferedTask:
 
 def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[TaskResult]:
     """What a step says about each of its tasks. The best run of a group decides."""
-    reflected = {source for lesson in lessons if _reflects(lesson) for source in _subject(lesson)}
+    reflected: set[str] = set()
+    for lesson in lessons:
+        # A diagnosis without a rule is a reflection, votes alone are not.
+        if lesson.text or any(lesson.data.get(key) for key in ("diagnosis", "cause", "attribution")):
+            # A lesson from several tasks names the one it is about.
+            reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
     return [
         TaskResult(step, r.task.id, any(known) if (known := _successes(r)) else None, f"task:{r.task.id}" in reflected)
         for r in rollouts
     ]
 
 
-def replay_buffer(results: Iterable[TaskResult], graduate: int = 3, evict: int = 3) -> dict[str, BufferedTask]:
+def replay_buffer(
+    results: Iterable[TaskResult],
+    graduate: int = 3,
+    evict: int = 3,
+    *,
+    buffer: dict[str, BufferedTask] | None = None,
+) -> dict[str, BufferedTask]:
     """The buffer after these results, by task, in the order of entry. Tasks that left it are included.
 
     A task enters when it fails. It graduates after `graduate` passes in a row. It is evicted after `evict` failures in
-    a row that were reflected on, including the one it entered with. After that it may enter again.
+    a row that were reflected on, including the one it entered with. After that it may enter again. A given `buffer` is
+    continued in place.
     """
-    buffer: dict[str, BufferedTask] = {}
+    buffer = {} if buffer is None else buffer
     for result in results:
-        _add(buffer, result, graduate, evict)
+        item = buffer.get(result.task)
+        if item is not None and not item.inside:
+            item = None
+        if result.passed is True and item is not None:
+            passes = item.passes + 1
+            left = result.step if passes >= graduate else None
+            buffer[item.task] = replace(item, passes=passes, failures=0, graduated=left)
+        elif result.passed is False:
+            if item is None:
+                # A task that enters again goes to the end.
+                buffer.pop(result.task, None)
+                item = BufferedTask(result.task, result.step)
+            failures = item.failures + result.reflected
+            left = result.step if failures >= evict else None
+            buffer[item.task] = replace(item, passes=0, failures=failures, evicted=left)
     return buffer
-
-
-def _add(buffer: dict[str, BufferedTask], result: TaskResult, graduate: int, evict: int) -> None:
-    item = buffer.get(result.task)
-    if item is not None and not item.inside:
-        item = None
-    if result.passed is True and item is not None:
-        passes = item.passes + 1
-        left = result.step if passes >= graduate else None
-        buffer[item.task] = replace(item, passes=passes, failures=0, graduated=left)
-    elif result.passed is False:
-        if item is None:
-            # A task that enters again goes to the end.
-            buffer.pop(result.task, None)
-            item = BufferedTask(result.task, result.step)
-        failures = item.failures + result.reflected
-        left = result.step if failures >= evict else None
-        buffer[item.task] = replace(item, passes=0, failures=failures, evicted=left)
-
-
-def _reflects(lesson: Lesson) -> bool:
-    """Whether a reflection stands behind the lesson. A diagnosis without a rule is one, votes alone are not."""
-    return bool(lesson.text or any(lesson.data.get(key) for key in ("diagnosis", "cause", "attribution")))
-
-
-def _subject(lesson: Lesson) -> Sequence[str]:
-    """The sources that the lesson is about: a lesson from several tasks names the one it is about."""
-    return [f"task:{lesson.data['task_id']}"] if "task_id" in lesson.data else lesson.sources
 
 
 def _successes(rollout: Rollout) -> list[bool]:
@@ -167,37 +173,8 @@ def _successes(rollout: Rollout) -> list[bool]:
     return [r.feedback.success for r in rollout.group if r.feedback.success is not None and not r.trace.lost]
 
 
-@dataclass
-class _Memory:
-    """Buffer and failure rate after the steps so far. Each step is read once, so a long run does not slow down."""
-
-    graduate: int
-    evict: int
-    buffer: dict[str, BufferedTask] = field(default_factory=dict)
-    failed: deque[bool] = field(default_factory=lambda: deque(maxlen=NEWEST))
-    steps: int = 0
-
-    def read(self, history: History) -> None:
-        """Take in the steps that are new."""
-        for report in history[self.steps :]:
-            for result in task_results(report.step, report.rollouts, report.lessons):
-                _add(self.buffer, result, self.graduate, self.evict)
-            # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
-            self.failed.extend(not all(known) for r in report.rollouts if (known := _successes(r)))
-        self.steps = len(history)
-
-    @property
-    def inside(self) -> list[BufferedTask]:
-        return [item for item in self.buffer.values() if item.inside]
-
-    @property
-    def rate(self) -> float:
-        """The failure rate, with one failure and one success added so that it is never 0 or 1."""
-        return (sum(self.failed) + 1) / (len(self.failed) + 2)
-
-
 def share(ratio: float, size: int) -> int:
-    """Tasks of a step that are to be replayed. Halves round up: Python's `round` takes them to the even number, and a
+    """The number of tasks of a step to replay. Halves round up: Python's `round` takes them to the even number, and a
     step of one task would never replay anything."""
     return math.floor(ratio * size + 0.5)
 
@@ -216,16 +193,13 @@ def rollouts_needed(batch: int, rate: float) -> tuple[int, float]:
     return int(sizes[index]), float(chances[index])
 
 
-def first_size(batch: int, rollouts: RolloutCount) -> int:
-    """Tasks that the first step attempts: nothing failed before it."""
-    return _size(batch, rollouts, _Memory(graduate=1, evict=1))[0]
-
-
-def _size(batch: int, rollouts: RolloutCount, memory: _Memory) -> tuple[int, dict[str, str]]:
-    """How many tasks to attempt, and the reason where that was worked out."""
+def _size(batch: int, rollouts: RolloutCount, failed: Sequence[bool]) -> tuple[int, dict[str, str]]:
+    """How many tasks to attempt, and for "auto" the reason. `failed` says of the newest attempts whether they did."""
     if rollouts != "auto":
         return rollouts or batch, {}
-    size, chance = rollouts_needed(batch, memory.rate)
+    # One failure and one success are added, so that the rate is never 0 or 1.
+    rate = (sum(failed) + 1) / (len(failed) + 2)
+    size, chance = rollouts_needed(batch, rate)
     failures = "1 failure" if batch == 1 else f"at least {batch} failures"
-    why = f"{failures} among {size} tasks at a failure rate of {memory.rate:.0%}: a chance of {chance:.0%}"
+    why = f"{failures} among {size} tasks at a failure rate of {rate:.0%}: a chance of {chance:.0%}"
     return size, {"why": why if chance >= LIKELY else f"{why}, but more are never tried at once"}
