@@ -6,17 +6,17 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from practicum.agents.network import MAX_PARTS, Kind, Move, Network, Question, StepOutput, TaskPart
+from practicum.agents.network import MAX_PARTS, Kind, Network, Question, StepOutput, TaskPart
 from practicum.agents.team import Team
 from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
-from practicum.blocks.act.show import told
+from practicum.blocks.act.show import learning_feedback
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -28,13 +28,11 @@ from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
 from practicum.store.journal import noting_refusal
 
-M = TypeVar("M", bound=BaseModel)
-
 Retrieval = Literal["none", "task", "step"]
 Level = Literal["high", "low"]
 
 POOL = "pool "
-"""What the section of an agent's pool begins with."""
+"""The prefix of the section that holds an agent's pool."""
 
 
 class Ability(Output):
@@ -75,12 +73,12 @@ class Answered(Output):
 FORMS: Mapping[Kind, type[Output]] = {
     "judge": Ability, "decompose": Plan, "solve": Answered, "critique": Critique, "aggregate": Answered,
 }  # fmt: skip
-"""What each kind of step in between fills in."""
+"""The form that the agent fills in for each kind of step, except for an answer to the whole task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """How experience is chosen; `similarity` and `reward` low mean 1 - similarity and 1 - reward (table 3)."""
+    """How experience is chosen. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used (table 3)."""
 
     retrieval: Retrieval = "step"
     alpha: float = 0.5
@@ -96,8 +94,8 @@ class Experience:
 
 @dataclass(frozen=True)
 class OfKind:
-    """Experience of one agent with one kind of step and, if given, of one past trace. What somebody wrote into a pool
-    by hand without a reward is none."""
+    """Matches the experiences of one agent with one kind of step and, if given, from one past trace. An entry that was
+    written into a pool by hand and has no reward does not match."""
 
     agent: str
     kind: Kind
@@ -111,101 +109,108 @@ class OfKind:
 
 
 def seat(name: str) -> str:
-    """The seat of an agent's own model: no role's, whatever the agent is called."""
+    """The seat of an agent's own model. The prefix keeps it apart from the seats of roles."""
     return f"agent:{name}"
 
 
 def by_network(
     seeded: Callable[[int], Team], experience: Experience, *, rounds: int, depth: int, warmth: float
 ) -> ActSeam:
-    """One attempt by the network that is `seeded` by the run's seed. The whole's answer is the agent's as in any other
-    method; the moves that led to it are in the trace's `data["moves"]`, and its steps say them in words."""
+    """One attempt by the team that `seeded` makes of the run's seed. The answer to the whole task is scored as in any
+    other method; the trace's `data["moves"]` holds the moves that led to it, and its steps describe them."""
 
     async def act(task: Task, context: Context, run: Run) -> Rollout:
-        team, warm = seeded(run.seed), replace(run, warmth=warmth)
-        chosen = await _one_trace(team, task, context, experience, run.at("experience"))
-        mind = Mind(team, task, context, experience, chosen)
-        solved = await Network(team, mind.decide, rounds, depth).solve(task.input, warm.at("network"))
-        moves = [{**asdict(m.question), **_said(m.answer), "to": list(m.to)} for m in solved.moves]
-        steps = tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves)
+        team = seeded(run.seed)
+        past_trace = await _past_trace(team, task, context, experience, run.at("experience"))
+        minds = Minds(team, task, context, experience, past_trace)
+        solved = await Network(team, minds.decide, rounds, depth).solve(
+            task.input, replace(run, warmth=warmth).at("network")
+        )
+        moves = [
+            {
+                **asdict(m.question),
+                "action": m.answer.text,
+                "experience": m.answer.experience,
+                "said": m.answer.form,
+                "to": [*m.to],
+            }
+            for m in solved.moves
+        ]
         trace = Trace(
-            solved.text, steps=steps, error=solved.error or None, lost=solved.lost,
+            solved.text,
+            steps=tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves),
+            error=solved.error or None,
+            lost=solved.lost,
             data={"moves": moves, "rounds": solved.rounds},
-        )  # fmt: skip
+        )
         score = await run.score(task, trace)
-        feedback = await told(task, trace, score, run)
-        return Rollout(task, trace, score, feedback, run.place, retrieved=_shown(solved.moves))
+        feedback = await learning_feedback(task, trace, score, run)
+        shown = sorted((m.answer.similarity, m.answer.experience) for m in solved.moves if m.answer.experience)
+        # If an entry was shown more than once, its highest similarity stays, because it comes last.
+        highest = {id: round(similarity, 4) for similarity, id in shown}
+        retrieved = tuple(sorted(highest.items(), key=lambda item: -item[1]))
+        return Rollout(task, trace, score, feedback, run.place, retrieved=retrieved)
 
     return act
 
 
-def _shown(moves: Sequence[Move]) -> tuple[tuple[str, float], ...]:
-    """What steps were shown, by its similarity to the step it was most like, the most similar first."""
-    shown = sorted((m.answer.similarity, m.answer.experience) for m in moves if m.answer.experience)
-    # Of one that was shown more than once the most similar stays, since it comes last.
-    best = {id: round(similarity, 4) for similarity, id in shown}
-    return tuple(sorted(best.items(), key=lambda one: -one[1]))
-
-
-def _said(answer: StepOutput) -> dict[str, Any]:
-    return {"action": answer.text, "experience": answer.experience, "said": answer.form}
-
-
-async def _one_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
-    """Task-wise: the past trace whose task is nearest and was solved best."""
-    if how.retrieval != "task":
-        return ""
-    kinds: tuple[Kind, ...] = ("judge", "solve")
-    for kind in kinds:
-        best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
-        if best is not None:
-            return str(best.entry.data.get("trace", ""))
+async def _past_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
+    """For task-wise retrieval, the past trace with the highest retrieval score for the whole task; else empty."""
+    if how.retrieval == "task":
+        kinds: tuple[Kind, ...] = ("judge", "solve")
+        for kind in kinds:
+            best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
+            if best is not None:
+                return str(best.entry.data.get("trace", ""))
     return ""
 
 
 async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Match | None:
-    """The entry of the highest retrieval score; the older on ties."""
+    """The entry with the highest retrieval score; the older one on ties."""
     found = await run.nearest(context, state, len(context), where)
     scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
 
 
 @dataclass(frozen=True)
-class Mind:
-    """How agents of a network decide: by a model, after the experience that was found for the step."""
+class Minds:
+    """How the agents of a team decide: by a model, after the experience that was found for the step."""
 
     team: Team
     task: Task
     context: Context
     experience: Experience
-    trace: str
+    past_trace: str
 
     async def decide(self, question: Question, run: Run) -> StepOutput:
-        """Ask the agent, after the experience that is nearest to the step, if its model can read both."""
-        found = await self._found(question, run.at("experience"))
+        """Ask the agent, after the experience nearest to the step if its model can read both."""
+        found, searching = None, run.at("experience")
+        if self.experience.retrieval == "step" or self.past_trace:
+            where = OfKind(question.agent, question.kind, self.past_trace)
+            found = await _nearest(where, question.state, self.context, self.experience, searching)
         run = replace(run, actor=seat(question.agent))
         if found is None:
-            return await self._unaided(question, run)
+            return await self._without_experience(question, run)
         try:
-            made = await noting_refusal(run, "experience", partial(self._decided, question, found.entry, run))
+            output = await noting_refusal(run, "experience", partial(self._decide, question, found.entry, run))
         except WindowError:
             run.count(Count.OVERLONG_EXPERIENCES)
-            return await self._unaided(question, run.at("without experience"))
-        return replace(made, experience=found.entry.id, similarity=found.similarity)
+            return await self._without_experience(question, run.at("without experience"))
+        return replace(output, experience=found.entry.id, similarity=found.similarity)
 
-    async def _unaided(self, question: Question, run: Run) -> StepOutput:
-        """Ask without experience. What is too long because of what agents wrote is a step that failed; that the task
-        itself is too long is for its user to know."""
+    async def _without_experience(self, question: Question, run: Run) -> StepOutput:
+        """A step that is too long because of what agents wrote has failed. A task that is too long by itself is an
+        error for the user."""
         if not question.task and question.kind != "aggregate":
-            return await self._decided(question, None, run)
+            return await self._decide(question, None, run)
         try:
-            return await noting_refusal(run, "step", partial(self._decided, question, None, run))
+            return await noting_refusal(run, "step", partial(self._decide, question, None, run))
         except WindowError as error:
             run.count(Count.OVERLONG_STEPS)
             raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
 
-    async def _decided(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
-        """What the whole task comes to is answered as in any other attempt."""
+    async def _decide(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
+        # The whole task is answered as in any other attempt.
         if not question.task and question.kind in ("solve", "aggregate"):
             return StepOutput(await self._answer(question, entry, run))
         prompt = self._prompt(question, entry, run)
@@ -217,7 +222,11 @@ class Mind:
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
                 parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts]
-                return StepOutput(_listed(parts), parts, form=plan.model_dump_json())
+                lines = [
+                    f"{n}. {part.text}" + (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "")
+                    for n, part in enumerate(parts, 1)
+                ]
+                return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
@@ -230,22 +239,16 @@ class Mind:
         # Solved alone, the whole is asked for as without a network: told to "solve it", a small model wrote of puzzles.
         now = () if question.kind == "solve" else (ASKED[question.kind],)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
-        lived = () if entry is None else (Turn(f"{_lived(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
-        trace = await run.agent(replace(self.task, input=question.state), View(turns=lived, note=note))
+        turns = () if entry is None else (Turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
+        trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note))
         if trace.error is not None:
             raise (ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer
 
-    async def _found(self, question: Question, run: Run) -> Match | None:
-        if self.experience.retrieval == "none" or (self.experience.retrieval == "task" and not self.trace):
-            return None
-        where = OfKind(question.agent, question.kind, self.trace)
-        return await _nearest(where, question.state, self.context, self.experience, run)
-
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
         role = self.team.member(question.agent).role
-        parts = [*run.agent_instructions]
         system = TEAM + (f"\nYour role: {role}" if role else "")
+        parts = [*run.agent_instructions]
         if question.kind == "decompose":
             others = (self.team.member(name) for name in self.team.neighbours(question.agent))
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
@@ -253,21 +256,12 @@ class Mind:
         asked = f"# Now\n{ASKED[question.kind]}"
         turns = WORKED[question.kind]
         if entry is not None:
-            turns += (Turn(f"{_lived(entry)}\n# Task\n{entry.key}\n\n{asked}", _form(entry)),)
+            form = str(entry.data.get("said") or Answered(solution=entry.text).model_dump_json())
+            turns += (Turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", form),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
-def _listed(parts: Sequence[TaskPart]) -> str:
-    needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
-    return "\n".join(f"{n}. {part.text}{need}" for n, (part, need) in enumerate(zip(parts, needs, strict=True), 1))
-
-
-def _lived(entry: Entry) -> str:
-    """What stands above an experience, which is shown as an exchange of before: beside the task, a small model takes it
-    for the task."""
+def _heading(entry: Entry) -> str:
+    """The heading of an experience, which is shown as an earlier exchange: shown beside the task, a small model takes
+    it for the task."""
     return f"# From your experience (it was rewarded {float(entry.data['reward']):.2f} of 1)"
-
-
-def _form(entry: Entry) -> str:
-    """What was done, in the form that is asked for."""
-    return str(entry.data.get("said") or Answered(solution=entry.text).model_dump_json())

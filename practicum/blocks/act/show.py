@@ -16,6 +16,9 @@ from practicum.retrieval.search import Filter, Match
 
 Show = Callable[[Context, Task, Run], Awaitable[View]]
 
+TURN_FRAME = 16
+"""Tokens that a chat template adds to one exchange, approximately."""
+
 
 class Answer(Protocol):
     """An `act` that can also take a note after the task, such as a reflection on an earlier try."""
@@ -24,22 +27,22 @@ class Answer(Protocol):
 
 
 def answer(show: Show) -> Answer:
-    """The agent answers with the context shown by `show`."""
+    """The agent answers with the context that `show` shows it."""
 
     async def act(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
         view = await show(context, task, run)
         trace = await run.agent(task, view.with_note(note) if note else view)
         score = await run.score(task, trace)
-        said = await told(task, trace, score, run)
-        return Rollout(task, trace, score, said, run.place, retrieved=view.retrieved)
+        known = await learning_feedback(task, trace, score, run)
+        return Rollout(task, trace, score, known, run.place, retrieved=view.retrieved)
 
     return act
 
 
-async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
-    """What learning hears of an attempt: what its score says, or a judge where no score may be used and one is there.
+async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
+    """The feedback on an attempt: from its score or, if learning may not use a score, from a judge where there is one.
 
-    Evaluation teaches nothing, so it needs no verdict: a judge there would be paid for nothing.
+    In evaluation nothing is learned, so no judge is paid.
     """
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
@@ -48,17 +51,17 @@ async def told(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedb
 
 
 async def full_view(context: Context, task: Task, run: Run) -> View:
-    """Everything, for every task alike."""
+    """The whole context, the same for every task."""
     return render_full(context)
 
 
 async def annotated_view(context: Context, task: Task, run: Run) -> View:
-    """Everything, with the agent asked what it consulted, doubted and missed."""
+    """The whole context; the agent also reports what it consulted, doubted and missed."""
     return render_annotated(context)
 
 
 def noting(show: Show) -> Show:
-    """The same, with the agent asked for a note to go on from."""
+    """The same view; the agent also leaves a note to continue from."""
 
     async def shown(context: Context, task: Task, run: Run) -> View:
         return replace(await show(context, task, run), noting=True)
@@ -67,7 +70,7 @@ def noting(show: Show) -> Show:
 
 
 def with_memories(k: int, section: str, rest: bool = False) -> Show:
-    """The k entries of a section most similar to the task; before them, if `rest`, all other entries."""
+    """The k entries of a section most similar to the task; with `rest`, all entries of other sections before them."""
     where = Filter(section=section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -85,14 +88,27 @@ def with_memories(k: int, section: str, rest: bool = False) -> Show:
     return show
 
 
+@dataclass(frozen=True, slots=True)
+class AllBut:
+    """The ids of all entries outside a section, and those of the section that are in `besides`. Unlike a set, it costs
+    nothing to make for a large context."""
+
+    context: Context
+    section: str
+    besides: Container[str]
+
+    def __contains__(self, id: object) -> bool:
+        entry = self.context.get(id) if isinstance(id, str) else None
+        return entry is not None and (entry.section != self.section or entry.id in self.besides)
+
+
 def similarities(found: Sequence[Match]) -> tuple[tuple[str, float], ...]:
-    """What was looked up, as a view and a rollout keep it."""
+    """The ids that a search found, each with its similarity, for `View.retrieved`."""
     return tuple((near.entry.id, round(near.similarity, 4)) for near in found)
 
 
 def similar_turns(k: int, section: str) -> Show:
     """The k entries of a section most similar to the task, as earlier turns, the most similar last."""
-
     solved = Solved(section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -118,27 +134,11 @@ def fitting_turns(section: str, tokens: int) -> Show:
 
 
 @dataclass(frozen=True, slots=True)
-class AllBut:
-    """The ids an agent may cite that sees all of a context but one section, and of that only the entries `besides`."""
-
-    context: Context
-    section: str
-    besides: Container[str]
-
-    def __contains__(self, id: object) -> bool:
-        entry = self.context.get(id) if isinstance(id, str) else None
-        return entry is not None and (entry.section != self.section or entry.id in self.besides)
-
-
-@dataclass(frozen=True, slots=True)
 class Solved:
-    """What may be shown as solved. An entry written by hand may have no answer."""
+    """Matches the entries of a section that may be shown as solved tasks. An entry written by hand may have no
+    answer."""
 
     section: str
 
     def __call__(self, entry: Entry) -> bool:
         return entry.section == self.section and entry.data.get("good", True) and "answer" in entry.data
-
-
-TURN_FRAME = 16
-"""Tokens a chat template spends around one exchange, about."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from practicum.blocks.act.show import Answer, told
+from practicum.blocks.act.show import Answer, learning_feedback
 from practicum.blocks.reflect.per_trace import LearnFrom, Reflector
 from practicum.core.context import Context
 from practicum.core.types import Feedback, Rollout, Round, Task, Trace
@@ -61,7 +61,7 @@ def stored() -> AttemptSeam:
         # What it relied on were entries of another context.
         trace, score = replace(task.recorded.trace, used=()), task.recorded.score
         score = score if score is not None else await run.score(task, trace)
-        return Rollout(task, trace, score, await told(task, trace, score, run), run.place)
+        return Rollout(task, trace, score, await learning_feedback(task, trace, score, run), run.place)
 
     return each(show)
 
