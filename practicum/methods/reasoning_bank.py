@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import with_memories
-from practicum.blocks.attempt.attempt import each
+from practicum.blocks.attempt.attempt import once
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
@@ -47,7 +47,7 @@ def method(settings: Settings) -> Method:
         name="reasoning_bank",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
-        attempt=each(acting(s, show, blind=s.online)),
+        attempt=once(acting(s, show, blind=s.online)),
         reflect=extract_memories(s.items, s.extract, s.extraction, s.index),
         update=deduplicated(update, s.threshold) if s.consolidate else update,
         accept=always,

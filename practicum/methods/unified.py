@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import full_view, with_memories
-from practicum.blocks.attempt.attempt import each
+from practicum.blocks.attempt.attempt import once
 from practicum.blocks.attempt.propose import Keep, Proposer, curated, prepared, with_last_outcomes, with_outcomes
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pruned, within_budget
@@ -83,7 +83,7 @@ def method(settings: Settings) -> Method:
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
-        attempt=each(prepared(acting(s, show, blind=s.online), propose)),
+        attempt=once(prepared(acting(s, show, blind=s.online), propose)),
         reflect=with_outcomes(distil, s.bullets),
         update=_both(s, rules),
         accept=always,

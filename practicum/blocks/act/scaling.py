@@ -55,7 +55,8 @@ def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
         jobs = [(f"try {n}", partial(act, task, context)) for n in range(1, how.k + 1)]
-        tries = await _attempting(how, run).gather(jobs)
+        # The attempts are judged together, so no attempt is judged by itself.
+        tries = await replace(run, warmth=how.warmth, teaches=False).gather(jobs)
         judging = _Judging(how, run)
         choosing = len({came_to(r.trace) for r in tries}) > 1
         tries = await judging.judge(tries, run.at("verdicts"), choosing)
@@ -74,16 +75,16 @@ def in_sequence(act: Answer, how: Scaling) -> ActSeam:
     """
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
-        many, judging = _attempting(how, run), _Judging(how, run)
+        attempting, judging = replace(run, warmth=how.warmth, teaches=False), _Judging(how, run)
         tries: list[Rollout] = []
         ended = None
         while ended is None:
             n = len(tries)
             note = _earlier(tries, judging) if tries else ""
-            one = await act(task, context, many.at(f"pass {n}"), note)
+            one = await act(task, context, attempting.at(f"pass {n}"), note)
             tries += await judging.judge([one], run.at(f"verdict {n}"), choosing=True)
             ended = _ended(tries, judging)
-        best = max(range(len(tries)), key=lambda n: (*_usable(tries[n]), n))
+        best = max(range(len(tries)), key=lambda n: (*judging.rank(tries[n])[:2], n))
         judged = judging.verdict(tries[best]) is not None and tries[best].trace.error is None
         return _chosen(tries, judging, best, judging.chooser(tries[best]) if judged else "agreement", ended)
 
@@ -109,11 +110,6 @@ def came_to(trace: Trace) -> str:
     """The outcome of an attempt, to compare attempts by: its answer, its error, and the state it left."""
     outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
-
-
-def _attempting(how: Scaling, run: Run) -> Run:
-    """The run for the attempts. They are judged together, so no attempt is judged by itself."""
-    return replace(run, warmth=how.warmth, teaches=False)
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,7 @@ class _Judging:
         verdict = self.verdict(rollout)
         success = None if verdict is None else verdict.success
         value = rollout.score.value if self.scored and rollout.score is not None else 0.0
-        return (*_usable(rollout), 1 if success is None else 2 * success, value)
+        return (rollout.trace.error is None, not rollout.trace.lost, 1 if success is None else 2 * success, value)
 
     def chooser(self, best: Rollout) -> str:
         """Who chose this attempt, if it was chosen by its verdict."""
@@ -175,12 +171,7 @@ class _Judging:
 
 
 Rank = tuple[bool, bool, int, float]
-"""Whether there is an answer, whether there was an attempt, the verdict, and the value of a score in [0, 1]."""
-
-
-def _usable(rollout: Rollout) -> tuple[bool, bool]:
-    """Whether there is an answer, and else whether there was at least an attempt."""
-    return rollout.trace.error is None, not rollout.trace.lost
+"""Whether there is an answer, whether there was an attempt at all, the verdict, and the score in [0, 1]."""
 
 
 def _best(tries: Sequence[Rollout], judging: _Judging, contrast: Contrast | None) -> tuple[int, str, str]:

@@ -1,8 +1,9 @@
-"""Bullets before the attempt: for each query a few are proposed from memories, playbook and the last outcomes, refined,
-and added to the playbook under which the query is then attempted (the unified specification; METHODS, section 5).
+"""Bullets before the attempt: for each task a few bullets are proposed from memories, playbook and the last outcomes,
+refined, and added to the playbook under which the task is then attempted (the unified specification; METHODS,
+section 5).
 
-The attempt runs under a draft of the next context. What it came to decides how its bullets are counted, and is shown to
-the next proposals.
+The attempt runs under a draft of the next context. Its outcome decides how its bullets are counted, and is shown to the
+next proposals.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.core.bounded import MaxItems, Output, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Applied, Delete, Delta, Entry, ordered_union
+from practicum.core.edits import Add, Delete, Delta, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Round, Task, Turn
 from practicum.core.views import render_full
 from practicum.engine.loop import ReflectSeam, UpdateSeam
@@ -27,10 +28,10 @@ from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Filter
 
 OUTCOMES = ".outcomes"
-"""The hidden section of the last outcomes, which proposals read."""
+"""The hidden section of the last outcomes, which are shown to proposals."""
 
 LAST = 3
-"""Outcomes kept."""
+"""The number of outcomes kept."""
 
 BULLET = "bullet"
 """Marks a lesson that was made before the attempt."""
@@ -48,8 +49,11 @@ class Bullets(Output):
 
 @dataclass(frozen=True)
 class Proposer:
-    """`memories` of the section `bank` are read with each query; `passes` refine what is proposed; `curate` makes the
-    delta of it, and asks no model. Of a proposal that fails, which is counted, what there is so far is used."""
+    """Proposes bullets for a task and refines them in `passes`.
+
+    The task's nearest `memories` of the section `bank` are read with it. `curate` turns bullets into a delta and asks
+    no model. If a pass fails, which is counted, the bullets of the pass before it are used.
+    """
 
     passes: int
     memories: int
@@ -57,19 +61,27 @@ class Proposer:
     curate: UpdateSeam
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
-        """Lessons for this query, made before it is attempted."""
+        """Lessons for this task, made before it is attempted."""
         found = await run.nearest(context, task.input, self.memories, Filter(section=self.bank)) if self.bank else []
         memories, outcomes = [f.entry for f in found], context.in_section(OUTCOMES)
-        # What is proposed rests on all that it is made from, so that forgetting any of it takes the proposal along.
+        # A proposal has the sources of all that it is made from, so that forgetting any of it removes the proposal.
         sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
         run = replace(run, about=ordered_union(sources))
+        # All passes share their prompt except for its end, so that a prefix cache serves it.
+        system = "\n\n".join([PROPOSE, *run.agent_instructions, "# Its playbook"])
+        pages = render_full(context, without=self.bank).pages or ("(no rules yet)",)
+        parts = [f"# The next task\n{task.input}"]
+        if memories:
+            parts.append("# Memories of similar tasks\n" + "\n".join(e.text for e in memories))
+        if outcomes:
+            parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))
         bullets: list[str] = []
         for n in range(self.passes + 1):
-            prompt = _prompt(task, context, memories, outcomes, bullets, n, self.bank, run)
+            so_far = ["# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets)] if bullets else []
+            now = f"# Now\n{PASSES[(n - 1) % len(PASSES)] if n else FIRST}"
+            prompt = Prompt(system, "\n\n".join([*parts, *so_far, now]), pages, turns=PROPOSED)
             said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, Count.LOST_PROPOSALS)
-            if said is None:
-                break
-            written = [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
+            written = [] if said is None else [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
             if not written:
                 break
             bullets = written
@@ -81,27 +93,24 @@ class Proposer:
 
 
 def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
-    """`act` under the context as the bullets proposed for its task make it; the rollout carries them."""
+    """Apply `act` under the context with the bullets proposed for its task; the rollout carries the bullets."""
 
     async def with_bullets(task: Task, context: Context, run: Run) -> Rollout:
         lessons = await propose(task, context, run.at("propose"))
-        outcome = context.apply(await propose.curate(lessons, context, run.at("curate")))
-        ids = _ids(outcome.applied)
-        rollout = await act(task, outcome.context, run)
-        told = [replace(x, data={**x.data, "entry": ids.get(x.id, "")}) for x in lessons]
-        return replace(rollout, rounds=tuple(Round(lesson) for lesson in told))
+        draft = context.apply(await propose.curate(lessons, context, run.at("curate")))
+        rollout = await act(task, draft.context, run)
+        ids = {id: done.id for done in draft.applied if isinstance(done.edit, Add) for id in done.edit.lessons}
+        tried = [replace(x, data={**x.data, "entry": ids.get(x.id, "")}) for x in lessons]
+        return replace(rollout, rounds=tuple(Round(lesson) for lesson in tried))
 
     return with_bullets
 
 
-def _ids(applied: Sequence[Applied]) -> dict[str, str]:
-    """The entry each lesson became in the draft."""
-    return {lesson: done.id for done in applied if isinstance(done.edit, Add) for lesson in done.edit.lessons}
-
-
 def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
-    """The bullets that were tried, with what their use came to; what the attempts came to; and all that `reflect`
-    finds. With `keep` relied_on, bullets the attempt did not cite are left out, and counted."""
+    """The bullets that were tried, with a verdict on each; the outcomes of the attempts; and the lessons of `reflect`.
+
+    With `keep="relied_on"`, bullets that the attempt did not cite are dropped, and counted.
+    """
 
     async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         lessons: list[Lesson] = []
@@ -111,19 +120,17 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
             kept = [x for x in tried if keep == "all" or x.data["entry"] in verdicts]
             run.count(Count.UNCITED_BULLETS, len(tried) - len(kept))
             lessons += [replace(x, data={**x.data, "verdict": verdicts.get(x.data["entry"], "")}) for x in kept]
-            lessons += [] if rollout.trace.lost else [_outcome(rollout)]
+            if not rollout.trace.lost:
+                # It teaches nothing by itself; the next proposals read it.
+                id, data = f"{rollout.place}/outcome", {"stage": OUTCOMES}
+                lessons.append(Lesson(id, "", brief(rollout), sources=rollout.sources, data=data))
         return [*lessons, *await reflect(rollouts, context, run)]
 
     return wrapped
 
 
-def _outcome(rollout: Rollout) -> Lesson:
-    """What an attempt came to, for the proposals to come; it teaches nothing by itself."""
-    return Lesson(f"{rollout.place}/outcome", "", brief(rollout), sources=rollout.sources, data={"stage": OUTCOMES})
-
-
 def curated(section: str) -> UpdateSeam:
-    """Bullets become entries, with what was seen of their use; no model is asked."""
+    """Bullets become entries, with the verdict on their use; no model is asked."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return Delta(
@@ -141,35 +148,17 @@ def curated(section: str) -> UpdateSeam:
 
 
 def with_last_outcomes(update: UpdateSeam) -> UpdateSeam:
-    """`update`, and the last outcomes kept where the next proposals find them."""
+    """Apply `update`, and keep the last outcomes for the next proposals."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
         new = [x for x in lessons if x.data.get("stage") == OUTCOMES][-LAST:]
         old = context.in_section(OUTCOMES)
-        gone = old[: max(len(old) + len(new) - LAST, 0)]
+        older = old[: max(len(old) + len(new) - LAST, 0)]
         added = (Add(OUTCOMES, x.detail, sources=x.sources, lessons=(x.id,)) for x in new)
-        return delta + Delta((*(Delete(e.id, reason="older outcomes are forgotten") for e in gone), *added))
+        return delta + Delta((*(Delete(e.id, reason="older outcomes are forgotten") for e in older), *added))
 
     return wrapped
-
-
-def _prompt(
-    task: Task, context: Context, memories: Sequence[Entry], outcomes: Sequence[Entry], bullets: Sequence[str],
-    turn: int, bank: str, run: Run,
-) -> Prompt:  # fmt: skip
-    """The same for all passes but for its end, so that a prefix cache serves it."""
-    parts = [f"# The next task\n{task.input}"]
-    if memories:
-        parts.append("# Memories of similar tasks\n" + "\n".join(e.text for e in memories))
-    if outcomes:
-        parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))
-    if bullets:
-        parts.append("# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets))
-    parts.append("# Now\n" + (PASSES[(turn - 1) % len(PASSES)] if turn else FIRST))
-    pages = render_full(context, without=bank).pages or ("(no rules yet)",)
-    system = "\n\n".join([PROPOSE, *run.agent_instructions, "# Its playbook"])
-    return Prompt(system, "\n\n".join(parts), pages, turns=PROPOSED)
 
 
 PROPOSE = """\
@@ -191,7 +180,7 @@ PASSES = (
     "Go through your rules: make each as short as it can be, and leave out what another rule, yours or the "
     "playbook's, says already. Write all of them again.",
 )
-"""Clarity, actionability, conciseness; further passes begin again."""
+"""Clarity, actionability, conciseness; further passes start over."""
 
 PROPOSED = (
     Turn(
@@ -240,4 +229,4 @@ Feedback: The answer is right.
         '{"bullets":["If a visitor reports that something in the building does not work, answer Blue."]}',
     ),
 )
-"""Worked examples from elsewhere. Without them a small model writes rules about how rules are proposed."""
+"""Worked examples from other domains. Without them a small model writes rules about proposing rules."""
