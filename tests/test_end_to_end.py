@@ -21,6 +21,7 @@ def messages(name: str, count: int) -> list[Task]:
 
 
 @pytest.mark.local
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_small_real_model_learns_to_route_messages_and_a_resume_repeats_no_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

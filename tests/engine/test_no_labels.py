@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, world
-from labels import changed, prompts
+from labels import LEAKS, changed, prompts
 
 import practicum
 from practicum.core.types import Task
@@ -16,8 +16,7 @@ from practicum.models.scripted import Call
 SECRET = "xyzzy-meta"
 
 
-@pytest.mark.parametrize("how", ["other", "missing"])
-@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(("judged", "how"), [*LEAKS[:-1], pytest.param(False, "missing", id="no judge-missing")])
 @pytest.mark.parametrize(
     ("method", "settings"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks
-from labels import changed, prompts
+from labels import LEAKS, changed, prompts
 from runs import learner, lessons_read, spelled
 from scripts import Learned
 from test_combee import curated, curated_by, insight, learned, lessons
@@ -168,8 +168,7 @@ def test_a_batch_larger_than_the_tasks_is_counted(tmp_path: Path, method: str) -
     assert [len(step.batch.tasks) for step in run.reports] == [12]
 
 
-@pytest.mark.parametrize("how", ["other", "missing"])
-@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(("judged", "how"), LEAKS)
 @pytest.mark.parametrize("method", BASELINES)
 def test_without_labels_no_prompt_depends_on_targets(tmp_path: Path, method: str, judged: bool, how: str) -> None:
     tasks = make_tasks(11, tags=["a"])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import scripts
 from helpers import client, context_bytes, make_tasks, number_of, world
-from labels import changed, prompts
+from labels import LEAKS, changed, prompts
 from pydantic import TypeAdapter
 from runs import OPS, learner, lessons_read, random_curator, spelled
 from scripts import Learned
@@ -431,8 +431,7 @@ def test_what_had_to_be_changed_is_counted(tmp_path: Path, settings: dict[str, A
 # ---- no labels
 
 
-@pytest.mark.parametrize("how", ["other", "missing"])
-@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(("judged", "how"), LEAKS)
 @pytest.mark.parametrize(
     "settings",
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import client, context_bytes, make_tasks, world
-from labels import changed, prompts
+from labels import LEAKS, changed, prompts
 from scripts import added, insight, learned, number, resumed, right, scripted, shape, warm, wrong
 
 import practicum
@@ -146,8 +146,7 @@ RCL: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["other", "missing"])
-@pytest.mark.parametrize("judged", [False, True], ids=["no judge", "judge"])
+@pytest.mark.parametrize(("judged", "how"), LEAKS)
 @pytest.mark.parametrize("settings", RCL.values(), ids=RCL)
 def test_without_labels_other_targets_and_scores_leave_every_prompt_as_it_was(
     tmp_path: Path, settings: dict[str, Any], judged: bool, how: str

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import mean, pstdev
 from typing import Any
 
+import pytest
 from simulated import Learner, simulated
 
 import practicum
@@ -27,6 +28,7 @@ def test_the_world_is_one_in_which_there_is_something_to_gain() -> None:
     assert mean(run.reversals for run in plain) > 3
 
 
+@pytest.mark.slow
 def test_replay_mends_more_of_the_failures_it_has_seen() -> None:
     """At the same number of attempts, of which half are given to failures and so not to tasks never seen."""
     world = {"n": 120, "kinds": 36, "steps": 40}
@@ -55,6 +57,7 @@ def test_the_state_lowers_oscillation() -> None:
     assert mean(run.final for run in with_state) > mean(run.final for run in stateless)
 
 
+@pytest.mark.slow
 def test_batching_lowers_the_variance_of_what_is_learned() -> None:
     """Several diagnoses side by side filter those that stand alone."""
     world = {"n": 75, "kinds": 5}

@@ -135,7 +135,7 @@ def without_failures(context: Context) -> Context:
     return context.apply(Delta(tuple(Delete(id) for id in gone))).context
 
 
-@pytest.mark.parametrize("method", ["reasoning_bank", "unified"])
+@pytest.mark.parametrize("method", ["reasoning_bank", pytest.param("unified", marks=pytest.mark.slow)])
 def test_learning_from_failures_helps_and_deleting_their_memories_hurts(method: str, tmp_path: Path) -> None:
     worlds = [World(method, seed, tmp_path) for seed in range(3)]
     banks = [one.learned() for one in worlds]

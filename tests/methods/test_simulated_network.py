@@ -149,13 +149,14 @@ def test_there_is_something_to_gain() -> None:
     assert 0.5 < quality_of(retrieval="none") < 0.9
 
 
-@pytest.mark.parametrize("retrieval", ["step", "task"])
+@pytest.mark.parametrize("retrieval", ["step", pytest.param("task", marks=pytest.mark.slow)])
 def test_experience_lowers_rounds_and_tokens(retrieval: str) -> None:
     assert rounds(retrieval=retrieval) < 0.6 * rounds(retrieval="none")
     assert tokens(retrieval=retrieval) < 0.85 * tokens(retrieval="none")
     assert quality_of(retrieval=retrieval) > quality_of(retrieval="none") + 0.1
 
 
+@pytest.mark.slow
 def test_good_experience_of_like_tasks_is_best() -> None:
     """The paper's table 3: high or low similarity, high or low reward."""
     levels = ("high", "low")
@@ -167,5 +168,6 @@ def test_good_experience_of_like_tasks_is_best() -> None:
         assert best[2] < 0.7 * other[2]
 
 
+@pytest.mark.slow
 def test_bad_experience_of_like_tasks_harms() -> None:
     assert quality_of(reward="low", similarity="high") < quality_of(retrieval="none") - 0.3
