@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules_shown, spelled
 
-from practicum.blocks.update.coverage import LEFT_OUT, accounted, dropped, kept, left_out
+from practicum.blocks.update.coverage import LEFT_OUT, accounted, keep_or_drop, left_out
 from practicum.blocks.update.curator import Curator
 from practicum.blocks.update.join import Join, join_by_code, join_by_model, join_side_by_side
 from practicum.blocks.update.scan import Dealing, scan
@@ -61,6 +61,10 @@ def ran(
     return asyncio.run(made(lessons, context or Context(), run)), run
 
 
+def dropped(lessons: Sequence[Lesson]) -> Delta:
+    return Delta(resolutions=tuple(Resolution(lesson.id, "", LEFT_OUT) for lesson in lessons))
+
+
 def counts(run: Run) -> dict[str, int]:
     return {name: count for name, count in run.counts.items() if count}
 
@@ -88,12 +92,13 @@ def test_what_the_same_delta_deletes_covers_nobody() -> None:
 
 
 def test_kept_and_dropped_say_why() -> None:
-    lessons = make_lessons(2)
-    made = Context().apply(kept(lessons, "memories")).context
+    lessons, run = make_lessons(2), indoors(lambda call: "")
+    kept = keep_or_drop("keep", "memories")(lessons, run)
+    made = Context().apply(kept).context
     assert [(e.section, e.text, e.sources) for e in made] == [("memories", x.text, x.sources) for x in lessons]
-    assert {edit.reason for edit in kept(lessons, "memories").edits} == {LEFT_OUT}
-    assert dropped(lessons).resolutions == (Resolution("l0", "", LEFT_OUT), Resolution("l1", "", LEFT_OUT))
-    assert not dropped(lessons).edits
+    assert {edit.reason for edit in kept.edits} == {LEFT_OUT}
+    assert keep_or_drop("drop", "memories")(lessons, run) == dropped(lessons)
+    assert counts(run) == {"kept_lessons": 2, "dropped_lessons": 2}
 
 
 # ---- asking again

@@ -64,8 +64,7 @@ def test_greedy_equals_the_plain_reference(
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dedupe, "BLOCK", block)
-        patch.setattr(dedupe, "PAIRS", 5 * block)
-        patch.setattr(dedupe, "FEW", 3)
+        patch.setattr(dedupe, "PAIRS", 50 * block)
         patch.setattr(dedupe, "LOOKS", n + m)
         found = duplicates(old, new, threshold, lambda row, like: kind[row] != kind[like])
     for mine, plain, row in zip(found, reference(old, new, threshold, kind), range(n, n + m), strict=True):

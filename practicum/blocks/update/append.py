@@ -1,4 +1,4 @@
-"""What is done to lessons and to deltas by plain code: votes are counted, lessons appended, budgets kept."""
+"""Edits made by plain code: votes, appended lessons, and wrappers that prune entries and keep to a token budget."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ from practicum.engine.run import Run
 
 
 def votes(lessons: Iterable[Lesson]) -> Delta:
-    """What lessons say of the entries that were used, each lesson once: plain counting."""
-    edits: list[Edit] = []
-    for lesson in lessons:
-        for id, verdict in lesson.votes.items():
-            helpful, harmful = int(verdict == "helpful"), int(verdict == "harmful")
-            edits.append(Vote(id, helpful, harmful, uses=1, sources=lesson.sources, lessons=(lesson.id,)))
+    """The votes of lessons for entries that were used."""
+    edits = [
+        Vote(id, int(vote == "helpful"), int(vote == "harmful"), 1, sources=lesson.sources, lessons=(lesson.id,))
+        for lesson in lessons
+        for id, vote in lesson.votes.items()
+    ]
     return Delta(tuple(edits))
 
 
 def append(section: str) -> UpdateSeam:
-    """Each lesson becomes an entry as it is; no model, and nothing is ever rewritten."""
+    """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        new = [
-            Add(section, lesson.text, data=lesson.data, sources=lesson.sources, lessons=(lesson.id,))
-            for lesson in lessons
-            if lesson.text
-        ]
+        new = [Add(section, x.text, data=x.data, sources=x.sources, lessons=(x.id,)) for x in lessons if x.text]
         return votes(lessons) + Delta(tuple(new))
 
     return update
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:
-    """An addition whose text an entry of its section already has replaces that entry's data: one episode a task."""
+    """An addition with the text of an entry of its section replaces that entry's data: one episode a task."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
-        known = _saying(context, {edit.text for edit in delta.edits if isinstance(edit, Add)})
+        texts = {edit.text for edit in delta.edits if isinstance(edit, Add)}
+        # Pages know their texts, so that a step does not look at every entry.
+        pages = [page for page in context.pages if not page.rendered(_texts).keys().isdisjoint(texts)]
+        known = {(e.section, e.text): e for page in pages for e in page.entries.values()}
         edits: list[Edit] = []
         for edit in delta.edits:
             old = known.get((edit.section, edit.text)) if isinstance(edit, Add) else None
@@ -56,13 +55,6 @@ def newest_per_key(update: UpdateSeam) -> UpdateSeam:
     return wrapped
 
 
-def _saying(context: Context, texts: set[str]) -> dict[tuple[str, str], Entry]:
-    """The entries of these texts, by section and text; the newest of those that are the same. Pages know their texts,
-    so that a step does not look at all that was learned before it."""
-    pages = [page for page in context.pages if any(text in page.rendered(_texts) for text in texts)]
-    return {(e.section, e.text): e for page in pages for e in page.entries.values() if e.text in texts}
-
-
 def _texts(entries: Iterable[Entry]) -> dict[str, None]:
     # Takes a third of the memory of a set.
     return dict.fromkeys(e.text for e in entries)
@@ -70,34 +62,38 @@ def _texts(entries: Iterable[Entry]) -> dict[str, None]:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A delta and what it would give; `names` maps the id an addition would get to the ref that means it."""
+    """A delta and its outcome; `refs` maps the id that an addition would get to its ref."""
 
     delta: Delta
     outcome: ApplyResult
-    names: dict[str, str]
+    refs: dict[str, str]
 
     def name(self, entry: Entry) -> str:
-        """How an edit appended to the delta calls this entry of the outcome."""
-        return self.names.get(entry.id, entry.id)
+        """How an edit that is appended to the delta names this entry of the outcome."""
+        return self.refs.get(entry.id, entry.id)
 
 
 def draft(context: Context, delta: Delta) -> Draft:
-    """Try a delta out; wrappers append edits to it that may speak of what it adds."""
-    edits: list[Edit] = []
-    for n, edit in enumerate(delta.edits):
-        edits.append(replace(edit, ref=f"new{n}") if isinstance(edit, Add) and not edit.ref else edit)
-    tried = replace(delta, edits=tuple(edits))
-    outcome = context.apply(tried)
+    """Apply a delta for trial. Each addition gets a ref, so that a wrapper can append edits of it."""
+    edits = [
+        replace(edit, ref=f"new{n}") if isinstance(edit, Add) and not edit.ref else edit
+        for n, edit in enumerate(delta.edits)
+    ]
+    delta = replace(delta, edits=tuple(edits))
+    outcome = context.apply(delta)
     refused = {id(r.edit) for r in outcome.refused}
     refs = [e.ref for e in edits if isinstance(e, Add) and id(e) not in refused]
     added = [a.id for a in outcome.applied if isinstance(a.edit, Add)]
-    return Draft(tried, outcome, dict(zip(added, refs, strict=True)))
+    return Draft(delta, outcome, dict(zip(added, refs, strict=True)))
 
 
 def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateSeam:
-    """Enforce a token budget on what is shown, by code; the section `besides` is outside of it. Who goes first: harmful
-    more often than helpful; then never used, oldest first; then least helpful, oldest first (METHODS, section 1:
-    pruning). What is new could not be used yet, and goes with those that neither helped nor harmed."""
+    """Keep what is shown within a token budget; the section `besides` does not count.
+
+    Removed first are entries that harmed more often than they helped, then those never used, oldest first, then the
+    least helpful, oldest first (METHODS, section 1: pruning). A new entry could not be used yet, so it is removed with
+    those that neither helped nor harmed.
+    """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
@@ -105,38 +101,36 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
         over = render_full(tried.outcome.context, without=besides).tokens - tokens
         if over <= 0:
             return delta
-        gone: list[Edit] = []
-        shown = (e for e in tried.outcome.context if not e.hidden and e.section != besides)
-        for entry in sorted(shown, key=lambda e: _worth(e, new=e.id not in context)):
+
+        def worth(entry: Entry) -> tuple[int, int, int]:
+            lead = entry.helpful - entry.harmful
+            rank = 0 if lead < 0 else 1 if entry.uses == 0 and entry.id in context else 2
+            return (rank, 0 if rank == 1 else lead, entry.number)
+
+        removed: list[Edit] = []
+        shown = [e for e in tried.outcome.context if not e.hidden and e.section != besides]
+        for entry in sorted(shown, key=worth):
             if over <= 0:
                 break
-            # Rounded down, so that what is left is never more than it seems.
+            # Rounded down, so that no more tokens are left than counted.
             over -= count_tokens(entry_line(entry)) - 1
-            gone.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
-        run.count(Count.PRUNED_ENTRIES, len(gone))
-        return tried.delta + Delta(tuple(gone))
+            removed.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
+        run.count(Count.PRUNED_ENTRIES, len(removed))
+        return tried.delta + Delta(tuple(removed))
 
     return wrapped
 
 
-def _worth(entry: Entry, new: bool) -> tuple[int, int, int]:
-    if entry.harmful > entry.helpful:
-        return (0, entry.helpful - entry.harmful, entry.number)
-    if entry.uses == 0 and not new:
-        return (1, 0, entry.number)
-    return (2, entry.helpful - entry.harmful, entry.number)
-
-
 def pruned(update: UpdateSeam, margin: int, besides: str = "") -> UpdateSeam:
-    """Drop entries that harmed, and more often than they helped by `margin` votes or more (grow and refine, section
-    3.2); never those of the section `besides`."""
+    """Remove entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2), never one of the
+    section `besides` or one without a harmful vote."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         tried = draft(context, await update(lessons, context, run))
-        harmed = (e for e in tried.outcome.context if e.harmful and e.section != besides)
-        bad = [e for e in harmed if e.harmful - e.helpful >= margin]
+        entries = (e for e in tried.outcome.context if e.section != besides)
+        bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
         run.count(Count.PRUNED_ENTRIES, len(bad))
-        gone = tuple(Delete(tried.name(e), reason="harmful more often than helpful") for e in bad)
-        return tried.delta + Delta(gone)
+        removed = [Delete(tried.name(e), reason="harmful more often than helpful") for e in bad]
+        return tried.delta + Delta(tuple(removed))
 
     return wrapped

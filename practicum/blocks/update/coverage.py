@@ -1,8 +1,8 @@
-"""Accounting for lessons: none that enters an update is lost in silence, whatever the model makes of it.
+"""Accounting for lessons: no lesson that enters an update is lost silently, whatever the model does with it.
 
-Each lesson comes out named by an edit, covered by an entry, or dropped with a reason. Those that the model left out go
-through again in smaller groups, a few times; what is left then is kept as it is, or dropped, and counted. (Beyond the
-papers: their curators lose what they do not mention, which Combee, section 2.2, calls context overload.)
+Each lesson is named by an edit, covered by an entry, or dropped with a reason. Those that the model left out go through
+again in smaller groups, a few times; those still left out are kept as they are or dropped, and counted. (Beyond the
+papers: their curators lose the lessons they do not mention, which Combee, section 2.2, calls context overload.)
 """
 
 from __future__ import annotations
@@ -31,74 +31,67 @@ def accounted(
 ) -> UpdateSeam:
     """`update`, with every lesson accounted for.
 
-    Lessons it left out go through `by` (`update` itself where None), once for each number in `again`, which is the size
-    of the groups; the groups go at once. What then is still `uncovered` becomes an entry of `section` in its own words,
-    or is dropped.
+    Lessons that it left out go through `by` (by default `update` itself) once for each group size in `again`, all
+    groups at once. A lesson that is still `uncovered` then becomes an entry of `section` in its own words, or is
+    dropped.
     """
     settle = keep_or_drop(uncovered, section)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
-        delta = await _completed(delta, lessons, by or update, again, context, run)
-        left = left_out(lessons, delta)
-        gone = delta.deleted
-        standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
-        return replace(delta, resolutions=standing) + settle(left, run)
+        delta = await _retry(delta, lessons, by or update, again, context, run)
+        standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in delta.deleted)
+        return replace(delta, resolutions=standing) + settle(left_out(lessons, delta), run)
 
     return wrapped
 
 
 def retried(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
-    """An update for lessons that another one left out: they go through `by`, in groups of each size of `again` in turn,
-    as long as there are any. What is still left out then is in no edit and no resolution."""
+    """An update for lessons that another update left out: they go through `by` in groups of each size of `again` in
+    turn, as long as any are left. Lessons that are still left out have no edit and no resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return await _completed(Delta(), lessons, by, again, context, run)
+        return await _retry(Delta(), lessons, by, again, context, run)
 
     return update
 
 
+async def _retry(
+    delta: Delta, lessons: Sequence[Lesson], by: UpdateSeam, again: Sequence[int], context: Context, run: Run
+) -> Delta:
+    """The delta, combined with the deltas of further calls about the lessons that it left out."""
+    for turn, size in enumerate(again, 1):
+        # Their votes were counted the first time.
+        left = [replace(lesson, votes={}) for lesson in left_out(lessons, delta)]
+        if not left:
+            break
+        run.count(Count.REPEATED_LESSONS, len(left))
+        groups = [left[start : start + size] for start in range(0, len(left), size)]
+        jobs = [(str(i), partial(by, group, context)) for i, group in enumerate(groups)]
+        delta = combine([delta, *await run.at(f"again {turn}").gather(jobs)])
+    return delta
+
+
 def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:
-    """What becomes of lessons that are still left out in the end: entries of `section` in their own words, or nothing;
-    counted."""
+    """What to do with lessons that are left out in the end, as a function that counts them too: keep them as entries of
+    `section` in their own words, or drop them."""
 
     def settle(lessons: Sequence[Lesson], run: Run, why: str = LEFT_OUT) -> Delta:
-        run.count(Count.KEPT_LESSONS if uncovered == "keep" else Count.DROPPED_LESSONS, len(lessons))
-        return kept(lessons, section, why) if uncovered == "keep" else dropped(lessons, why)
+        if uncovered == "keep":
+            run.count(Count.KEPT_LESSONS, len(lessons))
+            return kept(lessons, section, why)
+        run.count(Count.DROPPED_LESSONS, len(lessons))
+        return Delta(resolutions=tuple(Resolution(lesson.id, reason=why) for lesson in lessons))
 
     return settle
 
 
-async def _completed(
-    delta: Delta, lessons: Sequence[Lesson], by: UpdateSeam, again: Sequence[int], context: Context, run: Run
-) -> Delta:
-    """The delta, and beside it what comes of asking about the lessons it left out."""
-    for turn, size in enumerate(again, 1):
-        if not (left := left_out(lessons, delta)):
-            break
-        run.count(Count.REPEATED_LESSONS, len(left))
-        delta = combine([delta, *await _again(by, left, size, context, run.at(f"again {turn}"))])
-    return delta
-
-
-async def _again(update: UpdateSeam, left: Sequence[Lesson], size: int, context: Context, run: Run) -> list[Delta]:
-    # What they voted was counted the first time.
-    silent = [replace(lesson, votes={}) for lesson in left]
-    groups = [silent[start : start + size] for start in range(0, len(silent), size)]
-    return await run.gather([(str(i), partial(update, group, context)) for i, group in enumerate(groups)])
-
-
 def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
-    """Lessons with something to say that the delta neither covers nor tells as dropped."""
+    """Lessons with a text that the delta neither covers nor reports as dropped."""
     named = delta.covered | {resolution.lesson for resolution in delta.resolutions if not resolution.entry}
     return [lesson for lesson in lessons if lesson.text and lesson.id not in named]
 
 
-def kept(lessons: Sequence[Lesson], section: str, why: str = LEFT_OUT) -> Delta:
-    """Each lesson as an entry, in its own words."""
+def kept(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
+    """Each lesson as an entry in its own words."""
     return Delta(tuple(Add(section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons))
-
-
-def dropped(lessons: Sequence[Lesson], why: str = LEFT_OUT) -> Delta:
-    """No edits, but a record that these lessons are gone."""
-    return Delta(resolutions=tuple(Resolution(x.id, reason=why) for x in lessons))

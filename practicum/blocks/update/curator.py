@@ -1,5 +1,5 @@
-"""The curator: lessons become edits of a playbook by one model call, and code holds back what would harm (ACE, section
-3.1); and the ablation that writes the playbook anew."""
+"""The curator: one model call turns lessons into edits of a playbook, and code holds back harmful ones (ACE, section
+3.1). Also the ablation that rewrites the playbook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from practicum.blocks.update.optimizer_state import state_entry
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
+from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import entry_line, render_full
@@ -60,8 +60,11 @@ class Mutations(Decisions):
 
 @lru_cache(maxsize=64)
 def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
-    """The form's schema, in which a server that enforces schemas lets only these rules be named, and without any rule
-    only additions be decided: a small model takes the ids of worked examples for rules that are there."""
+    """The JSON schema of a curator's answer, restricted to these rules.
+
+    A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
+    model copies ids from worked examples.
+    """
     if len(ids) > MOST_NAMED:
         return json_schema(kind)
     schema = deepcopy(json_schema(kind))
@@ -75,30 +78,17 @@ def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
 
 
 MOST_NAMED = 400
-"""Rules up to which a form lists their ids."""
-
-
-class EntryOut(Output):
-    """One entry of a playbook that is written anew."""
-
-    section: Annotated[str, MaxChars(40)]
-    text: Annotated[str, MaxChars(400)]
-
-
-class Playbook(Output):
-    """A whole playbook, as the rewriting ablation asks for it."""
-
-    entries: list[EntryOut] = Field(max_length=60)
+"""The largest number of rules whose ids a schema lists."""
 
 
 @dataclass(frozen=True)
 class Curator:
     """ACE's curator: one call over the whole playbook and all new lessons.
 
-    A lesson is added in its own words unless the curator gives others, so that nothing is worn down by being written
-    again; so is one that it would put into a rule, or calls covered by one, which code can see to say something else.
-    Lessons that it does not mention are in no edit and no resolution: see `accounted`. A curator that fails leaves
-    the votes, and is counted.
+    A lesson is added in its own words unless the curator gives others, so that rewriting does not wear it down. It is
+    added too if the curator puts it into a rule, or calls it covered by one, and code can see that the rule says
+    something else. Lessons that the curator does not mention have no edit and no resolution: see `accounted`. If the
+    call fails, only the votes count, and the failure is counted.
     """
 
     system: str
@@ -119,28 +109,29 @@ class Curator:
             run.count(Count.LOST_UPDATES)
             return counted
         after = context.apply(counted).context
-        decided, standing = Delta(), dict[str, Lesson]()
+        decided, held_back = Delta(), dict[str, Lesson]()
         for decision in written.decisions:
             lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
-            wrong = _unaddressed(decision, context, after) or _objection(decision, lesson, after, run.choices)
-            if wrong is not None:
-                run.count(wrong)
+            objection = _misaddressed(decision, context, after) or _harmful(decision, lesson, after, run.choices)
+            if objection is not None:
+                run.count(objection)
                 if lesson is not None and decision.op != "DELETE":
-                    standing[lesson.id] = lesson
+                    held_back[lesson.id] = lesson
                 continue
-            made = self._decided(decision, lesson, telling, after)
-            # The next decision is held against what this one leaves: a rule that is gone cannot take in its lesson.
+            made = self._delta(decision, lesson, telling, after)
+            # The next decision is checked against the outcome of this one: a removed rule cannot cover its lesson.
             after = after.apply(made).context
             decided += made
-        left = left_out([*standing.values()], decided)
+        left = left_out([*held_back.values()], decided)
         run.count(Count.KEPT_LESSONS, len(left))
         return counted + decided + kept(left, self.section, "no rule says it")
 
-    def _decided(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
-        """A decision in our terms. One that names no lesson rests on all of them, and accounts for none."""
+    def _delta(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
+        """A decision as edits. One that names no lesson rests on all lessons and accounts for none."""
         sources = sources_of([lesson] if lesson else lessons)
         ids = (lesson.id,) if lesson else ()
         text = " ".join(said.text.split())
+        covered = tuple(Resolution(id, said.ids[0], said.reason) for id in ids if said.ids)
         match said.op:
             case "ADD":
                 assert lesson is not None
@@ -149,19 +140,19 @@ class Curator:
             case "UPDATE":
                 old = context.get(said.ids[0])
                 if old is not None and old.text == text:
-                    return Delta(resolutions=tuple(Resolution(id, old.id, said.reason) for id in ids))
+                    return Delta(resolutions=covered)
                 return Delta((Update(said.ids[0], text, sources=sources, lessons=ids, reason=said.reason),))
             case "MERGE":
                 return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
             case "DELETE":
                 return Delta(tuple(Delete(id, sources, ids, said.reason) for id in said.ids))
             case "COVERED":
-                return Delta(resolutions=tuple(Resolution(id, said.ids[0], said.reason) for id in ids))
+                return Delta(resolutions=covered)
 
 
-def _unaddressed(said: Decision, shown: Context, now: Context) -> Count | None:
-    """Why a decision does not speak of rules as they are: it names none that was shown, or one that an earlier decision
-    of the same call changed, whose lesson it would undo unseen."""
+def _misaddressed(said: Decision, shown: Context, now: Context) -> Count | None:
+    """Why a decision does not address the rules as they are: it names none that was shown, or one that an earlier
+    decision of the same call changed, whose lesson it would undo."""
     if said.op == "ADD":
         return None
     for id in said.ids:
@@ -173,11 +164,11 @@ def _unaddressed(said: Decision, shown: Context, now: Context) -> Count | None:
     return None if said.ids else Count.HELD_BACK_UNKNOWN_ENTRY
 
 
-def _objection(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> Count | None:
-    """Why a decision is not carried out, by what code can see; the lesson then stays as it is.
+def _harmful(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> Count | None:
+    """Why code holds a decision back; the lesson is then added as it is.
 
-    A weak or harmful curator would otherwise wear down what is right: a rule gives one of the possible answers, keeps
-    the numbers and names in it, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to
+    A weak or harmful curator would otherwise wear down correct rules: a rule gives one of the possible answers and
+    keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to
     harmful reflections).
     """
     if said.op == "ADD":
@@ -189,51 +180,57 @@ def _objection(said: Decision, lesson: Lesson | None, context: Context, choices:
         return Count.HELD_BACK_NO_TEXT
     if said.op == "MERGE" and len(entries) < 2:
         return Count.HELD_BACK_SINGLE_MERGE
-    texts = [*(e.text for e in entries), *([lesson.text] if lesson else []), *([said.text] if said.text else [])]
-    named = {answers for text in texts if (answers := answers_named(text, choices))}
-    if len(named) > 1:
+    new = [lesson.text] if lesson else []
+    texts = [*(e.text for e in entries), *new, said.text]
+    if len({answers for text in texts if (answers := answers_named(text, choices))}) > 1:
         return Count.HELD_BACK_ANSWER_CONFLICT
-    # A rule that has harmed more often than it helped is not owed its words.
-    owed = [e.text for e in entries if e.harmful <= e.helpful]
     if said.op == "COVERED":
-        return Count.HELD_BACK_PARTIAL_COVER if lesson is not None and lost(lesson.text, entries[0].text) else None
+        return Count.HELD_BACK_PARTIAL_COVER if any(lost(text, entries[0].text) for text in new) else None
+    # A rule that harmed more often than it helped may lose its words.
+    owed = [e.text for e in entries if e.harmful <= e.helpful]
     words = said.text.strip() or entries[0].text
-    if any(lost(text, words) for text in (*owed, *([lesson.text] if lesson else []))):
-        return Count.HELD_BACK_LOST_DETAIL
-    return None
+    return Count.HELD_BACK_LOST_DETAIL if any(lost(text, words) for text in (*owed, *new)) else None
 
 
 async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
-    """The curator's prompt: fixed words, worked examples (the caller's), the playbook, then each lesson with the entry
-    closest to it."""
+    """The curator's prompt: instructions, the playbook, then each lesson with the entry closest to it."""
     rules = "\n".join(render_full(context).pages) or "(no rules yet)"
-    closest = await _closest(lessons, context, run)
-    said = "\n".join(_told(n, lesson, closest[n - 1]) for n, lesson in enumerate(lessons, 1))
+    entries = [e for e in context if not e.hidden]
+    closest: list[Entry] = []
+    if entries:
+        known = await run.embed([e.embedded_text for e in entries])
+        asked = await run.embed([lesson.text for lesson in lessons])
+        closest = [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+    listed = []
+    for n, lesson in enumerate(lessons):
+        sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
+        why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
+        near = f"\n  closest rule: {entry_line(closest[n])}" if closest else ""
+        listed.append(f"Lesson {n + 1}{sure}: {lesson.text}{why}{near}")
     state = state_entry(context)
     before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
-    return Prompt(
-        "\n\n".join([*run.agent_instructions, system]), f"# The playbook\n{rules}\n\n{before}# New lessons\n{said}"
-    )
+    user = f"# The playbook\n{rules}\n\n{before}# New lessons\n" + "\n".join(listed)
+    return Prompt("\n\n".join([*run.agent_instructions, system]), user)
 
 
-async def _closest(lessons: Sequence[Lesson], context: Context, run: Run) -> list[Entry | None]:
-    entries = [e for e in context if not e.hidden]
-    if not entries:
-        return [None] * len(lessons)
-    known = await run.embed([e.embedded_text for e in entries])
-    asked = await run.embed([lesson.text for lesson in lessons])
-    return [entries[int(at)] for at in (asked @ known.T).argmax(axis=1)]
+class EntryOut(Output):
+    """One entry of a playbook that is written anew."""
+
+    section: Annotated[str, MaxChars(40)]
+    text: Annotated[str, MaxChars(400)]
 
 
-def _told(number: int, lesson: Lesson, closest: Entry | None) -> str:
-    sure = " (confirmed: with it the next try succeeded)" if lesson.confirmed else ""
-    why = f"\n  why: {lesson.data['cause']}" if lesson.data.get("cause") else ""
-    near = f"\n  closest rule: {entry_line(closest)}" if closest is not None else ""
-    return f"Lesson {number}{sure}: {lesson.text}{why}{near}"
+class Playbook(Output):
+    """A whole playbook, as the rewriting ablation asks for it."""
+
+    entries: list[EntryOut] = Field(max_length=60)
 
 
 def rewrite(system: str) -> UpdateSeam:
-    """The ablation of ACE's table 18: the whole playbook is written anew at each step."""
+    """The ablation of ACE's table 18: the whole playbook is rewritten at each step.
+
+    Each new entry rests on all that was there before, so it has the sources of all entries and lessons.
+    """
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
@@ -245,15 +242,9 @@ def rewrite(system: str) -> UpdateSeam:
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
             return counted
-        return counted + _rewritten(whole, context, telling)
+        sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
+        removed = (Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden)
+        new = (Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries)
+        return counted + Delta((*removed, *new))
 
     return update
-
-
-def _rewritten(whole: Playbook, context: Context, lessons: Sequence[Lesson]) -> Delta:
-    """A rewritten playbook rests on everything that was there before, so its entries come from all of it."""
-    sources = ordered_union([*(entry.sources for entry in context), sources_of(lessons)])
-    gone: list[Edit] = [Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden]
-    return Delta(
-        (*gone, *(Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries))
-    )
