@@ -1,14 +1,12 @@
 """Many attempts at once, at zero latency: the CPU time of a call, and the peak memory of the process.
 
-Each method has a process of its own, since a peak of memory does not go down again; the server has another.
+Each method has a process of its own, and the server has another.
 `python -m practicum.bench.concurrency METHOD URL N` is one such process: it prints one line of JSON.
 """
 
 from __future__ import annotations
 
 import json
-import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from practicum.bench import simulated_world
-from practicum.bench.measure import Report, Target, peak_mb, timed_run
-from practicum.core.errors import PracticumError
+from practicum.bench.measure import InFlight, Report, Target, in_process, peak_mb, timed_run
 from practicum.core.gc import collect_rarely
 from practicum.session.learn import Session
-from practicum.testing.server import start_process
+from practicum.testing.server import allow_many_connections, start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
 """Targets: CPU time of a call, and peak memory of the process."""
@@ -62,20 +59,12 @@ def measure_all(at_once: int, report: Report) -> list[ConcurrencyRow]:
     """Measure each method in a process of its own."""
     rows: list[ConcurrencyRow] = []
     for method in METHODS:
+        what = f"{method}, {at_once} at once"
         with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
-            command = [sys.executable, "-m", "practicum.bench.concurrency", method, server.url, str(at_once)]
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
-            except subprocess.TimeoutExpired:
-                raise PracticumError(
-                    f"{method} with {at_once} attempts at once took over {LIMIT:g} s and was stopped: the machine may "
-                    "be busy; --at-once N makes the measurement smaller"
-                ) from None
-        if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or ["no error message"]
-            raise PracticumError(f"{method} with {at_once} attempts at once ended with {done.returncode}: {last[0]}")
-        rows.append(ConcurrencyRow(**json.loads(done.stdout.splitlines()[-1])))
-        report(f"{method}, {at_once} at once: {rows[-1].cpu_ms:.2f} ms a call, {rows[-1].peak_mb:.0f} MB")
+            command = ["-m", "practicum.bench.concurrency", method, server.url, str(at_once)]
+            row = ConcurrencyRow(**json.loads(in_process(what, command, LIMIT)))
+        report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
+        rows.append(row)
     return rows
 
 
@@ -83,10 +72,14 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
     """Measure one method in this process. A small run before it loads the libraries and the embedder."""
     name, settings = METHODS[method]
     timed_run(url, 8, name, {**settings, "batch": 8}, folder / "warm", 8)
-    gauge, cpu = _InFlightGauge(), time.process_time()
-    result, wall = timed_run(
-        url, at_once, name, {**settings, "batch": at_once}, folder / "run", at_once, on_session=gauge.watch
-    )
+    in_flight, cpu = InFlight(), time.process_time()
+
+    def count(session: Session) -> None:
+        for client in {id(seat.client): seat.client for seat in session.state.seats.values()}.values():
+            in_flight.count(client)
+
+    settings = {**settings, "batch": at_once}
+    result, wall = timed_run(url, at_once, name, settings, folder / "run", at_once, on_session=count)
     cpu = time.process_time() - cpu
     return ConcurrencyRow(
         method=method,
@@ -94,40 +87,15 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
         calls=result.usage.calls,
         cpu_ms=round(1000 * cpu / result.usage.calls, 3),
         peak_mb=round(peak_mb(), 1),
-        most=gauge.most,
+        most=in_flight.most,
         wall_s=round(wall, 2),
     )
-
-
-class _InFlightGauge:
-    """Counts the calls in flight of all models of a session."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-    def watch(self, session: Session) -> None:
-        for client in {id(seat.client): seat.client for seat in session.state.seats.values()}.values():
-            self._count(client)
-
-    def _count(self, client: Any) -> None:
-        complete = client.complete
-
-        async def counted(*arguments: Any) -> Any:
-            self.now += 1
-            self.most = max(self.most, self.now)
-            try:
-                return await complete(*arguments)
-            finally:
-                self.now -= 1
-
-        client.complete = counted
 
 
 def main(arguments: list[str]) -> None:
     collect_rarely()
     method, url, at_once = arguments
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection is an open file
+    allow_many_connections()
     with tempfile.TemporaryDirectory(prefix="practicum-concurrency-") as name:
         print(json.dumps(asdict(measure_method(method, url, int(at_once), Path(name)))))
 

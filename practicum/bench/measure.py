@@ -1,17 +1,19 @@
-"""What the benches share: a target, a timed run on the simulated server, and the peak memory of this process."""
+"""What the benches share: a target, a timed run on the simulated server, a measurement in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from practicum.bench import simulated_world
+from practicum.core.errors import PracticumError
 from practicum.methods import described
 from practicum.session.learn import learn
 from practicum.session.result import Result
@@ -35,19 +37,20 @@ class Target:
         return self.value >= self.bound if self.at_least else self.value <= self.bound
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "what": self.what,
-            "value": round(self.value, 4),
-            "at_least" if self.at_least else "at_most": round(self.bound, 4),
-            "met": self.met,
-            "note": self.note,
-        }
+        bound = "at_least" if self.at_least else "at_most"
+        values = {"what": self.what, "value": self.value, bound: self.bound, "met": self.met, "note": self.note}
+        return rounded(values)
 
     def summary(self) -> str:
         """One line."""
         bound = f"at {'least' if self.at_least else 'most'} {self.bound:.4g}"
         line = f"{self.what}: {self.value:.3g} ({bound}): {'ok' if self.met else 'MISSED'}"
         return f"{line}; {self.note}" if self.note else line
+
+
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with four decimals, for JSON."""
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
 
 
 def timed_run(
@@ -75,6 +78,21 @@ def timed_run(
     return result, time.perf_counter() - began
 
 
+def in_process(what: str, command: Sequence[str], limit: float | None = None) -> str:
+    """The last line that a Python program prints, run in a process of its own since a peak of memory does not go down
+    again. Raises PracticumError if it fails or takes longer than `limit` seconds; `what` names it."""
+    try:
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise PracticumError(
+            f"{what} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large"
+        ) from None
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no error message"]
+        raise PracticumError(f"{what} ended with exit code {done.returncode}: {last[0]}")
+    return done.stdout.splitlines()[-1]
+
+
 def peak_mb() -> float:
     """The most memory that this process held, in MB."""
     # A process inherits `ru_maxrss` from the one that started it, so Linux's own count is better.
@@ -82,4 +100,41 @@ def peak_mb() -> float:
     if status.exists():
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024 / 1e6
+    import resource
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
+
+
+class InFlight:
+    """Counts the calls in flight of the clients it is given; `most` is the highest count."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def __aenter__(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+
+    async def __aexit__(self, *error: object) -> None:
+        self.now -= 1
+
+    def count(self, client: Any) -> None:
+        """Count the calls of a client of practicum from now on."""
+        complete = client.complete
+
+        async def counted(*arguments: Any) -> Any:
+            async with self:
+                return await complete(*arguments)
+
+        client.complete = counted
+
+
+def load_average() -> float:
+    """The load of this machine over the last minute. Timings are worth little if it is high."""
+    return round(os.getloadavg()[0], 2)
+
+
+def closing_lines(targets: Sequence[Target], load_before: float) -> list[str]:
+    """How every bench ends: its targets, and how busy the machine was."""
+    load = f"load average {load_before} before, {load_average()} after, {os.cpu_count()} cores"
+    return [*(target.summary() for target in targets), load]

@@ -9,13 +9,15 @@ reflection follows each attempt, so an iteration is attempts, reflections, level
 
 A run before the clock starts loads the libraries and the embedder.
 
-    wall / critical   wall time over the critical path (see `critical_path`): what practicum adds to the models' time
+    critical path     duration of the run if practicum itself took no time: the calls that waited for each other
+    wall / critical   wall time over the critical path: what practicum adds to the models' time
     speed-up          wall time of one task at a time over this one's
     ceiling           the same ratio of the critical paths: the most that is possible with these calls
 """
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,16 +25,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import case, update
+
 from practicum.bench import concurrency, simulated_world
 from practicum.bench.concurrency import ConcurrencyRow
-from practicum.bench.critical_path import critical_path
-from practicum.bench.measure import Report, Target, timed_run
+from practicum.bench.measure import Report, Target, rounded, timed_run
 from practicum.core.errors import UsageError
+from practicum.session.learn import resume
+from practicum.store import schema
+from practicum.store.database import Store
 from practicum.testing.server import ServerOptions, ServerProcess, start_process
 
-NEAR, NETWORK_NEAR, FASTER, TAIL_FASTER = 1.10, 1.15, 15.0, 1.8
-"""Targets: wall time over the critical path of combee, rcl and scaled attempts, that of a network, combee's speed-up,
-and the speed-up without a barrier if latencies have a heavy tail."""
+FASTER, TAIL_FASTER = 15.0, 1.8
+"""Targets: combee's speed-up, and the speed-up without a barrier if latencies have a heavy tail."""
 
 SEQUENTIAL, COMBEE, ASYNCHRONOUS, RCL, SCALED, NETWORK, HEAVY_TAIL, IN_FLIGHT = (
     "sequential", "combee", "asynchronous", "rcl", "scaled", "network", "heavy-tail", "in-flight",
@@ -49,6 +54,8 @@ WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     NETWORK: ("mael", {"batch": 5, "rounds": 2}),
 }
 """Methods and their settings. A batch has `SpeedPlan.batch` tasks unless the settings say otherwise."""
+NEAR: Mapping[str, float] = {COMBEE: 1.10, RCL: 1.10, SCALED: 1.10, NETWORK: 1.15}
+"""Targets: wall time over the critical path."""
 PARTS = (*WAYS, HEAVY_TAIL, IN_FLIGHT)
 EXECUTIONS = 120
 """The most that rcl runs at once: thirty tasks, each in a group of three and with a twin."""
@@ -84,13 +91,13 @@ class SpeedPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedRow:
-    """One way to learn. Times are in seconds; `critical_s` is None without a barrier. `most` is the most calls in
-    flight at once, `errors` are the run's counts."""
+    """One way to learn. Times are in seconds; `most` is the most calls in flight at once, `errors` are the run's
+    counts."""
 
     name: str
     iterations: int
     wall_s: float
-    critical_s: float | None
+    critical_s: float
     calls: int
     tokens: int
     cached_share: float
@@ -99,14 +106,12 @@ class SpeedRow:
     errors: Mapping[str, int]
 
     @property
-    def ratio(self) -> float | None:
+    def ratio(self) -> float:
         """Wall time over the critical path."""
-        return None if self.critical_s is None else self.wall_s / self.critical_s
+        return self.wall_s / self.critical_s
 
-    def speed_up(self, over: SpeedRow) -> tuple[float, float | None]:
+    def speed_up(self, over: SpeedRow) -> tuple[float, float]:
         """How many times faster than another row, and its ceiling, the same ratio of the critical paths."""
-        if self.critical_s is None or over.critical_s is None:
-            return over.wall_s / self.wall_s, None
         return over.wall_s / self.wall_s, over.critical_s / self.critical_s
 
 
@@ -119,6 +124,7 @@ class SpeedResult:
     in_flight: Sequence[ConcurrencyRow] = ()
 
     def row(self, name: str) -> SpeedRow | None:
+        """The row of this name, if it was measured."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
@@ -128,13 +134,12 @@ class SpeedResult:
 
     def targets(self) -> list[Target]:
         """The targets of what was measured."""
-        targets: list[Target] = []
+        targets = [
+            Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR[row.name])
+            for row in self.rows
+            if row.name in NEAR
+        ]
         one, many = self.row(SEQUENTIAL), self.row(COMBEE)
-        for row in (many, self.row(RCL), self.row(SCALED)):
-            if row and row.ratio is not None:
-                targets.append(Target(what=f"{row.name}: wall / critical path", value=row.ratio, bound=NEAR))
-        if (network := self.row(NETWORK)) and network.ratio is not None:
-            targets.append(Target(what="network: wall / critical path", value=network.ratio, bound=NETWORK_NEAR))
         if one and many:
             times, ceiling = many.speed_up(one)
             note = f"ceiling {ceiling:.1f} by the critical paths, {one.iterations / many.iterations:.3g} by iterations"
@@ -146,16 +151,15 @@ class SpeedResult:
 
     def as_json(self) -> dict[str, Any]:
         """The values that `--json` prints."""
-        one = self.row(SEQUENTIAL)
-        rows = []
+        one, rows = self.row(SEQUENTIAL), []
         for row in self.rows:
             times, ceiling = row.speed_up(one) if one else (None, None)
-            values = asdict(row) | {"wall_to_critical": row.ratio, "speed_up": times, "ceiling": ceiling}
-            rows.append({k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()})
+            ratios = {"wall_to_critical": row.ratio, "speed_up": times, "ceiling": ceiling}
+            rows.append(rounded(asdict(row) | ratios))
         tail = {name: [round(s, 3) for s in seconds] for name, seconds in self.tail.items()}
         return {
             "rows": rows,
-            "heavy_tail": {**tail, "ratio": round(self.tail_ratio, 4)} if self.tail_ratio is not None else None,
+            "heavy_tail": rounded({**tail, "ratio": self.tail_ratio}) if self.tail else None,
             "in_flight": [asdict(row) for row in self.in_flight],
             "targets": [target.as_json() for target in self.targets()],
         }
@@ -163,38 +167,32 @@ class SpeedResult:
 
 def speed(plan: SpeedPlan, report: Report = lambda line: None) -> SpeedResult:
     """Measure what the plan names, one after another."""
+    rows: list[SpeedRow] = []
+    ways = [name for name in WAYS if name in plan.parts]
     with tempfile.TemporaryDirectory(prefix="practicum-speed-") as name:
         folder = Path(name)
-        rows = list(_rows(plan, folder, report))
+        if ways:
+            with _warm_server(plan.latencies, folder / "warm") as server:
+                for way in ways:
+                    rows.append(_row(way, plan, server, folder / way))
+                    report(f"{way}: {rows[-1].wall_s:.1f} s")
         tail = _heavy_tail(plan, folder, report) if HEAVY_TAIL in plan.parts else {}
-    flying = concurrency.measure_all(plan.at_once, report) if IN_FLIGHT in plan.parts else []
-    return SpeedResult(rows=rows, tail=tail, in_flight=flying)
-
-
-def _rows(plan: SpeedPlan, folder: Path, report: Report) -> Iterator[SpeedRow]:
-    wanted = [name for name in WAYS if name in plan.parts]
-    if not wanted:
-        return
-    with _warm_server(plan.latencies, folder / "warm") as server:
-        for name in wanted:
-            row = _row(name, plan, server, folder / name)
-            report(f"{name}: {row.wall_s:.1f} s")
-            yield row
+    in_flight = concurrency.measure_all(plan.at_once, report) if IN_FLIGHT in plan.parts else []
+    return SpeedResult(rows=rows, tail=tail, in_flight=in_flight)
 
 
 def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> SpeedRow:
     method, settings = WAYS[name]
-    settings = {"batch": plan.batch, **settings}
-    concurrency = EXECUTIONS if name in (RCL, SCALED, NETWORK) else 2 * plan.batch
+    at_once = EXECUTIONS if name in (RCL, SCALED, NETWORK) else 2 * plan.batch
     tasks = min(FEW, plan.tasks) if name in (SCALED, NETWORK) else plan.tasks
     more = REASONING if name == SCALED else {}
     server.reset()
-    result, wall = timed_run(server.url, tasks, method, settings, folder, concurrency, **more)
+    result, wall = timed_run(server.url, tasks, method, {"batch": plan.batch, **settings}, folder, at_once, **more)
     return SpeedRow(
         name=name,
         iterations=result.steps,
         wall_s=wall,
-        critical_s=None if settings.get("asynchronous") else critical_path(folder, plan.latencies),
+        critical_s=critical_path(folder, plan.latencies),
         calls=result.usage.calls,
         tokens=result.usage.tokens,
         cached_share=result.usage.cached_share,
@@ -202,6 +200,22 @@ def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> Spe
         most=server.stats()["max_in_flight"],
         errors=result.errors,
     )
+
+
+def critical_path(folder: Path, latencies: ServerOptions) -> float:
+    """Seconds of the critical path of the finished run in `folder`, which was served with these latencies.
+
+    The run is replayed from its journal with the exact latencies in place of the measured ones: the server waits for a
+    time that follows from the tokens, and the journal has the tokens. Raises ValueError for a heavy tail, with which a
+    latency does not follow from the tokens.
+    """
+    if latencies.tail:
+        raise ValueError("with a heavy tail, a latency does not follow from the tokens")
+    columns: Any = schema.journal.c
+    exact = latencies.latency_of("", columns.input_tokens, columns.output_tokens)
+    with Store.open(folder) as store:
+        store.execute(update(schema.journal).values(seconds=case((columns.calls > 0, exact), else_=0.0)))
+    return asyncio.run(resume(folder)).critical
 
 
 def _heavy_tail(plan: SpeedPlan, folder: Path, report: Report) -> dict[str, list[float]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from practicum.bench.measure import Report, Target, peak_mb
+from practicum.bench.measure import Report, Target, in_process, peak_mb
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
-from practicum.core.errors import UsageError
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.session.config import Config, Splits
@@ -113,11 +111,8 @@ def store(n: int, report: Report = lambda line: None) -> StoreResult:
     parts = {}
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
         for name in PARTS:
-            command = [sys.executable, "-m", "practicum.bench.store", name, str(n), folder]
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode:
-                raise UsageError(f"{name} with {n:,} memories failed: {done.stderr.strip()[-500:]}")
-            parts[name] = json.loads(done.stdout)
+            what = f"{name} with {n:,} memories"
+            parts[name] = json.loads(in_process(what, ["-m", "practicum.bench.store", name, str(n), folder]))
             report(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in parts[name].items()))
     return StoreResult(memories=n, parts=parts)
 

@@ -336,9 +336,9 @@ class ServerProcess:
 def start_process(module: str = "practicum.testing.server", **options: Any) -> Iterator[ServerProcess]:
     """Run a server in a process of its own, for as long as the block lasts. `options` are those of `ServerOptions`
     except `responder`: a `module` of your own calls `main` with one."""
-    if "responder" in options:
-        raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
     checked = ServerOptions(**options)
+    if checked.responder is not None:
+        raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
     given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
     command = [sys.executable, "-m", module, *(f"{flag}={value}" for flag, value in given.items() if value is not None)]
     command += [f"--fault={kind}:{every}" for kind, every in checked.faults]

@@ -13,7 +13,6 @@ import pytest
 from helpers import Launcher
 
 from practicum.bench import concurrency, simulated_world
-from practicum.bench.critical_path import critical_path, longest_path
 from practicum.bench.measure import Target, timed_run
 from practicum.bench.speed import (
     ASYNCHRONOUS,
@@ -25,6 +24,7 @@ from practicum.bench.speed import (
     SpeedPlan,
     SpeedResult,
     SpeedRow,
+    critical_path,
     speed,
 )
 from practicum.cli.app import main
@@ -37,80 +37,6 @@ ROW_KEYS = {
     "wall_to_critical", "speed_up", "ceiling",
 }  # fmt: skip
 KEYS = {"bench", "tasks", "rows", "heavy_tail", "in_flight", "targets", "load"}
-
-
-def test_a_stage_lasts_as_long_as_its_slowest_job() -> None:
-    calls = [
-        ("step 1/attempt/0.t0/agent", 1.0),
-        ("step 1/attempt/1.t1/agent", 2.0),
-        ("step 1/attempt/1.t1/agent~1", 0.5),  # a repair follows the first call
-        ("step 1/reflect/0.t0/reflector", 0.25),
-        ("step 1/reflect/10.t%2F1/reflector", 0.125),
-        ("step 1/update/group 0/curator", 3.0),
-        ("step 1/update/group 12/curator", 4.0),
-        ("step 1/update/join/level 2, 0/curator", 8.0),
-        ("step 1/update/join/level 2, 1/curator", 7.0),
-        ("step 1/update/join/level 3, 0/curator", 16.0),
-        ("step 1/update/join/conflicts 0/curator", 32.0),
-        ("step 1/update/again 1/0/curator", 64.0),
-        ("step 1/update/again 1/1/curator", 63.0),
-        ("step 1/update/again 2/0/curator", 128.0),
-        ("step 2/update/curator", 256.0),
-        ("step 12/update/curator", 512.0),
-    ]
-    assert longest_path(calls) == 2.5 + 0.25 + 4 + 8 + 16 + 32 + 64 + 128 + 256 + 512
-
-
-def test_the_parts_of_a_networks_task_run_at_once() -> None:
-    calls = [
-        ("step 1/attempt/0.t0/network/judge/agent", 1.0),
-        ("step 1/attempt/0.t0/network/decompose/agent", 2.0),
-        ("step 1/attempt/0.t0/network/part 0/agent2/solve/agent", 4.0),
-        ("step 1/attempt/0.t0/network/part 0/round 1/critique/agent", 8.0),
-        ("step 1/attempt/0.t0/network/part 1/agent3/solve/agent", 11.0),
-        ("step 1/attempt/0.t0/network/aggregate/agent", 16.0),
-        ("step 1/reflect/0.t0/2/judge", 32.0),
-        ("step 1/reflect/0.t0/4/judge", 31.0),
-    ]
-    assert longest_path(calls) == 1 + 2 + 12 + 16 + 32
-
-
-def test_the_runs_of_a_group_the_twin_and_the_heads_run_at_once() -> None:
-    calls = [
-        ("step 1/attempt/plain/run 1/0.t0/agent", 1.0),
-        ("step 1/attempt/plain/run 2/0.t0/agent", 2.0),
-        ("step 1/attempt/plain/run 2/0.t0/agent~1", 0.5),
-        ("step 1/attempt/annotated/1.t1/agent", 1.5),
-        ("step 1/reflect/0.t0/attribution/reflector", 4.0),
-        ("step 1/reflect/0.t0/rootcause/reflector", 8.0),
-        ("step 1/reflect/1.t1/coveragegap/reflector", 7.0),
-        ("step 1/update/curator", 16.0),
-        ("step 1/update/state/state", 32.0),
-        ("step 2/attempt/run 3/0.t0/agent", 64.0),
-        ("step 2/reflect/reflector", 128.0),
-    ]
-    assert longest_path(calls) == 2.5 + 8 + 16 + 32 + 64 + 128
-
-
-def test_the_tries_of_an_attempt_run_at_once_then_its_verdicts_then_its_contrast() -> None:
-    calls = [
-        ("step 1/attempt/0.t0/try 1/agent", 1.0),
-        ("step 1/attempt/0.t0/try 2/agent", 2.0),
-        ("step 1/attempt/0.t0/try 2/agent~1", 0.5),
-        ("step 1/attempt/0.t0/verdicts/1/verdict/judge", 0.25),
-        ("step 1/attempt/0.t0/verdicts/2/verdict/judge", 0.125),
-        ("step 1/attempt/0.t0/contrast/reflector", 4.0),
-        ("step 1/attempt/1.t1/try 1/agent", 6.0),
-        ("step 1/attempt/1.t1/contrast/reflector", 0.5),
-        ("step 1/reflect/0.t0.0/reflector", 8.0),
-        ("step 1/reflect/0.t0.1/reflector", 7.0),
-        ("step 2/attempt/0.t2/propose/pass 0/reflector", 16.0),
-        ("step 2/attempt/0.t2/propose/pass 1/reflector", 32.0),
-        ("step 2/attempt/0.t2/pass 0/agent", 64.0),
-        ("step 2/attempt/0.t2/verdict 0/1/verdict/judge", 128.0),
-        ("step 2/attempt/0.t2/pass 1/agent", 256.0),
-    ]
-    assert longest_path(calls) == (2.5 + 0.25 + 4) + 8 + 16 + 32 + 64 + 128 + 256
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +111,8 @@ def test_the_bench_measures_every_part(tmp_path: Path) -> None:
     assert one.critical_s == pytest.approx(8 * 3 * 0.005)
     assert many.critical_s == pytest.approx(2 * 3 * 0.005)
     assert many.speed_up(one)[1] == pytest.approx(4)
-    assert free.critical_s is None
+    # Without a barrier, an attempt follows another only where it had to wait for it.
+    assert 3 * 0.005 <= free.critical_s <= one.critical_s
     assert {row["entries"] for row in value["rows"][:-3]} == {8}
     everything = found.row(RCL)
     assert everything
