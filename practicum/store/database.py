@@ -1,7 +1,7 @@
 """The database of a run: one SQLite file in WAL mode, one writer thread, one writing process at a time.
 
-A write returns once its rows are on the disk (synchronous=FULL). Writes that arrive while a commit is under way share
-the next one, so many calls in flight cost one flush and not one each.
+A write returns once its rows are on the disk (synchronous=FULL). Writes that arrive during a commit share the next one,
+so many calls in flight cost one flush and not one each.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, inspect, text
+from sqlalchemy import Engine, Insert, Select, Table, create_engine, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import QueuePool
 
@@ -55,9 +56,7 @@ class Store:
         self._lock = lock
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._failure: StoreError | None = None
-        self._inserts: dict[str, Insert] = {}
         self._thread: threading.Thread | None = None
-        self._writer: Connection | None = None
 
     @classmethod
     def create(cls, folder: Path) -> Store:
@@ -81,7 +80,7 @@ class Store:
     def read(cls, folder: Path) -> Store:
         """Open an existing run folder read-only.
 
-        Raises NotARun if it holds no run, StoreError if its format is one that this version does not read.
+        Raises NotARun if it holds no run, StoreError if this version does not read its format.
         """
         _must_exist(folder)
         store = cls(folder, _engine(folder, read_only=True), None)
@@ -133,10 +132,10 @@ class Store:
         await done
 
     def post(self, table: Table, rows: Sequence[RowValues]) -> None:
-        """Insert or replace rows without waiting: before any later write, and at the latest on close.
+        """Insert or replace rows without waiting: they are written before any later write, at the latest on close.
 
-        For rows that a resume can make again, and for rows that only later writes depend on. If this fails, the next
-        write raises the error, or at the latest the end of the store's `with` block.
+        For rows that a resume can make again, and for rows that only later writes depend on. An error is raised by the
+        next write, at the latest by the end of the store's `with` block.
         """
         if rows:
             self._enqueue(_Write(table, rows, None))
@@ -146,7 +145,7 @@ class Store:
         await self.write(schema.runs, [])
 
     def _raise_failure(self) -> None:
-        """Raise the error of an earlier write: what comes now may depend on it."""
+        """Raise the error of an earlier write, on which what is written now may depend."""
         if self._failure is not None:
             raise self._failure
 
@@ -158,7 +157,7 @@ class Store:
         self._queue.put(write)
 
     def execute(self, *statements: Any) -> None:
-        """Run statements at once, in one transaction: for edits made outside a run."""
+        """Run statements at once, in one transaction, for edits outside a run."""
         self.execute_all((statement, ()) for statement in statements)
 
     def execute_all(self, statements: Iterable[tuple[Any, Sequence[RowValues]]]) -> None:
@@ -170,18 +169,15 @@ class Store:
 
     def put(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows at once."""
-        self.execute_all([(self._insert(table), list(rows))] if rows else [])
+        self.execute_all([(_insert_or_replace(table), list(rows))] if rows else [])
 
     def scrub(self) -> None:
         """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log.
 
         Raises StoreError if another process reads the run and so keeps the log from being truncated.
         """
-        with (
-            _database_errors(self.folder),
-            self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db,
-        ):
-            db.execute(text("VACUUM"))
+        with _database_errors(self.folder), self._engine.connect() as db:
+            db.execution_options(isolation_level="AUTOCOMMIT").execute(text("VACUUM"))
             busy = db.execute(text("PRAGMA wal_checkpoint(TRUNCATE)")).one()[0]
         if busy:
             raise StoreError(
@@ -206,16 +202,11 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close()
         if kind is None:
-            # A row that was posted, and that nobody waited for, may have failed.
+            # Nobody waited for the rows that were posted.
             self._raise_failure()
 
-    def _insert(self, table: Table) -> Insert:
-        if table.name not in self._inserts:
-            self._inserts[table.name] = table.insert().prefix_with("OR REPLACE")
-        return self._inserts[table.name]
-
     def _write_loop(self) -> None:
-        """The writer thread: take every write that waits, commit them together, wake their callers."""
+        """The writer thread: take all waiting writes, commit them together, wake their callers."""
         running = True
         while running:
             batch = [self._queue.get()]
@@ -225,8 +216,6 @@ class Store:
             running = len(writes) == len(batch)
             if writes:
                 _wake_callers(writes, self._commit(writes))
-        if self._writer is not None:
-            self._writer.close()
 
     def _commit(self, writes: Sequence[_Write]) -> StoreError | None:
         """Write these rows in one transaction. After the first failure nothing more is written."""
@@ -236,12 +225,10 @@ class Store:
         for write in writes:
             by_table.setdefault(write.table.name, (write.table, []))[1].extend(write.rows)
         try:
-            if self._writer is None:
-                self._writer = self._engine.connect()
-            with self._writer.begin():
+            with self._engine.begin() as db:
                 for table, rows in by_table.values():
                     if rows:
-                        self._writer.execute(self._insert(table), rows)
+                        db.execute(_insert_or_replace(table), rows)
         # Any exception: the callers wait for an outcome, and nobody sees what this thread raises.
         except Exception as error:
             self._failure = StoreError(
@@ -251,9 +238,14 @@ class Store:
         return self._failure
 
 
+@cache
+def _insert_or_replace(table: Table) -> Insert:
+    return table.insert().prefix_with("OR REPLACE")
+
+
 @contextmanager
 def _database_errors(folder: Path) -> Iterator[None]:
-    """Raise the database's errors as one clear line."""
+    """Raise errors of the database as StoreError."""
     try:
         yield
     except DatabaseError as error:
@@ -261,7 +253,7 @@ def _database_errors(folder: Path) -> Iterator[None]:
 
 
 def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:
-    """Resolve the futures of each event loop with one call; a loop that is closed has no callers left."""
+    """Resolve the futures of each event loop with one call; a closed loop has no callers left."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for write in writes:
         if write.done is not None:
@@ -273,12 +265,8 @@ def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:
 
 def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None) -> None:
     for future in futures:
-        if future.done():
-            continue
-        if failure is None:
-            future.set_result(None)
-        else:
-            future.set_exception(failure)
+        if not future.done():
+            future.set_result(None) if failure is None else future.set_exception(failure)
 
 
 def _must_exist(folder: Path) -> None:
@@ -287,8 +275,8 @@ def _must_exist(folder: Path) -> None:
 
 
 def _acquire_lock(folder: Path) -> FileLock:
-    """The lock that keeps other writers out; the operating system releases it however this process ends."""
-    # The store may be closed by another thread than the one that opened it.
+    """The lock against other writers. The operating system releases it however this process ends."""
+    # Another thread than this one may close the store.
     lock = FileLock(folder / LOCK_FILE, thread_local=False)
     try:
         lock.acquire(blocking=False)

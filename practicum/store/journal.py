@@ -1,7 +1,7 @@
-"""What was already done and paid for. Every effect is a row under its place, on disk before its result is used.
+"""The journal: what was already done and paid for. Every effect is a row, on disk before its result is used.
 
-A place is a path such as "step 3/attempt/t17/agent". On resume an effect whose place has a row is not done again;
-a row made of another prompt, model or setting names the place and stops the run.
+The key of a row is the place of the effect, such as "step 3/attempt/t17/agent". A resumed run does not repeat an effect
+that has a row. If the row was made from another prompt, model or setting, the run stops with an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One effect: what was asked (as a digest), what came of it, what it cost."""
+    """One effect: the digest of what was asked, the answer and its cost."""
 
     place: str
     role: str
@@ -37,7 +37,7 @@ class JournalRow:
 
 
 def digest(*parts: Any) -> str:
-    """Names what was asked. Parts are strings or JSON values, hashed with their lengths."""
+    """A digest of what is asked. Parts are strings or JSON values, hashed with their lengths."""
     sha = hashlib.sha256()
     for part in parts:
         raw = (part if isinstance(part, str) else json.dumps(part, sort_keys=True, ensure_ascii=False)).encode()
@@ -47,18 +47,18 @@ def digest(*parts: Any) -> str:
 
 
 def dump_failure(error: Exception) -> str:
-    """A failed effect as the journal keeps it."""
+    """A failure as the `answer` of a row."""
     return json.dumps([not isinstance(error, AgentError), str(error)], ensure_ascii=False)
 
 
 def load_failure(answer: str) -> AgentError | ProviderError:
-    """A failed effect that the journal kept."""
+    """The failure in the `answer` of a row."""
     lost, text = json.loads(answer)
     return ProviderError(text) if lost else AgentError(text)
 
 
 class Notebook(Protocol):
-    """The part of a Run that keeps notes for a resume."""
+    """The part of a Run that keeps notes for a resumed run."""
 
     def recall(self, name: str) -> Any: ...
 
@@ -66,8 +66,8 @@ class Notebook(Protocol):
 
 
 async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]) -> T:
-    """What `do` comes to, for who goes on without it where that raises WindowError. What was refused once is not asked
-    again: a resume must not get an answer that nothing was built on."""
+    """The result of `do`. If it raises WindowError, that is noted, and a resumed run raises it without a new call: it
+    must not get an answer that the first run went on without."""
     refused = at.recall(f"{name} refused")
     if refused is None:
         try:
@@ -79,20 +79,21 @@ async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]
 
 
 NOTE_ROLE = "noted"
-"""The role of what cost nothing but cannot be made anew: how long a step took, which attempt came first."""
-
+"""The role of notes, which cost nothing but cannot be repeated: how long a step took, which attempt was first."""
 
 BLOCK = 128
-"""Rows read together: a resume asks for them about in the order they were written in."""
+"""Rows read together. A resumed run looks them up in about the order in which they were written."""
 
 ROW = literal_column("rowid", Integer)
-"""The number that SQLite gives a row, in the order of writing."""
+"""SQLite's number of a row, in the order of writing."""
+
+_USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 
 
 class Journal:
-    """The journal of one run. `hits` counts the effects it saved.
+    """The journal of one run. `hits` counts the effects that were found, and so not repeated.
 
-    Rows are read when one of their block is asked for, each once: a query asked of a long run needs next to none.
+    Blocks of rows are read on demand, each once: a query to a long run reads next to none.
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
@@ -100,31 +101,31 @@ class Journal:
         self.run_id = run_id
         self.hits = 0
         ((last,),) = store.rows(select(func.max(ROW)).select_from(schema.journal))
-        # What this sitting writes lies behind it.
+        # This process writes its rows after this one.
         self._last: int = last or 0
         self._known: dict[str, JournalRow] = {}
         self._read: set[int] = set()
 
     @property
     def before(self) -> Usage:
-        """What was paid so far, earlier sittings included."""
+        """The usage so far, that of earlier processes included."""
         return sum(self.by_role().values(), Usage())
 
     def find(self, place: str, digest: str) -> JournalRow | None:
-        """What is known of this place. Raises JournalMismatch where it was another question."""
-        known = self._taken(place)
-        if known is None:
+        """The row of a place, or None. Raises JournalMismatch if it has another digest."""
+        row = self._take(place)
+        if row is None:
             return None
-        if known.digest != digest:
+        if row.digest != digest:
             raise JournalMismatch(
                 f"the journal answers another question at '{place}': the program, its prompts or its settings changed "
                 "since this run began; start a new run (its context can be the seed: --seed-playbook RUN)"
             )
-        self.hits += known.role != NOTE_ROLE
-        return known
+        self.hits += row.role != NOTE_ROLE
+        return row
 
-    def _taken(self, place: str) -> JournalRow | None:
-        """The record of a place, as an earlier sitting left it, which is asked for once."""
+    def _take(self, place: str) -> JournalRow | None:
+        """The row that an earlier process wrote at a place. It is returned once."""
         if place in self._known or len(self._read) == -(-self._last // BLOCK):
             return self._known.pop(place, None)
         table = schema.journal
@@ -135,49 +136,40 @@ class Journal:
             return None
         self._read.add(block)
         first, last = block * BLOCK + 1, min((block + 1) * BLOCK, self._last)
-        # Not by the run, or SQLite would look at all its rows.
+        # Without a condition on the run, for which SQLite would look at all its rows.
         rows = self.store.rows(select(table).where(ROW.between(first, last)))
-        self._known.update((row.place, _record(row)) for row in rows if row.run_id == self.run_id)
+        self._known.update((row.place, _journal_row(row)) for row in rows if row.run_id == self.run_id)
         return self._known.pop(place)
 
     def by_role(self, sitting: bool = False) -> dict[str, Usage]:
-        """What each role has cost so far: in this `sitting`, or earlier ones included."""
+        """The usage of each role: in this process (`sitting`), or of earlier ones too."""
         table = schema.journal
-        columns = (table.c.calls, table.c.input_tokens, table.c.cached_tokens, table.c.output_tokens, table.c.usd)
         unpriced = func.count() - func.count(table.c.usd)
-        query = select(table.c.role, unpriced, *map(func.sum, columns)).group_by(table.c.role).order_by(func.min(ROW))
+        sums = [func.sum(table.c[name]) for name in _USAGE]
+        query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
         found = self.store.rows(mine.where(self._last < ROW) if sitting else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
-    async def write(self, *records: JournalRow) -> None:
+    async def write(self, *rows: JournalRow) -> None:
         """Put rows on the disk, all of them or none."""
-        await self.store.write(schema.journal, [self._row(record) for record in records])
+        await self.store.write(schema.journal, [self._values(row) for row in rows])
 
-    def post(self, record: JournalRow) -> None:
+    def post(self, row: JournalRow) -> None:
         """Put a row on the disk soon, before anything that is written later."""
-        self.store.post(schema.journal, [self._row(record)])
+        self.store.post(schema.journal, [self._values(row)])
 
-    def _row(self, record: JournalRow) -> dict[str, Any]:
-        usage = record.usage
+    def _values(self, row: JournalRow) -> dict[str, Any]:
         return {
             "run_id": self.run_id,
-            "place": record.place,
-            "role": record.role,
-            "digest": record.digest,
-            "ok": int(record.ok),
-            "answer": record.answer,
-            "calls": usage.calls,
-            "input_tokens": usage.input_tokens,
-            "cached_tokens": usage.cached_tokens,
-            "output_tokens": usage.output_tokens,
-            "usd": usage.usd,
-            "seconds": record.seconds,
-            "sources": json.dumps(record.sources),
+            **{name: getattr(row, name) for name in ("place", "role", "digest", "answer", "seconds")},
+            **{name: getattr(row.usage, name) for name in _USAGE},
+            "ok": int(row.ok),
+            "sources": json.dumps(row.sources),
         }
 
 
-def _record(row: Any) -> JournalRow:
-    usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
+def _journal_row(row: Any) -> JournalRow:
+    usage = Usage(*(getattr(row, name) for name in _USAGE))
     sources = tuple(json.loads(row.sources))
     return JournalRow(row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources)

@@ -3,106 +3,91 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from typing import Any
 
 from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 metadata = MetaData()
 
-runs = Table(
+
+def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
+    return Table(name, metadata, Column("run_id", String, primary_key=True), *items, **options)
+
+
+def _required(kind: Any, *names: str) -> Iterator[Column[Any]]:
+    return (Column(name, kind, nullable=False) for name in names)
+
+
+runs = _table(
     "runs",
-    metadata,
-    Column("run_id", String, primary_key=True),
-    Column("config", Text, nullable=False),  # the whole configuration as JSON, enough to resume from
-    Column("state", String, nullable=False),  # running, stopped, done, forgotten
-    Column("seconds", Float, nullable=False),  # spent over all resumes
+    *_required(Text, "config"),  # the whole configuration as JSON, enough to resume from
+    *_required(String, "state"),  # running, stopped, done, forgotten, ...
+    *_required(Float, "seconds"),  # spent over all resumes
     Column("result", Text),  # the last report as JSON
 )
 
-tasks = Table(
+tasks = _table(
     "tasks",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("split", String, primary_key=True),  # train, val, test
     Column("position", Integer, primary_key=True),
-    Column("task_id", String, nullable=False),
-    Column("data", Text, nullable=False),  # the task as JSON
+    *_required(String, "task_id"),
+    *_required(Text, "data"),  # the task as JSON
 )
 
-journal = Table(
+journal = _table(
     "journal",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("place", String, primary_key=True),
-    Column("role", String, nullable=False),
-    Column("digest", String, nullable=False),
-    Column("ok", Integer, nullable=False),
-    Column("answer", Text, nullable=False),
-    Column("calls", Integer, nullable=False),
-    Column("input_tokens", Integer, nullable=False),
-    Column("cached_tokens", Integer, nullable=False),
-    Column("output_tokens", Integer, nullable=False),
+    *_required(String, "role", "digest"),
+    *_required(Integer, "ok"),
+    *_required(Text, "answer"),
+    *_required(Integer, "calls", "input_tokens", "cached_tokens", "output_tokens"),
     Column("usd", Float),
-    Column("seconds", Float, nullable=False),
-    Column("sources", Text, nullable=False),  # what it is about, as a JSON list: for unlearning
+    *_required(Float, "seconds"),
+    *_required(Text, "sources"),  # JSON list of the tasks, rollouts and tags it is about, for unlearning
 )
 
-steps = Table(
+steps = _table(
     "steps",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("step", Integer, primary_key=True),
-    Column("data", Text, nullable=False),  # numbers of the step as JSON
-    Column("refused", Text, nullable=False),  # JSON list of edits that could not be applied, with reasons
+    *_required(Text, "data"),  # numbers of the step as JSON
+    *_required(Text, "refused"),  # JSON list of edits that could not be applied, with reasons
 )
 
-rollouts = Table(
+rollouts = _table(
     "rollouts",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("place", String, primary_key=True),
-    Column("step", Integer, nullable=False),
-    Column("sources", Text, nullable=False),
-    Column("data", Text, nullable=False),
+    *_required(Integer, "step"),
+    *_required(Text, "sources", "data"),
 )
 
-lessons = Table(
+lessons = _table(
     "lessons",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("lesson_id", String, primary_key=True),
-    Column("step", Integer, nullable=False),
-    Column("sources", Text, nullable=False),
-    Column("data", Text, nullable=False),
+    *_required(Integer, "step"),
+    *_required(Text, "sources", "data"),
 )
 
-versions = Table(
+versions = _table(
     "versions",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("version", Integer, primary_key=True),
     Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
-    Column("step", Integer, nullable=False),
-    Column("next_number", Integer, nullable=False),
-    Column("applied", Text, nullable=False),  # JSON list of edits with the ids they got
+    *_required(Integer, "step", "next_number"),
+    *_required(Text, "applied"),  # JSON list of edits with the ids they got
 )
 
-snapshots = Table(
+snapshots = _table(
     "snapshots",
-    metadata,
-    Column("run_id", String, primary_key=True),
-    Column("version", Integer, nullable=False),  # of the context that `entries` holds
-    Column("next_number", Integer, nullable=False),
-    Column("size", Integer, nullable=False),
-    Column("indexed", Integer, nullable=False),  # vectors in the index that knew all of it, 0 where there was none
+    *_required(Integer, "version"),  # of the context that `entries` holds
+    *_required(Integer, "next_number", "size"),
+    *_required(Integer, "indexed"),  # vectors in the index of this context, 0 without an index
 )
 
-entries = Table(
+entries = _table(
     "entries",
-    metadata,
-    Column("run_id", String, primary_key=True),
     Column("number", Integer, primary_key=True),
-    Column("hash", BigInteger, nullable=False),  # of the text it is found by
-    Column("data", Text, nullable=False),  # the rest of the entry as a JSON list
+    *_required(BigInteger, "hash"),  # of the text that its embedding is made from
+    *_required(Text, "data"),  # the rest of the entry as a JSON list
     Index("entries_by_hash", "hash"),
     sqlite_with_rowid=False,
 )
@@ -111,16 +96,16 @@ vectors = Table(
     "vectors",
     metadata,
     Column("embedder", String, primary_key=True),
-    Column("key", LargeBinary, primary_key=True),  # sha256 of the text, 16 bytes
-    Column("vector", LargeBinary, nullable=False),  # float32
+    Column("key", LargeBinary, primary_key=True),  # `text_key` of the text
+    *_required(LargeBinary, "vector"),  # float32
 )
 
 
 def text_key(text: str) -> bytes:
-    """What a text's vector is stored under."""
+    """The key of a text's vector: 16 bytes of its SHA-256."""
     return hashlib.sha256(text.encode()).digest()[:16]
 
 
 def text_hash(text: str) -> int:
-    """What an index knows a text by, of 63 bits: that two of a million texts share one has odds of 1 to 18 million."""
+    """The key of a text in an index: 63 bits. The odds that two of a million texts share one are 1 to 18 million."""
     return int.from_bytes(text_key(text)[:8], "big") >> 1

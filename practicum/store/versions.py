@@ -1,4 +1,4 @@
-"""A run's contexts, version by version: written as the edits that were applied, rebuilt by replaying them."""
+"""The versions of a run's context: stored as the edits that were applied, rebuilt by replaying them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What one version changed. `parent` is the version it was made from (a rollback's is where it went back to)."""
+    """What one version changed. `parent` is the version it was made from; that of a rollback is where it went back to.
+    `step` is the step that made it."""
 
     version: int
     parent: int | None
@@ -31,23 +32,18 @@ class Version:
 
 def version_row(run_id: str, version: Version) -> dict[str, Any]:
     """A version as a row of the store."""
-    return {
-        "run_id": run_id,
-        "version": version.version,
-        "parent": version.parent,
-        "step": version.step,
-        "next_number": version.next_number,
-        "applied": _EDITS.dump_json(version.applied).decode(),
-    }
+    columns = ("version", "parent", "step", "next_number")
+    plain = {name: getattr(version, name) for name in columns}
+    return {"run_id": run_id, **plain, "applied": _EDITS.dump_json(version.applied).decode()}
 
 
 def seed_version(context: Context) -> Version:
-    """The first version: what a run started from."""
-    made = [
+    """The first version: the context that a run starts from."""
+    added = [
         Applied(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources), e.id) for e in context
     ]
     used = [Applied(Vote(e.id, uses=e.uses), e.id) for e in context if e.uses]
-    return Version(0, None, 0, context.next_number, (*made, *used))
+    return Version(0, None, 0, context.next_number, (*added, *used))
 
 
 def read_versions(store: Store, run_id: str) -> list[Version]:
@@ -57,45 +53,44 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     return [Version(r.version, r.parent, r.step, r.next_number, _EDITS.validate_json(r.applied)) for r in rows]
 
 
-def delete_versions_after(run_id: str, version: int) -> Any:
-    """The statement that makes a version a run's last."""
-    return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
-
-
-def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
-    """The context at a version (the last where None). Ids go on from the highest ever given."""
-    by_number = {v.version: v for v in versions}
-    if not versions:
-        return Context()
-    wanted = max(by_number) if version is None else version
-    if wanted not in by_number:
-        raise UsageError(f"there is no version {wanted}: this run has 0 to {max(by_number)}")
-    context = Context()
-    for number in lineage({v.version: v.parent for v in versions}, wanted):
-        context = context.replay(by_number[number].applied, number)
-    return replace(context, next_number=max(context.next_number, by_number[wanted].next_number))
-
-
-def lineage(parents: Mapping[int, int | None], version: int) -> list[int]:
-    """The versions that lead to one, oldest first, that one included."""
-    way: list[int] = []
-    at: int | None = version
-    while at is not None:
-        way.append(at)
-        at = parents[at]
-    return way[::-1]
-
-
 def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
-    """What one version changed."""
+    """The edits of one version."""
     table = schema.versions
     (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
     return _EDITS.validate_json(row.applied)
 
 
+def delete_versions_after(run_id: str, version: int) -> Any:
+    """The statement that makes a version the last of its run."""
+    return delete(schema.versions).where(schema.versions.c.run_id == run_id, schema.versions.c.version > version)
+
+
+def lineage(parents: Mapping[int, int | None], version: int | None = None) -> list[int]:
+    """The versions that lead to one (None: the last), oldest first, itself included. Raises UsageError if it does not
+    exist."""
+    if version is not None and version not in parents:
+        raise UsageError(f"there is no version {version}: this run has 0 to {max(parents)}")
+    line = [max(parents) if version is None else version]
+    while (parent := parents[line[-1]]) is not None:
+        line.append(parent)
+    return line[::-1]
+
+
+def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
+    """The context at a version (None: the last). New ids continue after the highest that was ever given."""
+    if not versions:
+        return Context()
+    by_number = {v.version: v for v in versions}
+    line = lineage({v.version: v.parent for v in versions}, version)
+    context = Context()
+    for number in line:
+        context = context.replay(by_number[number].applied, number)
+    return replace(context, next_number=max(context.next_number, by_number[line[-1]].next_number))
+
+
 @dataclass(frozen=True, slots=True)
 class EntryEvent:
-    """Something that happened to an entry."""
+    """An edit of an entry, and the version and step that made it."""
 
     version: int
     step: int
@@ -103,7 +98,7 @@ class EntryEvent:
 
 
 def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
-    """Every edit that touched an entry, oldest first; merges into it and out of it included."""
+    """Every edit of an entry, oldest first, with those that merged it."""
     return [
         EntryEvent(v.version, v.step, done)
         for v in versions
