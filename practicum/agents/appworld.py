@@ -20,7 +20,7 @@ from practicum.agents.base import AgentRun
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
 from practicum.core.types import Task, Trace
 from practicum.core.views import View
-from practicum.tasks.appworld.client import AppWorldServer, connect
+from practicum.tasks.appworld import AppWorldServer, connect
 
 OPENING = 120.0
 """Seconds that the server has in addition to those of the code: opening its first world loads all apps, which took

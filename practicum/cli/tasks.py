@@ -32,7 +32,7 @@ def tasks(
     else:
         import asyncio
 
-        from practicum.tasks.appworld.tasks import read_task_ids
+        from practicum.tasks.appworld import read_task_ids
 
         if format is not None:
             raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")

@@ -22,7 +22,7 @@ from practicum.engine.run import Run
 from practicum.engine.state import Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
-from practicum.tasks.appworld.client import parse_addresses
+from practicum.tasks.appworld import parse_addresses
 from practicum.tasks.scoring import registry
 
 if TYPE_CHECKING:

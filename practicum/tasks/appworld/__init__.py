@@ -1,1 +1,0 @@
-"""AppWorld: its tasks, and a client of its environment server."""
