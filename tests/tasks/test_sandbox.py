@@ -74,6 +74,14 @@ def test_what_programs_usually_do_works() -> None:
     assert ran.stdout == "from a thread\n['a', 'c', 'main.py', 'x.db']\n"
 
 
+def test_the_kernel_holds_a_program_to_its_limits() -> None:
+    names = ("CPU", "FSIZE", "NOFILE", "CORE", "AS")
+    code = f"import resource\nprint([resource.getrlimit(getattr(resource, 'RLIMIT_' + n))[0] for n in {names}])"
+    ran = run(code, limits=Limits(cpu=3, folder_mb=4, memory_mb=128))
+    assert ran.stdout == f"{[3, 4 * 2**20, 64, 0, 128 * 2**20]}\n"
+
+
+@pytest.mark.slow
 def test_one_that_loops_forever_is_stopped() -> None:
     ran = run("while True: pass", limits=Limits(cpu=1))
     assert ran.exit_code is None
@@ -82,9 +90,9 @@ def test_one_that_loops_forever_is_stopped() -> None:
 
 
 def test_one_that_waits_forever_is_stopped() -> None:
-    ran = run("import time\ntime.sleep(1000)", limits=Limits(wall=1.0))
-    assert ran.reason == "stopped after 1 s"
-    assert ran.seconds >= 1.0
+    ran = run("import time\ntime.sleep(1000)", limits=Limits(wall=0.2))
+    assert ran.reason == "stopped after 0.2 s"
+    assert ran.seconds >= 0.2
     assert ran.stopped
 
 
@@ -149,25 +157,25 @@ def test_the_network_is_not_reached() -> None:
             listener.accept()
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        "open(PATH, 'w').write('x')",
-        "import os; os.remove(PATH)",
-        "import os; os.truncate(PATH, 0)",
-        "import os; os.open(PATH, os.O_RDONLY | os.O_TRUNC)",
-        "import os; os.rename('main.py', PATH)",
-        "import os; os.link(PATH, 'here'); open('here', 'w')",
-        "import os; os.symlink(PATH, 'here'); open('here', 'w')",
-        "import os; os.mkdir(PATH + '.d')",
-    ],
+WRITES = (
+    "open(PATH, 'w').write('x')",
+    "os.remove(PATH)",
+    "os.truncate(PATH, 0)",
+    "os.open(PATH, os.O_RDONLY | os.O_TRUNC)",
+    "os.rename('main.py', PATH)",
+    "os.link(PATH, 'link'); open('link', 'w')",
+    "os.symlink(PATH, 'symlink'); open('symlink', 'w')",
+    "os.mkdir(PATH + '.d')",
 )
-def test_nothing_outside_of_its_folder_is_written(write: str, tmp_path: Path) -> None:
+
+
+def test_nothing_outside_of_its_folder_is_written(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("kept")
-    ran = run(f"PATH = {str(theirs)!r}\n{write}")
-    assert ran.exit_code == 1
-    assert ran.reason.startswith("ended with ")
+    tries = "".join(f"try:\n    {write}\nexcept OSError as error:\n    refused.append(error)\n" for write in WRITES)
+    ran = run(f"import os\nPATH, refused = {str(theirs)!r}, []\n{tries}print(len(refused))\nraise refused[0]")
+    assert ran.stdout == f"{len(WRITES)}\n"
+    assert ran.reason.startswith("ended with PermissionError")
     assert ran.stopped
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("theirs", "kept")]
 
@@ -183,11 +191,20 @@ def test_modes_and_times_of_files_outside_stay(tmp_path: Path) -> None:
 
 def test_nothing_of_the_user_is_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the secret")
-    for path in (tmp_path / "secret", Path.home(), Path("/proc/self/environ"), Path(f"/proc/{os.getpid()}/environ")):
-        ran = run(f"import os\nprint(os.listdir({str(path)!r}) if {path.is_dir()} else open({str(path)!r}).read())")
-        assert "PermissionError" in ran.reason
-        assert ran.stdout == ""
-    assert "PermissionError" in run("import os\nprint(os.listdir('..'))").reason
+    files = [str(tmp_path / "secret"), "/proc/self/environ", f"/proc/{os.getpid()}/environ"]
+    code = f"""
+import os
+for read, paths in ((open, {files}), (os.listdir, [{str(Path.home())!r}, ".."])):
+    for path in paths:
+        try:
+            print(path, read(path))
+        except PermissionError as error:
+            refused = error
+raise refused
+"""
+    ran = run(code)
+    assert ran.stdout == ""
+    assert "PermissionError" in ran.reason
 
 
 def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +302,7 @@ def test_files_stay_inside() -> None:
 def test_no_more_than_so_many_at_once() -> None:
     async def both() -> list[ProgramResult]:
         sandbox = Sandbox(Limits(wall=20.0), at_once=1)
-        code = "import time\nprint(time.monotonic_ns())\ntime.sleep(0.2)\nprint(time.monotonic_ns())"
+        code = "import time\nprint(time.monotonic_ns())\ntime.sleep(0.1)\nprint(time.monotonic_ns())"
         return list(await asyncio.gather(*(sandbox.run({"main.py": code}) for _ in range(3))))
 
     spans = sorted(tuple(map(int, ran.stdout.split())) for ran in asyncio.run(both()))
@@ -305,7 +322,7 @@ def test_a_cancelled_run_leaves_nothing() -> None:
 
 
 def test_it_is_refused_where_a_fence_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lame = tmp_path / "jail.py"
+    lame = tmp_path / "fences.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace('_checked(version, "Landlock")', 'raise OSError("no Landlock here")'))
     monkeypatch.setattr("practicum.tasks.sandbox.runner.FENCES", lame)
@@ -328,14 +345,14 @@ def test_only_linux_runs_code(platform: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_modules_of_unix_alone_are_not_imported() -> None:
     unix = ("fcntl", "grp", "pwd", "resource", "termios")
-    names = ("sandbox.runner", "scoring.registry", "scoring.unit_tests", "scoring.software", "load", "datasets")
+    names = ("scoring.registry", "scoring.parts", "appworld", "datasets")
     code = f"import sys\nsys.modules.update(dict.fromkeys({unix}))\nimport signal\ndel signal.SIGKILL, signal.SIGXCPU\n"
     code += "".join(f"import practicum.tasks.{name}\n" for name in names)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_an_unfenced_one_leaves_in_its_group_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lame = tmp_path / "jail.py"
+    lame = tmp_path / "fences.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace("            step()\n", '            raise OSError("no fences here")\n'))
     monkeypatch.setattr("practicum.tasks.sandbox.runner.FENCES", lame)
