@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from practicum.bench.measure import rounded
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.differences import Difference, difference
@@ -95,8 +96,7 @@ class MaelRow:
         return difference([[a] for a, _ in pairs], [[b] for _, b in pairs]) if pairs else None
 
     def as_json(self) -> dict[str, Any]:
-        values = asdict(self) | {"measures": {name: round(mean, 4) for name, mean in self.measures.items()}}
-        return {name: round(v, 4) if isinstance(v, float) else v for name, v in values.items()}
+        return rounded(asdict(self) | {"measures": rounded(self.measures)})
 
 
 @dataclass

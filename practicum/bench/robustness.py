@@ -46,6 +46,9 @@ BASE, FOLLOWED = 0.7, 0.95
 LEARNING, GATE, TEST = 40, 48, 400
 """Numbers of tasks; a step is one task."""
 
+_TASK = re.compile(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.")
+"""The text of a task: its number, its kind, and the kind it mentions."""
+
 SETTINGS = {"online": True, "rounds": 0, "curator": "append", "dedupe": "never", "harmful": 0}
 """ACE on a stream, so that task n is step n."""
 
@@ -119,7 +122,7 @@ def make_tasks(count: int, split: str, seed: int) -> list[Task]:
 
 def agent_answer(text: str, context: str) -> str:
     """The agent's answer to a task, with the rules of this context."""
-    kind = _parse(text)[1]
+    kind = _TASK.findall(text)[0][1]
     rules = re.findall(rf"If {kind}, answer (\w+)\.", context)
     if not rules:
         return ANSWERS[kind] if Random(f"alone {text}").random() < BASE else "unsure"
@@ -131,9 +134,9 @@ def agent_answer(text: str, context: str) -> str:
 
 def reflector_rule(text: str, setting: ReflectorSetting) -> str:
     """The reflector's lesson from an attempt at a task."""
-    number, kind, beside = _parse(text)
+    number, kind, beside = _TASK.findall(text)[0]
     luck = Random(f"reflector {text}")
-    if setting.every and (number + 1) % setting.every == 0:
+    if setting.every and (int(number) + 1) % setting.every == 0:
         return f"If {kind}, answer nay{luck.randrange(1000)}."
     return f"If {beside if luck.random() < setting.noise else kind}, answer {ANSWERS[kind]}."
 
@@ -180,16 +183,17 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
 
 def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
     """With the gate, no run with harmful steps ends below the base."""
-    name = "least gain over the base with the gate, {}"
+    what = "least gain over the base with the gate, "
     return [
-        Target(what=name.format(row.setting.name), value=min(row.gains), bound=0.0, at_least=True)
+        Target(what=what + row.setting.name, value=min(row.gains), bound=0.0, at_least=True)
         for row in rows
         if row.gate and row.setting.every
     ]
 
 
 def _respond(setting: ReflectorSetting, call: Call) -> str:
-    text = re.findall(_TASK, call.prompt.user)[-1]
+    *_, task = _TASK.finditer(call.prompt.user)
+    text = task.group()
     answer = agent_answer(text, call.prompt.head)
     if call.schema is None:
         return answer
@@ -197,14 +201,3 @@ def _respond(setting: ReflectorSetting, call: Call) -> str:
     if call.role == "agent":
         return json.dumps({**filled, "answer": answer, "used": []})
     return json.dumps({**filled, "insight": reflector_rule(text, setting), "tags": []})
-
-
-def _parse(text: str) -> tuple[int, str, str]:
-    """The number of a task, its kind, and the kind it mentions."""
-    match = re.match(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.", text)
-    if match is None:
-        raise ValueError(f"not a task of this world: {text!r}")
-    return int(match[1]), match[2], match[3]
-
-
-_TASK = r"Note \d+ of \w+ \d+ on \w+, beside \w+\."
