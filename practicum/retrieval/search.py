@@ -1,20 +1,19 @@
 """Retrieval: the entries of a context whose vectors are most similar to that of a text.
 
-Contexts are immutable and share the pages they have in common, so a search looks again at those pages only that are
-not the ones it saw last: the work between two searches goes with what changed, not with how much was learned.
-Similarity is the cosine, with ties to the older entry: exact, or among many entries exact for the candidates that an
-index names (see `index`).
+Contexts are immutable and share pages. A search looks only at the pages that the last search did not see, so its work
+depends on what changed and not on how much was learned. Similarity is the cosine, and ties go to the older entry. The
+result is exact; among many entries it is exact for the candidates that an index proposes (see `index`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from practicum.core.context import PAGE, Context, Origin, Page
+from practicum.core.context import PAGE, Context, Page
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
@@ -23,34 +22,34 @@ from practicum.store.database import INDEX_FILE
 from practicum.store.snapshot import SnapshotPages
 
 EntryPredicate = Callable[[Entry], bool]
-"""Which entries are searched. Give an equal object each time: what it says is kept for as long as a page is."""
+"""Which entries are searched. Give an equal object each time: its answers are kept as long as a page is."""
 
 MARGIN = 1e-5
-"""More than what rounding can move a similarity by."""
+"""More than the rounding error of a similarity."""
 
 MANY = 100_000
-"""Entries that match from which an index is asked."""
+"""Matching entries from which on an index is used."""
 
-CANDIDATES, MOST = 32, 2_048
-"""Vectors an index is asked for at least, and at most before all are compared instead."""
+CANDIDATES, MAX_CANDIDATES = 32, 2_048
+"""Candidates that an index is asked for at least, and at most before all vectors are compared instead."""
 
 FRESH = 1_000
-"""Pages that changed since a snapshot up to which it is searched without being read."""
-
-NO_INDEX = Count.UNINDEXED_SEARCH
-"""What is counted, once, where there is none."""
+"""If more pages changed since a snapshot, its index is not used."""
 
 COLUMNS = 32
-"""Filters whose answers are kept, four bytes an entry each: a network of four agents has twenty, one for each agent and
-kind of step."""
+"""Predicates whose answers are kept, at four bytes an entry. A network of four agents has twenty: one for each agent
+and kind of step."""
 
 DENSE = 0.25
-"""Share of all vectors from which it is faster to compare with all of them than to pick out those that count."""
+"""Share of the vectors from which on comparing with all is faster than copying those that match."""
+
+PART = 8_192
+"""Vectors that are copied at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
-    """Entries of a section (where None, of all that are not hidden), with all of these tags, with this outcome."""
+    """Entries of a section (None: of all that are not hidden) with all of these tags and with this outcome."""
 
     section: str | None = None
     tags: tuple[str, ...] = ()
@@ -70,7 +69,7 @@ VISIBLE = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An entry and the cosine of its vector with that of what was asked for."""
+    """An entry, and the cosine of its vector and the query's."""
 
     entry: Entry
     similarity: float
@@ -78,18 +77,18 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was found, best first. Where it is not `exact`, another process may find other entries."""
+    """The matches, best first. If the result is not `exact`, another process may find other entries."""
 
     found: tuple[Match, ...] = ()
     exact: bool = True
 
 
 class Retriever:
-    """Searches contexts by the vectors of their entries' `embedded` texts; each text is embedded once.
+    """Searches contexts by the vectors of their entries.
 
-    `many` is the number of matching entries from which an index is asked, if there is one; `counts` hears of what a
-    user should know. A context that was opened from a snapshot is searched by the index that was saved with it: what
-    is found is read, and what changed since; nothing else.
+    With `many` matching entries or more it uses an index, if `usearch` is installed; `counts` notes if it is missing.
+    In a context that was opened from a snapshot it uses the index that was saved with the snapshot, and reads only the
+    entries found and those that changed since.
     """
 
     def __init__(self, vectors: Vectors, many: int = MANY, counts: Counter[str] | None = None) -> None:
@@ -102,22 +101,22 @@ class Retriever:
         self._saved: dict[SnapshotPages, VectorIndex | None] = {}
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
-        """The k entries most similar to a text, ties to the older; fewer where fewer match, and none where none do."""
-        if k > 0 and (unread := await self._unread(context, text, k, where)) is not None:
+        """The k entries most similar to a text, or fewer if fewer match; ties go to the older entry."""
+        if k > 0 and (unread := await self._search_snapshot(context, text, k, where)) is not None:
             return SearchResult(unread, exact=False)
         column = self._column(where)
         await self.vectors.ready(column.texts(context.pages))
-        if k < 1 or not column.moved(context.pages, self.vectors):
+        if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
-        await self.vectors.ready([text])
-        query = self.vectors.matrix.take(self.vectors.rows([text]))[0]
-        # While vectors were made, another search may have moved the column: it is moved in one go with its use.
-        column.moved(context.pages, self.vectors)
+        query = (await self.vectors([text]))[0]
+        # While vectors were awaited, another search may have moved the column. From here on nothing is awaited before
+        # its arrays are taken.
+        column.move(context.pages, self.vectors)
         numbers, rows = column.entries()
         near = None
         if len(rows) >= self.many:
             if self._index is None:
-                self._counts[NO_INDEX] = 1
+                self._counts[Count.UNINDEXED_SEARCH] = 1
             else:
                 near = await _candidates(self._index, rows, query, k)
         exact = near is None
@@ -128,43 +127,49 @@ class Retriever:
         return SearchResult(tuple(Match(entry, similarity) for entry, similarity in found if entry is not None), exact)
 
     async def save(self, context: Context) -> int:
-        """Write an index beside the vectors that knows every entry of a context; returns how many vectors it has, 0
-        where none is written because the entries are few, or there is no library or folder for it."""
+        """Save an index with the vectors of all entries of a context. Returns its number of vectors, 0 if none is saved
+        because the entries are few or there is no library or folder for it."""
         if self._index is None or self.vectors.folder is None or len(context) < self.many:
             return 0
-        texts = [
-            e.embedded_text for page in context.pages if self._index_of(page) is None for e in page.entries.values()
-        ]
+        unsaved = (page for page in context.pages if self._saved_index(page) is None)
+        texts = [e.embedded_text for page in unsaved for e in page.entries.values()]
         await self.vectors.ready(texts)
         await self._index.cover(self.vectors.rows(texts))
         return await self._index.save()
 
-    async def _unread(self, context: Context, text: str, k: int, where: EntryPredicate) -> tuple[Match, ...] | None:
-        """What the index of a snapshot finds among the entries that did not change since, and all that did; None where
-        there is no such index, too much changed, or too few of those it finds match."""
+    async def _search_snapshot(
+        self, context: Context, text: str, k: int, where: EntryPredicate
+    ) -> tuple[Match, ...] | None:
+        """The best of what the index of a snapshot finds and of all entries that changed since.
+
+        None if there is no such index, if too much changed, or if too few of the entries it finds match.
+        """
         first = next((page for page in context.pages if page.origin is not None), None)
-        index = self._index_of(first) if first is not None else None
+        index = None if first is None else self._saved_index(first)
         fresh = [page for page in context.pages if page.origin is None]
         if first is None or index is None or len(fresh) > FRESH:
             return None
+        stored = first.origin
+        assert isinstance(stored, SnapshotPages)
         changed = [e for page in fresh for e in page.entries.values() if where(e)]
-        await self.vectors.ready([text])
-        query = self.vectors.matrix.take(self.vectors.rows([text]))[0]
+        query = (await self.vectors([text]))[0]
         n = max(CANDIDATES, 4 * k)
-        while n <= MOST:
-            near = _read(context, first.origin, index.near(query, n), where)
+        while n <= MAX_CANDIDATES:
+            found = stored.with_hashes([int(each) for each in index.near(query, n)])
+            near = [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
             if len(near) >= k or n >= len(index):
                 entries = [*near, *changed]
-                await self.vectors.ready(e.embedded_text for e in entries)
-                rows = self.vectors.rows(e.embedded_text for e in entries)
-                best = _best(np.array([e.number for e in entries]), rows, self.vectors, query, k)
+                texts = [e.embedded_text for e in entries]
+                await self.vectors.ready(texts)
+                numbers = np.array([e.number for e in entries])
+                best = _best(numbers, self.vectors.rows(texts), self.vectors, query, k)
                 return tuple(Match(entries[place], similarity) for place, similarity in best)
             n *= 4
         return None
 
-    def _index_of(self, page: Page) -> VectorIndex | None:
-        """The index that was saved with the snapshot this page is of. Raises StoreError where it is of vectors of
-        another embedder."""
+    def _saved_index(self, page: Page) -> VectorIndex | None:
+        """The index that was saved with the snapshot of this page. Raises StoreError if its vectors are of another
+        embedder."""
         stored = page.origin
         if not isinstance(stored, SnapshotPages) or not stored.indexed or self._index is None:
             return None
@@ -183,39 +188,36 @@ class Retriever:
 
 
 class _Column:
-    """For each entry number the row of its vector, -1 where no entry is or `where` leaves it out."""
+    """The row of the vector of each entry by its number, -1 if there is no entry or it does not match `where`."""
 
     def __init__(self, where: EntryPredicate) -> None:
         self.where = where
         self.rows = np.full(0, -1, dtype=np.int32)
         self._pages: tuple[Page, ...] = ()
-        self._count = 0
         self._entries: tuple[np.ndarray, np.ndarray] | None = None
 
     def texts(self, pages: tuple[Page, ...]) -> list[str]:
-        """What must have vectors before the column can be moved to these pages."""
+        """The texts that must have vectors before the column can be moved to these pages."""
         return [e.embedded_text for index in self._changed(pages) for e in self._matching(pages, index)]
 
-    def moved(self, pages: tuple[Page, ...], vectors: Vectors) -> int:
-        """Make the column that of these pages; returns how many entries match."""
+    def move(self, pages: tuple[Page, ...], vectors: Vectors) -> int:
+        """Make it the column of these pages. Returns how many entries match."""
         changed = self._changed(pages)
         if len(self.rows) < len(pages) * PAGE:
-            grown = np.full(len(pages) * PAGE * 5 // 4, -1, dtype=np.int32)
-            grown[: len(self.rows)] = self.rows
-            self.rows = grown
+            room = len(pages) * PAGE * 5 // 4
+            self.rows = np.pad(self.rows, (0, room - len(self.rows)), constant_values=-1)
         for index in changed:
             entries = self._matching(pages, index)
             part = self.rows[index * PAGE : (index + 1) * PAGE]
-            self._count += len(entries) - int((part >= 0).sum())
             part[:] = -1
             part[[e.number % PAGE for e in entries]] = vectors.rows(e.embedded_text for e in entries)
         if changed:
             self._entries = None
         self._pages = pages
-        return self._count
+        return len(self.entries()[0])
 
     def entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and rows of the entries that match, shape (n,), oldest first; the same arrays until it is moved."""
+        """Numbers and rows of the matching entries, shape (n,), oldest first. The arrays stay the same until a move."""
         if self._entries is None:
             numbers = np.flatnonzero(self.rows >= 0)
             self._entries = numbers, self.rows[numbers]
@@ -232,20 +234,13 @@ class _Column:
         return [e for e in pages[index].entries.values() if self.where(e)] if index < len(pages) else []
 
 
-def _read(context: Context, stored: Origin | None, hashes: np.ndarray, where: EntryPredicate) -> list[Entry]:
-    """The entries of a snapshot whose text has one of these hashes and that match, on pages that did not change."""
-    assert isinstance(stored, SnapshotPages)
-    found = stored.with_hashes([int(each) for each in hashes])
-    return [e for e in found if where(e) and context.pages[e.number // PAGE].origin is stored]
-
-
 async def _candidates(index: RowIndex, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray | None:
-    """Places in `rows` among which the k nearest are, as far as the index knows; None where it would have to be asked
-    for too many, because most of those it finds do not match."""
+    """Places in `rows` that the index proposes for the k nearest; None if most of what it finds does not match, so that
+    it would have to propose too many."""
     await index.cover(rows)
     n = max(CANDIDATES, 4 * k) * max(1, len(index) // len(rows))
     wanted = np.zeros(rows.max() + 1, dtype=bool)
-    while n <= MOST:
+    while n <= MAX_CANDIDATES:
         found = await index.near(query, n)
         wanted[found[found < len(wanted)]] = True
         near = np.flatnonzero(wanted[rows])
@@ -256,31 +251,23 @@ async def _candidates(index: RowIndex, rows: np.ndarray, query: np.ndarray, k: i
 
 
 def _all_near(vectors: Vectors, rows: np.ndarray, query: np.ndarray, k: int) -> np.ndarray:
-    """Places in `rows` of the k nearest, and of all that are as near but for rounding."""
+    """Places in `rows` of the k nearest, and of all that are as near up to rounding."""
     if k >= len(rows):
         return np.arange(len(rows))
-    rough = _similarities(vectors, rows, query)
-    kth = np.partition(rough, len(rough) - k)[len(rough) - k]
-    return np.flatnonzero(rough >= kth - MARGIN)
-
-
-def _similarities(vectors: Vectors, rows: np.ndarray, query: np.ndarray) -> np.ndarray:
-    """Of these rows with the query, but for rounding."""
     if len(rows) >= DENSE * len(vectors.matrix):
-        products: np.ndarray = vectors.matrix.times(query)[rows]
-        return products
-    return np.concatenate([vectors.matrix.take(part) @ query for part in _parts(rows)])
-
-
-def _parts(rows: np.ndarray, size: int = 8_192) -> Sequence[np.ndarray]:
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
+        similarity = vectors.matrix.times(query)[rows]
+    else:
+        parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
+        similarity = np.concatenate([vectors.matrix.take(part) @ query for part in parts])
+    kth = np.partition(similarity, len(rows) - k)[len(rows) - k]
+    return np.flatnonzero(similarity >= kth - MARGIN)
 
 
 def _best(
     numbers: np.ndarray, rows: np.ndarray, vectors: Vectors, query: np.ndarray, k: int
 ) -> list[tuple[int, float]]:
-    """Places and similarities of the k best of these entries, given by number in the order of birth and by row."""
+    """Places and similarities of the k best of some entries, given by their numbers and the rows of their vectors."""
     distinct, place = np.unique(rows, return_inverse=True)
-    # Not "@": that may give equal rows different last digits, by where they stand.
+    # With "@" the last digits of equal rows may differ by their place.
     similarity = np.einsum("ij,j->i", vectors.matrix.take(distinct), query)[place]
     return [(int(i), float(similarity[i])) for i in np.lexsort((numbers, -similarity))[:k]]

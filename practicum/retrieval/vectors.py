@@ -1,4 +1,4 @@
-"""Texts as vectors of unit length, each text embedded once: kept in memory and in the run's store by its hash."""
+"""Texts as vectors of unit length. Each text is embedded once; its vector is kept in memory and in the run's store."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from practicum.store.database import Store
 from practicum.store.schema import text_key
 
 BLOCK = 16_384
-"""Vectors that lie together. A matrix of such blocks grows without being copied; unwritten parts take no memory."""
+"""Vectors in a block of a matrix."""
 
 CHUNK = 4_096
-"""Texts embedded, or looked for in the store, at a time."""
+"""Texts that are embedded, or looked up in the store, at a time."""
 
 KEYS = 500
-"""Texts named in one query of the store."""
+"""Texts in one query to the store."""
 
-UNIT = 1e-3
-"""How far a vector's length may be from 1 before it is made 1."""
+TOLERANCE = 1e-3
+"""Vectors whose length differs from 1 by less are not rescaled."""
 
 INLINE = 256
-"""Texts embedded on the event loop's own thread; more than that go to another, so that calls in flight go on."""
+"""Up to this many texts are embedded in the thread of the event loop; more would hold up calls in flight."""
 
 
 class Embedder(Protocol):
-    """Gives an array of shape (n, d), float32, rows of unit length, for n texts."""
+    """An embedding model. `embed` returns an array of shape (n, d), float32, rows of unit length, for n texts."""
 
     @property
     def name(self) -> str: ...
@@ -55,8 +55,8 @@ class WordLlama:
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         tokenizer, table = _wordllama()
         # An empty text has no tokens, and so no direction.
-        said = [text if text.strip() else "-" for text in texts]
-        encoded = tokenizer.encode_batch_fast(said, add_special_tokens=False)
+        filled = [text if text.strip() else "-" for text in texts]
+        encoded = tokenizer.encode_batch_fast(filled, add_special_tokens=False)
         sums = np.empty((len(texts), table.shape[1]), dtype=np.float32)
         for row, text in zip(sums, encoded, strict=True):
             np.add.reduce(table.take(text.ids, axis=0, mode="clip"), axis=0, out=row)
@@ -66,17 +66,17 @@ class WordLlama:
 
 @cache
 def _wordllama() -> tuple[Any, np.ndarray]:
-    """Tokenizer, and vectors by token, shape (n, d), from the files in the package.
+    """The tokenizer and the vectors of its tokens, shape (n, d), from the files in the package.
 
-    The package itself is not imported: its loader looks for one of them in the wrong folder and downloads, its import
-    configures the root logger of the whole program, and its inference takes twice as long, since it pads texts.
+    The package itself is not imported: its loader looks in the wrong folder and downloads, its import configures the
+    root logger of the program, and its inference takes twice as long, because it pads texts.
     """
     from safetensors import safe_open
     from tokenizers import Tokenizer
 
     found = find_spec("wordllama")
     if found is None or found.origin is None:
-        raise ModelError("embedder 'wordllama' needs the package of this name: pip install wordllama")
+        raise ModelError("the embedder 'wordllama' needs a package: pip install wordllama")
     package = Path(found.origin).parent
     tokenizer = Tokenizer.from_file(str(package / "tokenizers" / "l2_supercat_tokenizer_config.json"))
     tokenizer.no_padding()
@@ -96,9 +96,7 @@ class ProviderEmbedder:
         try:
             self._embedder = Provided(name, defer_model_check=False)
         except (UserError, ValueError, ImportError) as error:
-            raise ModelError(
-                f"embedder {name!r} cannot be used: {error}. Try 'wordllama', which needs no key"
-            ) from error
+            raise ModelError(f"embedder {name!r} cannot be used: {error}. 'wordllama' needs no key") from error
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         from pydantic_ai.exceptions import AgentRunError
@@ -113,16 +111,16 @@ class ProviderEmbedder:
 
 
 def open_embedder(name: str) -> Embedder:
-    """The embedder of this name: "wordllama", or a provider's as pydantic-ai names it."""
+    """The embedder of this name: "wordllama", or a model of a provider by its name in pydantic-ai."""
     if name == "wordllama":
         return WordLlama()
     if ":" not in name:
-        raise ModelError(f"unknown embedder {name!r}: take 'wordllama' or one like 'openai:text-embedding-3-small'")
+        raise ModelError(f"unknown embedder {name!r}: use 'wordllama' or a name like openai:text-embedding-3-small")
     return ProviderEmbedder(name)
 
 
 class Matrix:
-    """Vectors by row, in blocks: shape (n, d), float32. Rows are only ever added."""
+    """Vectors by row: shape (n, d), float32. It grows by blocks, so that adding rows copies nothing."""
 
     def __init__(self) -> None:
         self.dims = 0
@@ -145,44 +143,41 @@ class Matrix:
             vectors = vectors[len(part) :]
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """A copy of these rows, in their order."""
+        """A copy of these rows, in the order given."""
         taken = np.empty((len(rows), self.dims), dtype=np.float32)
-        block, at = np.divmod(rows, BLOCK)
-        for number in np.unique(block):
-            here = block == number
-            taken[here] = self._blocks[number][at[here]]
+        blocks, places = np.divmod(rows, BLOCK)
+        for number in np.unique(blocks):
+            here = blocks == number
+            taken[here] = self._blocks[number][places[here]]
         return taken
 
     def times(self, query: np.ndarray) -> np.ndarray:
-        """The product of every row with a vector of shape (d,). Equal rows may differ in the last digits."""
-        products = np.empty(self._size, dtype=np.float32)
-        for number, block in enumerate(self._blocks):
-            start = number * BLOCK
-            used = min(BLOCK, self._size - start)
-            np.matmul(block[:used], query, out=products[start : start + used])
-        return products
+        """The product of every row with a vector of shape (d,). For equal rows the last digits may differ."""
+        starts = range(0, self._size, BLOCK)
+        parts = [block[: self._size - start] @ query for start, block in zip(starts, self._blocks, strict=True)]
+        return np.concatenate(parts)
 
 
 class Vectors:
-    """An embedder with a memory: the store's, where it has one, which learns of new vectors unless it is read-only.
-    `made` counts the texts that had to be embedded in this sitting; `texts` are those of the rows of `matrix`.
+    """An embedder with a memory: the vectors of the store, if there is one, and all new ones.
 
-    Raises StoreError where the store holds vectors that do not go with this embedder's.
+    New vectors are written to the store unless it is read-only. `texts` are those of the rows of `matrix`, and `made`
+    counts the texts that had to be embedded. Raises StoreError if the store holds vectors of another embedder.
     """
 
     def __init__(self, embedder: Embedder, store: Store | None = None) -> None:
         self.embedder = embedder
         self.made = 0
         self.matrix = Matrix()
+        self.texts: list[str] = []
         self._store = store
         self._stored_dims = 0 if store is None else stored_dims(store, embedder.name)
-        self.texts: list[str] = []
-        self._making: dict[str, asyncio.Task[None]] = {}
         self._row: dict[str, int] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def folder(self) -> Path | None:
-        """Where they are kept."""
+        """The folder of the store."""
         return None if self._store is None else self._store.folder
 
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -191,34 +186,22 @@ class Vectors:
         return self.matrix.take(self.rows(texts))
 
     async def ready(self, texts: Iterable[str]) -> None:
-        """See to it that these texts have rows in the matrix: known, read from the store, or embedded."""
+        """Give each of these texts a row in the matrix: read it from the store or embed it."""
         missing = [text for text in dict.fromkeys(texts) if text not in self._row]
         for start in range(0, len(missing), CHUNK):
-            unknown = self._recall(missing[start : start + CHUNK])
+            # While the chunks before were awaited, other callers may have added some of these.
+            unknown = self._read_stored([t for t in missing[start : start + CHUNK] if t not in self._row])
             if unknown:
-                await self._made(unknown)
+                await self._embed_once(unknown)
 
     def rows(self, texts: Iterable[str]) -> np.ndarray:
-        """The matrix rows of texts that are `ready`."""
-        row = self._row
-        return np.fromiter((row[text] for text in texts), dtype=np.int32)
+        """The matrix rows of texts that are `ready`, shape (n,)."""
+        return np.fromiter((self._row[text] for text in texts), dtype=np.int32)
 
-    async def _made(self, texts: list[str]) -> None:
-        """Embed these; a text that is being embedded for another caller is waited for, not embedded again."""
-        mine = [text for text in texts if text not in self._making]
-        if mine:
-            making = asyncio.create_task(self._make(mine))
-            self._making.update(dict.fromkeys(mine, making))
-            making.add_done_callback(lambda _: [self._making.pop(text) for text in mine])
-        waited = dict.fromkeys(self._making[text] for text in texts)
-        # Shielded, so that one caller's end is not another's.
-        await asyncio.shield(asyncio.gather(*waited))
-
-    def _recall(self, texts: list[str]) -> list[str]:
-        """Take what the store knows; return the rest."""
-        texts = [text for text in texts if text not in self._row]
+    def _read_stored(self, texts: list[str]) -> list[str]:
+        """Read the vectors that the store has; return the other texts."""
         if self._store is None or not self._stored_dims:
-            # A store that had none has only what is in memory by now.
+            # All vectors of a store that was empty at the start are in memory.
             return texts
         table = schema.vectors
         unknown: list[str] = []
@@ -232,8 +215,18 @@ class Vectors:
             unknown += [text for key, text in keys.items() if key not in found]
         return unknown
 
-    async def _make(self, texts: list[str]) -> None:
-        vectors = self._usable(np.asarray(await self.embedder.embed(texts), dtype=np.float32), len(texts))
+    async def _embed_once(self, texts: list[str]) -> None:
+        """Embed these texts, except those that are being embedded for another caller: wait for them."""
+        mine = [text for text in texts if text not in self._tasks]
+        if mine:
+            task = asyncio.create_task(self._embed(mine))
+            self._tasks.update(dict.fromkeys(mine, task))
+            task.add_done_callback(lambda _: [self._tasks.pop(text) for text in mine])
+        # Shielded, so that the cancellation of one caller does not reach the others.
+        await asyncio.shield(asyncio.gather(*dict.fromkeys(self._tasks[text] for text in texts)))
+
+    async def _embed(self, texts: list[str]) -> None:
+        vectors = self._checked(np.asarray(await self.embedder.embed(texts), dtype=np.float32), len(texts))
         self.made += len(texts)
         if self._store is not None and not self._store.read_only:
             name = self.embedder.name
@@ -242,57 +235,59 @@ class Vectors:
                 for t, v in zip(texts, vectors, strict=True)
             ]
             if len(texts) <= INLINE:
-                # A result that rests on them is written later, so they are on the disk before it.
+                # A result that depends on them is written later, so they are on the disk before it.
                 self._store.post(schema.vectors, rows)
             else:
-                # Waited for, so that no more of them wait in memory than are written at a time.
+                # Awaited, so that the queue of the store does not fill the memory.
                 await self._store.write(schema.vectors, rows)
         self._keep(texts, vectors)
 
-    def _usable(self, vectors: np.ndarray, n: int) -> np.ndarray:
-        """These n vectors with unit length. Raises ProviderError where they are none, ModelError or StoreError where
-        they have not as many dimensions as those before."""
+    def _checked(self, vectors: np.ndarray, n: int) -> np.ndarray:
+        """These n vectors with unit length.
+
+        Raises ProviderError if they are not vectors with a direction, ModelError or StoreError if their dimensions are
+        not those of earlier ones.
+        """
         name = self.embedder.name
         if vectors.ndim != 2 or len(vectors) != n or not vectors.shape[1] or not np.isfinite(vectors).all():
-            raise ProviderError(f"embedder {name} gave no usable vectors (shape {vectors.shape})")
+            raise ProviderError(f"embedder {name} gave no usable vectors (shape {vectors.shape} for {n} texts)")
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        if (lengths < UNIT).any():
-            raise ProviderError(f"embedder {name} gave a vector of length 0, which is like no other")
+        if (lengths < TOLERANCE).any():
+            raise ProviderError(f"embedder {name} gave a vector of length 0, which has no direction")
         dims = vectors.shape[1]
         if self._store is not None and self._stored_dims not in (0, dims):
             raise StoreError(
                 f"embedder {name} gives {dims} dimensions, the vectors in {self._store.folder} have "
-                f"{self._stored_dims}: it changed under its name; {_anew(self._store, name)}"
+                f"{self._stored_dims}: the model behind the name changed; {_advice(self._store, name)}"
             )
         if self.matrix.dims not in (0, dims):
-            raise ModelError(f"embedder {name} gave {dims} dimensions after {self.matrix.dims}: it is of no use so")
-        return vectors if (np.abs(lengths - 1) < UNIT).all() else vectors / lengths
+            raise ModelError(f"embedder {name} gave {dims} dimensions after {self.matrix.dims}; use another embedder")
+        return vectors if (np.abs(lengths - 1) < TOLERANCE).all() else vectors / lengths
 
     def _keep(self, texts: list[str], vectors: np.ndarray) -> None:
-        # Two who looked at once may both bring a text.
+        # Two callers may have looked up the same text at once.
         fresh = [i for i, text in enumerate(texts) if text not in self._row]
-        used = len(self.matrix)
-        self.matrix.extend(vectors if len(fresh) == len(texts) else vectors[fresh])
-        self._row.update((texts[i], used + n) for n, i in enumerate(fresh))
+        self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))
+        self.matrix.extend(vectors[fresh])
         self.texts += [texts[i] for i in fresh]
 
 
 def stored_dims(store: Store, embedder: str) -> int:
-    """Dimensions of the vectors that a store holds of this embedder, 0 where there are none.
+    """The dimensions of an embedder's vectors in a store, 0 if there are none.
 
-    Raises StoreError where it holds another's: vectors of two models cannot be compared.
+    Raises StoreError if the store holds vectors of another embedder: they cannot be compared.
     """
     table = schema.vectors
-    # Not "!=", which would read them all.
+    # With "!=" SQLite would read all rows.
     for other in (table.c.embedder < embedder, table.c.embedder > embedder):
         for row in store.rows(select(table.c.embedder).where(other).limit(1)):
             raise StoreError(
-                f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: go on with "
-                f"--embedder {row.embedder}; or {_anew(store, embedder)}"
+                f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
+                f"--embedder {row.embedder}, or {_advice(store, embedder)}"
             )
     found = store.rows(select(table.c.vector).where(table.c.embedder == embedder).limit(1))
     return len(found[0].vector) // 4 if found else 0
 
 
-def _anew(store: Store, embedder: str) -> str:
-    return f"embed its entries anew: practicum memory {store.folder} reembed --embedder {embedder}"
+def _advice(store: Store, embedder: str) -> str:
+    return f"embed its entries again: practicum memory {store.folder} reembed --embedder {embedder}"
