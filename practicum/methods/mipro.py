@@ -18,8 +18,7 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything
-from practicum.blocks.search.dspy_adapter import MiproSettings
-from practicum.blocks.search.mipro_search import answer_with_combination, bayesian_search
+from practicum.blocks.search.mipro_search import MiproSettings, answer_with_combination, bayesian_search
 from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson

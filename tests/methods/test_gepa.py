@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
 import sys
@@ -17,10 +16,9 @@ from scripts import Learned, number, resumed, right, scripted
 
 import practicum
 from practicum.blocks.search.gepa_search import HIDDEN
-from practicum.blocks.search.thread_bridge import Bridge
 from practicum.cli.app import main
 from practicum.cli.live import Live
-from practicum.core.errors import PracticumError, ProviderError, UsageError
+from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 
 ON: dict[str, Any] = {"attempts": 60, "minibatch": 3}
@@ -223,55 +221,6 @@ def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(UsageError, match=re.escape("pip install 'practicum[gepa]'")):
         run_of(tmp_path)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_bridge_ends_its_thread_and_tells_what_it_raised() -> None:
-    def stubborn(ask: Callable[[Any], Any]) -> None:
-        while True:
-            try:
-                ask("more")
-            except Exception as error:
-                raise PracticumError("an end must not be caught") from error
-
-    async def leave() -> int:
-        async with Bridge(stubborn) as bridge:
-            async for wish in bridge:
-                wish.answer.set_result(None)
-                break
-        return 1
-
-    async def broken() -> None:
-        async with Bridge(lambda ask: 1 // 0) as bridge:
-            async for _ in bridge:
-                pass
-
-    assert asyncio.run(leave()) == 1
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(broken())
-
-
-def test_what_a_bridged_library_prints_is_dropped_and_what_others_print_is_not(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def noisy(ask: Callable[[Any], Any]) -> None:
-        for word in ("one", "two"):
-            print(f"library {word}")
-            print(f"library {word}", file=sys.stderr)
-            ask(word)
-
-    async def heard() -> None:
-        async with Bridge(noisy) as first, Bridge(noisy) as second:
-            async for wish in first:
-                print(f"command {wish.what}")
-                wish.answer.set_result(None)
-            async for wish in second:
-                wish.answer.set_result(None)
-
-    out, err = sys.stdout, sys.stderr
-    asyncio.run(heard())
-    print("after")
-    assert capsys.readouterr() == ("command one\ncommand two\nafter\n", "")
-    assert (sys.stdout, sys.stderr) == (out, err)
 
 
 def test_show_tells_scores_and_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,17 @@
-"""The `dspy` package's MIPROv2, with our seams as its program and its models (Opsahl-Ong et al., 2024, section 4).
+"""The `dspy` package's MIPROv2 over our seams (Opsahl-Ong et al., 2024, section 4).
 
-The package draws sets of demonstrations from attempts that went well, has a model propose instructions, and searches
-their combinations by Bayesian optimization; `attempt`, `act` and the curator's model do the rest. It runs behind a
-bridge, and each comparison it makes ends a step. Instructions and demonstrations are entries: those of the best
-combination are shown, the others hidden.
+The package draws sets of demonstrations from successful attempts, has a model propose instructions, and searches their
+combinations by Bayesian optimization; `attempt`, `act` and the curator's model do the rest. To the package our agent is
+a program of one predictor. It runs behind a bridge, and each comparison that it makes ends a step. Instructions and
+demonstrations are entries: those of the best combination are shown, the others are hidden.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Annotated, Any
 
@@ -18,30 +19,47 @@ from pydantic import BaseModel, Field, create_model
 
 from practicum.blocks.act.show import Answer, answer
 from practicum.blocks.search.candidates import SECTION, compare, instruction_view, ranked, visible_score
-from practicum.blocks.search.dspy_adapter import START, Attempt, Candidate, Compare, MiproSettings, Say, Tried, work
-from practicum.blocks.search.thread_bridge import Bridge
+from practicum.blocks.search.thread_bridge import Ask, bridged
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta, Entry, Update
-from practicum.core.errors import OutputError, ProviderError, UsageError
-from practicum.core.types import Rollout, Task
+from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
+from practicum.core.errors import UsageError
+from practicum.core.types import Prompt, Rollout, Task
 from practicum.core.views import View, render_turns
-from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation
+from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, sources_of
 from practicum.engine.run import Run
 
 DEMOS = "demonstrations"
 """The section of the demonstrations that are shown."""
 
 HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
-"""Where instructions and demonstrations stand that are not part of the best combination."""
+"""The sections of instructions and demonstrations that are not part of the best combination."""
 
 COMPARED = 0.8
-"""The share of the tasks that compares candidates where there are no validation tasks (the package's)."""
+"""The share of the tasks on which candidates are compared if there are no validation tasks (the package's)."""
+
+NONE = "Do the task."
+"""The instruction that the package starts from if the agent has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiproSettings:
+    """How the package searches: `sets` instructions and sets of demonstrations, of which `trials` combinations are
+    tried on `minibatch` tasks each; after each `every` trials the best one is compared on all. A set has up to
+    `bootstrapped` answers of the agent's own, filled up to `labeled` with right answers."""
+
+    sets: int
+    trials: int
+    minibatch: int
+    every: int
+    bootstrapped: int
+    labeled: int
+    warmth: float
 
 
 def answer_with_combination() -> Answer:
-    """An attempt under the instruction and the demonstrations that are shown, the latter as earlier turns."""
+    """An attempt with the instruction and the demonstrations that are shown, the latter as earlier turns."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         view = instruction_view(best[0].text) if (best := ranked(context)) else View()
@@ -52,7 +70,7 @@ def answer_with_combination() -> Answer:
 
 
 def demonstrations(context: Context) -> list[Entry]:
-    """Those that are shown, in their order; one written by hand may have no answer."""
+    """The demonstrations that are shown, in their order; one written by hand may have no answer."""
     found = (e for e in context.in_section(DEMOS) if "answer" in e.data)
     return sorted(found, key=lambda e: int(e.data.get("turn", 0)))
 
@@ -64,14 +82,42 @@ def bayesian_search(how: MiproSettings) -> Schedule:
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        return _Searching(how, method, tasks, context, run, validation).steps()
+        return _Search(how, method, tasks, context, run, validation).steps()
 
     return schedule
 
 
-@dataclass
-class _Searching:
-    """Fulfils the package's wishes, and makes a step of each comparison."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An instruction ("": the one the run starts from) with demonstrations: ids of tasks, and their answers."""
+
+    text: str = ""
+    demos: tuple[tuple[str, str], ...] = ()
+
+
+START = Candidate()
+"""What the run starts from."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown:
+    """A task as the value of a field of the package: its text is the task's input."""
+
+    task: Task
+
+    def __str__(self) -> str:
+        return self.task.input
+
+    def __repr__(self) -> str:
+        return repr(self.task.input)
+
+
+@dataclass(eq=False)
+class _Search:
+    """The adapter through which the package asks models, and the steps that its comparisons become.
+
+    The package calls the public methods in its own thread. They ask for coroutines, which run in the event loop.
+    """
 
     how: MiproSettings
     method: Method
@@ -79,44 +125,32 @@ class _Searching:
     context: Context
     run: Run
     validation: Validation | None
-    start: Context = field(init=False)
-    learned: dict[str, Task] = field(init=False)
-    about: tuple[str, ...] = field(init=False)
+    known: dict[str, dict[str, Any]] = field(default_factory=dict)
     step: int = 0
-    at: Run = field(init=False)
-    clock: Clock = field(init=False)
-    rollouts: list[Rollout] = field(default_factory=list)
+    asked: int = 0
     tried: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
     scored: dict[tuple[Candidate, str], Rollout] = field(default_factory=dict)
     parts: dict[Candidate, list[float]] = field(default_factory=dict)
     wholes: dict[Candidate, float] = field(default_factory=dict)
     ids: dict[str | tuple[str, str], str] = field(default_factory=dict)
-    asked: int = 0
 
     async def steps(self) -> AsyncIterator[StepReport]:
-        """Run to the end."""
-        losses = Losses(self.run)
-        learned, others = self._split()
+        """Run to the end; a step is a comparison."""
+        self.losses = Losses(self.run)
+        learned, self.others = self._split()
         self.learned = {task.id: task for task in learned}
-        self.about = tuple(dict.fromkeys(source for task in learned for source in task.sources))
+        self.about = ordered_union(task.sources for task in learned)
         self.start, known = self.context, ranked(self.context)
         told = "\n\n".join(part for part in (self.run.instructions, known[0].text if known else "") if part)
         if known:
             self.ids[START.text] = known[0].id
         self._next()
-        async with Bridge(work(self.how, told, learned, others, self.run.seed, self.run.labels)) as bridge:
-            async for wish in bridge:
-                match wish.what:
-                    case Attempt(candidate, task):
-                        wish.answer.set_result(await self._attempted(candidate, task, losses))
-                    case Say() as say:
-                        wish.answer.set_result(await self._said(say))
-                    case Compare(candidate, tasks):
-                        rollouts = await self._compared(candidate, tasks)
-                        yield self._report(candidate, rollouts, whole=len(tasks) == len(others))
-                        self._next()
-                        wish.answer.set_result([self._told(rollout) for rollout in rollouts])
-        losses.close()
+        async with bridged(partial(self._optimize, told or NONE)) as results:
+            async for result in results:
+                if isinstance(result, StepReport):
+                    yield result
+                    self._next()
+        self.losses.close()
 
     def _split(self) -> tuple[list[Task], list[Task]]:
         """Tasks to learn from, and tasks to compare on."""
@@ -133,41 +167,105 @@ class _Searching:
         self.step += 1
         self.at = self.run.at(f"step {self.step}")
         self.clock = Clock(self.at)
-        self.rollouts = []
+        self.rollouts: list[Rollout] = []
 
-    async def _attempted(self, candidate: Candidate, task: Task, losses: Losses) -> Tried:
+    # ---- in the thread of the package
+
+    def _optimize(self, told: str, ask: Ask) -> None:
+        import dspy
+        from dspy.utils.callback import BaseCallback
+
+        def example(task: Task) -> Any:
+            known = {"answer": task.target} if self.run.labels and task.target is not None else {}
+            return dspy.Example(task=Shown(task), **known).with_inputs("task")
+
+        self.ask, how = ask, self.how
+        signature = dspy.Signature({"task": (Any, dspy.InputField()), "answer": (str, dspy.OutputField())}, told)
+        # The package replaces an empty proposal by an instruction of its own: both stand for the one at the start.
+        self.first = {signature.instructions, signature.with_instructions("").instructions}
+        model, watch = dspy.BaseLM("practicum"), BaseCallback()
+        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, self.compared
+        train, val = [example(task) for task in self.learned.values()], [example(task) for task in self.others]
+        labeled = how.labeled if any("answer" in one for one in train) else 0
+        optimizer = dspy.MIPROv2(
+            self.metric, prompt_model=model, task_model=model, auto=None, num_candidates=how.sets, num_threads=1,
+            max_bootstrapped_demos=how.bootstrapped, max_labeled_demos=labeled, seed=self.run.seed,
+            init_temperature=how.warmth,
+        )  # fmt: skip
+        with dspy.context(lm=model, adapter=self, callbacks=[watch]), _until_all_is_compared():
+            optimizer.compile(
+                dspy.Predict(signature), trainset=train, valset=val, num_trials=how.trials,
+                minibatch=how.minibatch < len(val), minibatch_size=min(how.minibatch, len(val)),
+                minibatch_full_eval_steps=how.every, program_aware_proposer=False,
+            )  # fmt: skip
+
+    def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
+        """The package's adapter: an attempt at a task, or texts from the model that proposes."""
+        if isinstance(shown := inputs.get("task"), Shown):
+            if self.known:
+                return [self.known[shown.task.id]]
+            return [self.ask(partial(self._attempted, self._candidate(signature, demos), shown.task))]
+        texts = tuple((name, _description(of)) for name, of in signature.output_fields.items())
+        told = "\n\n".join(f"# {_description(of)}\n{inputs[name]}" for name, of in signature.input_fields.items())
+        warmth = lm_kwargs.get("temperature", lm.kwargs.get("temperature"))
+        prompt = Prompt(signature.instructions, told)
+        return [self.ask(partial(self._said, prompt, _form(signature.__name__, texts), warmth))]
+
+    def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
+        """A comparison begins: all of its attempts are made at once."""
+        tasks = [one.task.task for one in inputs["devset"] or instance.devset]
+        candidate = self._candidate(inputs["program"].signature, inputs["program"].demos)
+        rollouts = self.ask(partial(self._compared, candidate, tasks))
+        self.ask(partial(self._report, candidate, rollouts))
+        self.known = {task.id: self._outputs(made) for task, made in zip(tasks, rollouts, strict=True)}
+
+    def compared(self, call_id: str, outputs: Any, exception: Any) -> None:
+        """A comparison is over."""
+        self.known = {}
+
+    def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
+        """The score; where demonstrations are drawn, whether the attempt can be one."""
+        return float(prediction.score) if trace is None else bool(prediction.good)
+
+    def _candidate(self, signature: Any, demos: Any) -> Candidate:
+        text = "" if signature.instructions in self.first else str(signature.instructions).strip()
+        known = ((demo.task.task.id, str(demo.get("answer") or "")) for demo in demos)
+        return Candidate(text, tuple(dict.fromkeys(demo for demo in known if demo[1])))
+
+    def _outputs(self, rollout: Rollout) -> dict[str, Any]:
+        """An attempt as the package sees it: whether it can be a demonstration, and its score if learning sees one."""
+        good = rollout.feedback.success is True and bool(rollout.trace.answer)
+        return {"answer": rollout.trace.answer, "score": visible_score(rollout, self.run) or 0.0, "good": good}
+
+    # ---- in the event loop
+
+    async def _attempted(self, candidate: Candidate, task: Task) -> dict[str, Any]:
         """An attempt under the same candidate is made once: the package asks again for each of its sets."""
         key = candidate, task.id
         if key not in self.tried:
             place = self.at.at(f"attempt {len(self.rollouts) + 1}")
             (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
-            losses.count(made, ())
+            self.losses.count(made, ())
             self.rollouts += made
-        return self._told(self.tried[key])
+        return self._outputs(self.tried[key])
 
-    async def _said(self, say: Say) -> dict[str, str]:
-        """The texts asked for; each empty where the call failed, which is counted."""
+    async def _said(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:
+        """The texts asked for; each is empty if the call failed, which is counted."""
         self.asked += 1
         at = self.at.at(f"ask {self.asked}", self.about)
-        try:
-            said = await at.ask_fitted("curator", say.prompt, _form(say.name, say.texts), temperature=say.warmth)
-        except (OutputError, ProviderError):
-            at.count(Count.LOST_UPDATES)
-            return {name: "" for name, _ in say.texts}
+        said = await at.try_ask("curator", prompt, form, Count.LOST_UPDATES, temperature=warmth)
+        if said is None:
+            return dict.fromkeys(form.model_fields, "")
         return {name: str(text).strip() for name, text in said.model_dump().items()}
 
-    async def _compared(self, candidate: Candidate, tasks: tuple[Task, ...]) -> list[Rollout]:
-        """What comes of these tasks; what is known of this candidate already is not attempted again."""
+    async def _compared(self, candidate: Candidate, tasks: Sequence[Task]) -> list[Rollout]:
+        """An attempt at each task; none that is known of this candidate is made again."""
         todo = [task for task in tasks if (candidate, task.id) not in self.scored]
         if todo:
             split = "compared" if self.validation is None else "val"
             made = await compare(self.method.act, split, todo, self._shown(candidate), self.at)
             self.scored.update(((candidate, r.task.id), r) for r in made)
         return [self.scored[candidate, task.id] for task in tasks]
-
-    def _told(self, rollout: Rollout) -> Tried:
-        good = rollout.feedback.success is True and bool(rollout.trace.answer)
-        return Tried(rollout.trace.answer, visible_score(rollout, self.run) or 0.0, good)
 
     def _shown(self, candidate: Candidate) -> Context:
         """A context of this candidate alone."""
@@ -180,19 +278,19 @@ class _Searching:
         return Context().apply(Delta(tuple(adds))).context
 
     def _demo(self, demo: tuple[str, str], turn: int) -> Add:
-        """A demonstration's entry; what it comes from is its task, and the attempts that gave this answer."""
+        """The entry of a demonstration. It comes from its task and from the attempts that gave this answer."""
         id, text = demo
         task = self.learned[id]
-        made = (r for (_, of), r in self.tried.items() if of == id and r.trace.answer == text)
-        sources = dict.fromkeys((*task.sources, *(source for rollout in made for source in rollout.sources)))
-        return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=tuple(sources))
+        made = [r for (_, of), r in self.tried.items() if of == id and r.trace.answer == text]
+        sources = ordered_union([task.sources, sources_of(made)])
+        return Add(DEMOS, task.input, data={"answer": text, "turn": turn}, sources=sources)
 
-    def _report(self, candidate: Candidate, rollouts: Sequence[Rollout], whole: bool) -> StepReport:
+    async def _report(self, candidate: Candidate, rollouts: Sequence[Rollout]) -> StepReport:
         score = fmean(visible_score(rollout, self.run) or 0.0 for rollout in rollouts)
-        if whole:
+        if len(rollouts) == len(self.others):
             self.wholes.setdefault(candidate, score)
         self.parts.setdefault(candidate, []).append(score)
-        # As the package has it: only what was compared on all tasks can be the best, and the older one on ties.
+        # As in the package: only what was compared on all tasks can be the best, and the older one on ties.
         best = max(self.wholes, key=lambda one: self.wholes[one])
         outcome = self.context.apply(self._delta(candidate, best))
         self.context = outcome.context
@@ -208,14 +306,13 @@ class _Searching:
         )  # fmt: skip
 
     def _delta(self, candidate: Candidate, best: Candidate) -> Delta:
-        """What this candidate brings that is new; of the rest, what is shown now and what is not, and the scores."""
-        adds: list[Add] = []
+        """The new entries of this candidate, and for all others their scores and whether they are shown."""
+        adds: dict[str | tuple[str, str], Add] = {}
         if candidate.text and candidate.text not in self.ids:
-            self._number(candidate.text, adds, Add(SECTION, candidate.text, sources=self.about))
-        for demo in candidate.demos:
-            if demo not in self.ids:
-                self._number(demo, adds, self._demo(demo, 0))
-        made = self.context.apply(Delta(tuple(adds))).context
+            adds[candidate.text] = Add(SECTION, candidate.text, sources=self.about)
+        adds |= {demo: self._demo(demo, 0) for demo in candidate.demos if demo not in self.ids}
+        self.ids |= {what: f"e{id}" for id, what in enumerate(adds, self.context.next_number)}
+        made = self.context.apply(Delta(tuple(adds.values()))).context
         instruction, demos = self._entries(best)
         edits: list[Update] = []
         for entry in made:
@@ -223,17 +320,13 @@ class _Searching:
             if section not in HIDDEN:
                 continue
             if section == SECTION:
-                data |= self._worth_of(entry.id)
+                data |= self._score_of(entry.id)
             elif entry.id in demos:
                 data["turn"] = demos.index(entry.id)
             section = section if entry.id in (instruction, *demos) else HIDDEN[section]
             if (section, data) != (entry.section, dict(entry.data)):
                 edits.append(Update(entry.id, section=section, data=data))
-        return Delta((*adds, *edits))
-
-    def _number(self, what: str | tuple[str, str], adds: list[Add], add: Add) -> None:
-        self.ids[what] = f"e{self.context.next_number + len(adds)}"
-        adds.append(add)
+        return Delta((*adds.values(), *edits))
 
     def _entries(self, candidate: Candidate) -> tuple[str | None, list[str]]:
         """The entries of an instruction and of its demonstrations, these in order."""
@@ -243,18 +336,32 @@ class _Searching:
             demos = [self.ids[demo] for demo in candidate.demos]
         return self.ids.get(candidate.text), demos
 
-    def _worth_of(self, id: str) -> dict[str, Any]:
-        """An instruction's score with the demonstrations it did best with; one on all tasks counts before others."""
+    def _score_of(self, id: str) -> dict[str, Any]:
+        """An instruction's score with its best demonstrations; a score on all tasks counts before others."""
         ways = [one for one in self.parts if self.ids.get(one.text) == id]
         if not ways:
             return {}
-        best = max(ways, key=lambda one: (one in self.wholes, self.wholes.get(one, fmean(self.parts[one]))))
-        score = self.wholes.get(best, fmean(self.parts[best]))
-        return {"score": round(score, 6), "with": [self.ids[demo] for demo in best.demos]}
+        scores = {one: self.wholes.get(one, fmean(self.parts[one])) for one in ways}
+        best = max(ways, key=lambda one: (one in self.wholes, scores[one]))
+        return {"score": round(scores[best], 6), "with": [self.ids[demo] for demo in best.demos]}
+
+
+@contextmanager
+def _until_all_is_compared() -> Iterator[None]:
+    """The package fails once every combination tried is compared on all tasks: the search is over then."""
+    try:
+        yield
+    except ValueError as error:
+        if "No valid program" not in str(error):
+            raise
 
 
 @cache
 def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
-    """What the model is asked for: these texts, each with what it is."""
+    """The form that the model fills in: these texts, each with its description."""
     fields: dict[str, Any] = {text: (Annotated[str, MaxChars(4000)], Field(description=what)) for text, what in texts}
     return create_model(name, __base__=Output, **fields)
+
+
+def _description(of: Any) -> str:
+    return str(of.json_schema_extra.get("desc", ""))

@@ -1,9 +1,8 @@
-"""A library whose own loop blocks, driven from a loop that must not.
+"""Runs a library whose own loop blocks beside an event loop that must not block.
 
-The library runs in a thread. What it wants done it wishes for, and waits; wishes are fulfilled by whoever iterates over
-the bridge, one at a time and in the order they are made. So places, journal and budget stay in one thread, and where a
-library repeats itself for the same answers, the journal resumes it like anything else. What it prints is dropped: the
-steps tell the same, and standard output belongs to the command.
+The library runs in a thread and asks for coroutines, which run in the event loop one at a time, in the order in which
+they are asked for. So places, journal and budget stay in one thread, and if the library repeats itself given the same
+answers, the journal resumes it. What the library prints is dropped: standard output belongs to the command.
 """
 
 from __future__ import annotations
@@ -11,99 +10,94 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self, TextIO, cast
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TextIO, cast
+
+Ask = Callable[[Callable[[], Awaitable[Any]]], Any]
+"""Called in the thread: runs a coroutine function in the event loop and returns its result."""
+
+_Question = tuple[Callable[[], Awaitable[Any]], Future[Any]]
 
 
 class Abandoned(BaseException):
-    """Nobody fulfils wishes any more. Not an Exception, which a library may catch and go on from."""
+    """Nobody answers any more. Not an Exception, which a library may catch to go on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the library waits for."""
+@asynccontextmanager
+async def bridged(work: Callable[[Ask], object]) -> AsyncIterator[AsyncIterator[Any]]:
+    """Run `work(ask)` in a thread.
 
-    what: Any
-    answer: Future[Any] = field(default_factory=Future)
+    Gives an iterator over the results of what it asks for. The thread gets a result when the iteration goes on. The
+    iteration ends by raising what `work` raised, if anything; leaving the context ends the thread when it asks again.
+    """
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Queue[_Question | None] = asyncio.Queue()
+    question: _Question | None = None
+    errors: list[Exception] = []
+    over = False
 
+    def ask(do: Callable[[], Awaitable[Any]]) -> Any:
+        answer: Future[Any] = Future()
+        loop.call_soon_threadsafe(asked.put_nowait, (do, answer))
+        return answer.result()
 
-class Bridge:
-    """`work(ask)` runs in a thread, where `ask(what)` gives what the wish is fulfilled with. Iterate inside
-    `async with`: leaving it ends the thread at its next wish. Raises at the end what `work` raised."""
-
-    def __init__(self, work: Callable[[Callable[[Any], Any]], object]) -> None:
-        self._work = work
-        self._wishes: asyncio.Queue[Wish | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._pending: Wish | None = None
-        self._over = False
-        self._error: Exception | None = None
-
-    async def __aenter__(self) -> Self:
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        wish = self._pending
-        while not self._over:
-            if wish is not None and not wish.answer.done():
-                wish.answer.set_exception(Abandoned())
-            wish = await self._wishes.get()
-            self._over = wish is None
-
-    async def __aiter__(self) -> AsyncIterator[Wish]:
-        while (wish := await self._wishes.get()) is not None:
-            self._pending = wish
-            yield wish
-        self._over = True
-        if self._error is not None:
-            raise self._error
-
-    def _ask(self, what: Any) -> Any:
-        wish = Wish(what)
-        self._loop.call_soon_threadsafe(self._wishes.put_nowait, wish)
-        return wish.answer.result()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
             with muted():
-                self._work(self._ask)
+                work(ask)
         except Abandoned:
             return
         except Exception as error:
-            self._error = error
+            errors.append(error)
         finally:
-            self._loop.call_soon_threadsafe(self._wishes.put_nowait, None)
+            loop.call_soon_threadsafe(asked.put_nowait, None)
+
+    async def results() -> AsyncIterator[Any]:
+        nonlocal question, over
+        while (question := await asked.get()) is not None:
+            do, answer = question
+            result = await do()
+            yield result
+            answer.set_result(result)
+        over = True
+        if errors:
+            raise errors[0]
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        yield results()
+    finally:
+        while not over:
+            if question is not None and not question[1].done():
+                question[1].set_exception(Abandoned())
+            question = await asked.get()
+            over = question is None
 
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """What this thread writes to standard output and error is dropped; other threads write as before."""
-    deaf = _Deaf(sys.stdout), _Deaf(sys.stderr)
-    sys.stdout, sys.stderr = cast(TextIO, deaf[0]), cast(TextIO, deaf[1])
+    """Drop what this thread writes to standard output and error; other threads write as before."""
+    mutes = _Mute(sys.stdout), _Mute(sys.stderr)
+    sys.stdout, sys.stderr = cast(TextIO, mutes[0]), cast(TextIO, mutes[1])
     try:
         yield
     finally:
-        for one in deaf:
-            one.thread = None
-        # One that lies under another bridge's is taken off with that.
-        sys.stdout, sys.stderr = _uncovered(sys.stdout), _uncovered(sys.stderr)
+        for mute in mutes:
+            mute.thread = None
+        # A mute below that of another bridge is removed together with that one.
+        sys.stdout, sys.stderr = _unmuted(sys.stdout), _unmuted(sys.stderr)
 
 
-def _uncovered(stream: TextIO) -> TextIO:
-    while isinstance(stream, _Deaf) and stream.thread is None:
+def _unmuted(stream: TextIO) -> TextIO:
+    while isinstance(stream, _Mute) and stream.thread is None:
         stream = stream.stream
     return stream
 
 
-class _Deaf:
-    """A stream that takes nothing from the thread that made it."""
+class _Mute:
+    """A stream that drops what the thread that made it writes."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
