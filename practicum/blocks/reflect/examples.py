@@ -1,4 +1,4 @@
-"""The cases that worked examples are made of: from a library and a shop, so that nothing of them helps in the tasks."""
+"""The cases of worked examples: from a library and a shop, so that they give nothing away about the tasks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reflection in three heads: failure attribution, root cause, coverage gap (RCL, section 3.3); and reflection on
 several attempts by one call (section 4.7).
 
-What the heads say shapes the update: only a failure that guidance could have prevented leads to an edit. An attempt
-that failed by chance, or that no guidance would have saved, is counted and teaches nothing by itself.
+Only a failure that guidance could have prevented leads to an edit. An attempt that failed by chance, or that no
+guidance could have saved, is counted, and nothing is learned from it alone.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
 
 
 def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[Kind, ...]:
-    """What a failure may come from, by what the case shows. Chance shows in a rule that was there and not followed, or
-    in another run that succeeded; and then the task is not intractable. A small model says either at will."""
+    """The attributions that the case allows. Chance needs a rule that was shown and not followed, or another run that
+    succeeded; if one succeeded, the task is not intractable. A small model would say any of them at random."""
     failed, passed = contrast(rollout)
     slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(rollout, context))
     chance: tuple[Kind, ...] = ("execution_variance",) if slipped else ()
@@ -75,8 +75,8 @@ def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) ->
 
 
 def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
-    """Whether a failed attempt may have strayed from this rule. Where answers are choices and the rule names some, it
-    has to name the target or, where learning may not see that, another than was answered."""
+    """Whether a failed attempt may not have followed this rule. If answers are choices and the rule names some, it must
+    name the target or, if learning may not see that, another choice than the answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
     if target is not None:
         return not named or bool(named & answers_named(target, choices))
@@ -85,20 +85,19 @@ def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def attributing(shape: type[Output], kinds: tuple[Kind, ...]) -> JSON:
-    """The form's schema, in which a server that enforces schemas lets only these kinds be said."""
+    """The form's schema, limited to these attributions; a server that enforces schemas allows no others."""
     schema = deepcopy(json_schema(shape))
-    if said := schema["properties"].get("attribution"):
-        said["enum"] = [*kinds]
+    if attribution := schema["properties"].get("attribution"):
+        attribution["enum"] = [*kinds]
     return schema
 
 
 @dataclass(frozen=True)
 class Heads:
-    """Asks the three heads about one failure, at once (three calls), or as one structured call.
+    """Asks the three heads about one failure: at once (three calls), or in one structured call.
 
-    `system` is what all of them are told, `heads` what each is asked, in the order attribution, root cause, gap; a
-    success is left to `otherwise`. `examples` are cases with what is to be said of them, of which each head sees its
-    part.
+    `system` are the instructions of all heads, and `heads` those of each: attribution, root cause, gap. A success is
+    left to `otherwise`. `examples` are cases with their diagnoses, of which each head sees its part.
     """
 
     system: str
@@ -111,42 +110,39 @@ class Heads:
         failed, _ = contrast(rollout)
         if failed.feedback.success is not False:
             return await self.otherwise(rollout, context, earlier, run)
-        told, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.choices)
+        parts, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.choices)
         try:
-            said = await (self._together if self.one_call else self._apart)(told, kinds, run)
+            if self.one_call:
+                found = await self._ask("\n\n".join((self.system, *self.heads)), parts, Diagnosis, kinds, run)
+            else:
+                shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
+                jobs = [
+                    (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", parts, shape, kinds))
+                    for head, shape in zip(self.heads, shapes, strict=True)
+                ]
+                found = {name: value for answer in await run.gather(jobs) for name, value in answer.items()}
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS)
             return None
-        run.count(ATTRIBUTED[said["attribution"]])
-        gap = said["attribution"] == "actionable_gap"
-        votes = verdicts([Tag.model_validate(tag) for tag in said["tags"]], rollout, context, run)
+        run.count(ATTRIBUTED[found["attribution"]])
+        gap = found["attribution"] == "actionable_gap"
+        votes = verdicts([Tag.model_validate(tag) for tag in found["tags"]], rollout, context, run)
         return Lesson(
             id=run.place,
-            text=said["insight"].strip() if gap else "",
+            text=found["insight"].strip() if gap else "",
             detail=evidence(failed),
-            # What is no rule's fault must not wear a rule down either.
+            # A failure that no rule caused must not count against a rule.
             votes=votes if gap else dict.fromkeys(votes, "neutral"),
             sources=rollout.sources,
-            data={k: said[k] for k in ("attribution", "cause", "gap", "kind")},
+            data={k: found[k] for k in ("attribution", "cause", "gap", "kind")},
         )
 
-    async def _apart(self, told: list[str], kinds: tuple[Kind, ...], run: Run) -> dict[str, Any]:
-        shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
-        jobs = [
-            (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", told, shape, kinds))
-            for head, shape in zip(self.heads, shapes, strict=True)
-        ]
-        return {name: value for part in await run.gather(jobs) for name, value in part.items()}
-
-    async def _together(self, told: list[str], kinds: tuple[Kind, ...], run: Run) -> dict[str, Any]:
-        return await self._ask("\n\n".join((self.system, *self.heads)), told, Diagnosis, kinds, run)
-
     async def _ask(
-        self, system: str, told: list[str], shape: type[Output], kinds: tuple[Kind, ...], run: Run
+        self, system: str, parts: list[str], shape: type[Output], kinds: tuple[Kind, ...], run: Run
     ) -> dict[str, Any]:
-        part = set(shape.model_fields)
-        turns = tuple(Turn(case, whole.model_dump_json(include=part)) for case, whole in self.examples)
-        prompt, form = Prompt.from_parts(system, told, turns=turns), attributing(shape, kinds)
+        fields = set(shape.model_fields)
+        turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
+        prompt, form = Prompt.from_parts(system, parts, turns=turns), attributing(shape, kinds)
         return (await run.ask_fitted("reflector", prompt, shape, form=form)).model_dump()
 
 
@@ -169,51 +165,48 @@ class Reflections(Output):
 def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ()) -> ReflectSeam:
     """One reflector call over all attempts, which can see what they have in common (RCL, section 4.7).
 
-    With `learn_from="failures"` a success only counts the entries it used. An attempt that the reflector says nothing
-    of leaves its votes, by its outcome, and is counted.
+    With `learn_from="failures"`, a success only votes on the entries it used. An attempt that is missing from the
+    answer votes by its outcome, and is counted.
     """
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         made = [r for r in rollouts if not r.trace.lost]
         passing = [r for r in made if learn_from == "failures" and contrast(r)[0].feedback.success is True]
         places = {r.place for r in passing}
-        lessons = await together([r for r in made if r.place not in places], context, run)
+        asked = [r for r in made if r.place not in places]
+        answers = await ask(asked, context, run) if asked else {}
+        lessons = []
+        for n, rollout in enumerate(asked, 1):
+            if n not in answers:
+                lessons.append(tagged(rollout, rollout.place))
+                continue
+            said = answers[n]
+            names = {"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction}
+            lessons.append(
+                Lesson(
+                    id=f"{run.place}/{rollout.place}",
+                    text=said.insight.strip(),
+                    detail=evidence(contrast(rollout)[0]),
+                    votes=verdicts(said.tags, rollout, context, run),
+                    # The reflector saw all attempts.
+                    sources=ordered_union((rollout.sources, sources_of(asked))),
+                    data={**names, "task_id": rollout.task.id},
+                )
+            )
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
-    async def together(usable: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        if not usable:
-            return []
-        cases = [case(r, context, (), run) for r in usable]
-        told = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
-        sources = sources_of(usable)
+    async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> dict[int, OfMany]:
+        """The reflections by the numbers of their attempts; none if the call failed."""
+        cases = [case(r, context, (), run) for r in asked]
+        parts = [part for n, (first, *rest) in enumerate(cases, 1) for part in (f"# Case {n}\n{first}", *rest)]
         try:
-            prompt = Prompt.from_parts(system, told, turns=examples)
-            said = await replace(run, about=sources).ask_fitted("reflector", prompt, Reflections)
+            prompt = Prompt.from_parts(system, parts, turns=examples)
+            found = await replace(run, about=sources_of(asked)).ask_fitted("reflector", prompt, Reflections)
         except (OutputError, ProviderError):
-            run.count(Count.LOST_REFLECTIONS, len(usable))
-            return [tagged(r, r.place) for r in usable]
-        by_number = {x.attempt: x for x in said.reflections}
-        run.count(Count.UNREFLECTED_ATTEMPTS, sum(n not in by_number for n in range(1, len(usable) + 1)))
-        return [
-            _lesson(r, by_number[n], sources, context, run) if n in by_number else tagged(r, r.place)
-            for n, r in enumerate(usable, 1)
-        ]
+            run.count(Count.LOST_REFLECTIONS, len(asked))
+            return {}
+        answers = {x.attempt: x for x in found.reflections}
+        run.count(Count.UNREFLECTED_ATTEMPTS, sum(n not in answers for n in range(1, len(asked) + 1)))
+        return answers
 
     return reflect
-
-
-def _lesson(rollout: Rollout, said: OfMany, sources: tuple[str, ...], context: Context, run: Run) -> Lesson:
-    """What was said with all attempts in view comes from all of them, and is about one."""
-    return Lesson(
-        id=f"{run.place}/{rollout.place}",
-        text=said.insight.strip(),
-        detail=evidence(contrast(rollout)[0]),
-        votes=verdicts(said.tags, rollout, context, run),
-        sources=ordered_union((rollout.sources, sources)),
-        data={
-            "kind": said.kind,
-            "diagnosis": said.diagnosis,
-            "correction": said.correction,
-            "task_id": rollout.task.id,
-        },
-    )

@@ -1,4 +1,4 @@
-"""What rollouts teach: lessons with votes on the entries that were used."""
+"""Lessons from single rollouts, with votes on the entries that were used."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Review(Reflection):
 def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = True) -> Reflector:
     """Ask the reflector about one attempt, after some worked examples.
 
-    Without `rules_shown` it does not read the rules the agent relied on, and the outcome alone votes on them. Gives
-    None, and counts it, where no usable reflection comes back.
+    Without `rules_shown` it does not read the rules that the agent relied on, and the outcome alone votes on them. A
+    reflection that fails or cannot be parsed is None, and counted.
     """
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
@@ -79,8 +79,8 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
 
 
 def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
-    """The reflector's tags, for entries that it was shown; what was used and not tagged is neutral. Others count. An
-    attempt that stands for another has voted already."""
+    """The reflector's tags as votes on the entries that it was shown; an entry that was used and not tagged is neutral.
+    Tags of other entries are counted. A reused attempt does not vote again."""
     if rollout.of:
         return {}
     shown = {entry.id for entry in relied_on(rollout, context)}
@@ -90,25 +90,27 @@ def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) 
 
 
 def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
-    """What was used on a success helped, on a failure harmed, else is neutral; once for an attempt that was made."""
-    return {} if rollout.of else dict.fromkeys(rollout.trace.used, _verdict(rollout))
+    """Entries that were used are helpful in a success, harmful in a failure, else neutral. A reused attempt does not
+    vote again."""
+    ratings: dict[bool | None, Rating] = {True: "helpful", False: "harmful", None: "neutral"}
+    return {} if rollout.of else dict.fromkeys(rollout.trace.used, ratings[rollout.feedback.success])
 
 
 def without_reflector() -> Reflector:
-    """The ablation: the raw attempt itself is the lesson, for the curator to make sense of."""
+    """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        # It stands in the curator's prompt beside the playbook and others, and may become an entry as it is.
+        # It is shortened: the curator's prompt holds other lessons too, and it may become an entry as it is.
         return tagged(rollout, run.place, brief(rollout))
 
     return reflect
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
-    """Every rollout by itself, all at once. Reflections made during the attempt are taken as they are.
+    """Reflect on every rollout by itself, all at once. Reflections made during the attempt are kept as they are.
 
-    With `learn_from="failures"` a success only counts the entries it used, with no call. With `only_confirmed` an
-    insight counts only if the next try succeeded with it. What the provider lost teaches nothing.
+    With `learn_from="failures"`, a success only votes on the entries it used, with no call. With `only_confirmed`, an
+    insight counts only if the next try succeeded with it. Nothing is learned from a lost attempt.
     """
 
     async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
@@ -129,40 +131,26 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 
 def as_experience() -> ReflectSeam:
-    """No reflection: what was asked, what was answered or would have been right, and how good that was.
+    """No reflection: the task with its answer or, after a failure, the right answer, and whether that is good.
 
-    A failure with a known right answer is kept as that answer; one without is kept as bad, and not shown again.
+    A failure without a known right answer is kept as bad, and not shown again.
     """
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        return [_experience(r) for r in rollouts if not r.trace.lost]
+        lessons = []
+        for rollout in rollouts:
+            if rollout.trace.lost:
+                continue
+            known = rollout.feedback
+            corrected = known.success is False and known.target is not None
+            answer = known.target if corrected else rollout.trace.answer
+            data = {"answer": answer, "good": known.success is True or corrected, "corrected": corrected}
+            lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
+        return lessons
 
     return reflect
 
 
-def _experience(rollout: Rollout) -> Lesson:
-    said = rollout.feedback
-    corrected = said.success is False and said.target is not None
-    good = said.success is True or corrected
-    answer = said.target if corrected and said.target is not None else rollout.trace.answer
-    return Lesson(
-        id=rollout.place,
-        text=rollout.task.input,
-        sources=rollout.sources,
-        data={"answer": answer, "good": good, "corrected": corrected},
-    )
-
-
 def tagged(rollout: Rollout, place: str, text: str = "") -> Lesson:
-    """Votes without a model: the outcome alone judges what was used."""
+    """A lesson without a model: the outcome alone votes on the entries that were used."""
     return Lesson(place, text, evidence(rollout), judged_by_outcome(rollout), rollout.sources)
-
-
-def _verdict(rollout: Rollout) -> Rating:
-    match rollout.feedback.success:
-        case True:
-            return "helpful"
-        case False:
-            return "harmful"
-        case None:
-            return "neutral"

@@ -1,8 +1,8 @@
 """Rewards for the steps of a network's attempt, and the experiences they make (MAEL, section 2.2; METHODS, section 6).
 
-The whole is rewarded by the task's own metric, and so is a part whose solutions that can take (`tasks.part`). A judge
-rewards the others, and the whole where nothing else tells of it. From the quality of solutions follow the rewards of
-all other steps.
+The answer to the whole task is rewarded by the task's own metric, and so is a part whose solutions the metric can score
+(`tasks.scoring.parts`). A judge rewards the other parts, and the whole if nothing else scores it. The rewards of all
+other steps follow from the quality of the solutions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import Field
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Lesson, Prompt, Rollout, Task, Trace
+from practicum.core.types import Lesson, Prompt, Rollout, Score, Task, Trace
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
@@ -40,13 +40,15 @@ class Quality(Output):
 
 
 def rewarded() -> ReflectSeam:
-    """Each step of each attempt with its reward, in [0, 1]; solutions are looked at all at once. A step whose
-    reward is not known, because its judge was away or nothing was changed that could be better, is no experience: its
-    lesson has no text, and says only what the step was shown, if anything."""
+    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once.
+
+    A step whose reward is unknown, because its judge failed or nothing was changed, is no experience: its lesson has no
+    text and holds only the experience that the step was shown, if any.
+    """
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         jobs = [
-            (f"{i}.{rollout.task.id}", partial(_experiences, rollout))
+            (f"{i}.{rollout.task.id}", partial(_lessons, rollout))
             for i, rollout in enumerate(rollouts)
             if not rollout.trace.lost
         ]
@@ -55,20 +57,30 @@ def rewarded() -> ReflectSeam:
     return reflect
 
 
-async def _experiences(rollout: Rollout, run: Run) -> list[Lesson]:
+async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
     moves: list[Move] = list(rollout.trace.data.get("moves", ()))
     rewards = Rewards(moves, await _qualities(rollout, moves, run))
-    return [
-        _lesson(f"{run.place}/{n}", move, reward, rollout)
-        for n, move in enumerate(moves)
-        if (reward := rewards.of(n)) is not None or move["experience"]
-    ]
+    lessons = []
+    for n, move in enumerate(moves):
+        reward, text, data = rewards.of(n), "", {"experience": move["experience"]}
+        if reward is not None:
+            text = move["action"] or "(nothing)"
+            data = {
+                "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
+                "trace": rollout.place, "experience": move["experience"], "said": move["said"],
+            }  # fmt: skip
+        if text or move["experience"]:
+            lessons.append(Lesson(f"{run.place}/{n}", text, sources=rollout.sources, data=data))
+    return lessons
 
 
 async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[int, float | None]:
-    """Quality of each solution, by the number of its move; None where it is not known."""
-    whole, parts = _whole(rollout, run), _scored(rollout.task, moves, run)
+    """The quality of each solution, by the number of its move; None if it is unknown."""
+    whole = _clipped(rollout.score) if run.labels else None
+    if whole is None and rollout.feedback.success is not None:
+        whole = float(rollout.feedback.success)
+    parts = _scored_parts(rollout.task, moves, run)
     known: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
     for n, move in enumerate(moves):
@@ -84,109 +96,83 @@ async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[
     return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
 
 
-def _scored(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
-    """What solutions of parts are to be scored by, where the task's metric can take them and learning may see it.
+def _scored_parts(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
+    """The tasks that score the solutions of parts, by the numbers of the moves, if the task's metric can score them and
+    learning may see it.
 
-    All solutions of a try or none: what a critique gained is a difference, so both sides must be on one scale.
+    All solutions of a try or none: the reward of a critique is a difference, so both sides must be on one scale.
     """
     if run.scorer_name is None or not run.labels:
         return {}
     found: dict[int, Task] = {}
     for part in dict.fromkeys(_try(move) for move in moves if move["task"]):
-        of = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
-        given = of[0][1]["state"]
-        tasks = {n: task_for_part(run.scorer_name, task, given, m["action"]) for n, m in of if m["kind"] in SOLUTIONS}
+        made = [(n, move) for n, move in enumerate(moves) if _try(move) == part]
+        state = made[0][1]["state"]
+        tasks = {n: task_for_part(run.scorer_name, task, state, m["action"]) for n, m in made if m["kind"] in SOLUTIONS}
         if None not in tasks.values():
-            found |= {n: made for n, made in tasks.items() if made is not None}
+            found |= {n: one for n, one in tasks.items() if one is not None}
     return found
 
 
-def _whole(rollout: Rollout, run: Run) -> float | None:
-    """Quality of the whole: its score where learning may see it, else the verdict it got; None where nothing tells."""
-    if rollout.score is not None and run.labels:
-        return min(max(rollout.score.value, 0.0), 1.0)
-    success = rollout.feedback.success
-    return None if success is None else float(success)
-
-
 async def _measured(task: Task, move: Move, run: Run) -> float | None:
-    score = await run.score(task, Trace(move["action"]))
+    return _clipped(await run.score(task, Trace(move["action"])))
+
+
+def _clipped(score: Score | None) -> float | None:
     return None if score is None else min(max(score.value, 0.0), 1.0)
 
 
 async def _judged(task: str, move: Move, run: Run) -> float | None:
-    whole, solution = f"# The whole task\n{task}", f"# Its solution\n{move['action']}"
-    parts = [whole, f"# The part\n{move['state']}", solution] if move["task"] else [whole, solution]
-    prompt = Prompt(JUDGE, "\n\n".join(parts))
+    part = [f"# The part\n{move['state']}"] if move["task"] else []
+    prompt = Prompt(JUDGE, "\n\n".join([f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]))
     said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
     return None if said is None else said.points / 10
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards from the moves of one attempt and the qualities of its solutions, by the moves' numbers."""
+    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves."""
 
     moves: Sequence[Move]
     qualities: Mapping[int, float | None]
 
     def of(self, number: int) -> float | None:
-        """The reward of a move, clipped to [0, 1]; None where nothing tells it."""
+        """The reward of a move, in [0, 1]; None if it is unknown."""
         move = self.moves[number]
+        solutions = self._solutions(_try(move))
         match move["kind"]:
             case "solve" | "aggregate":
                 return self.qualities.get(number)
             case "judge" | "decompose":
-                if not (parts := self._parts(_try(move))):
-                    return self._last(_try(move))
-                known = [quality for part in parts if (quality := self._last(part)) is not None]
-                return _mean(known) if known else None
+                # The task was divided or not: what counts is how its parts, or it itself, were solved in the end.
+                if parts := [self._solutions(part) for part in self._parts(_try(move))]:
+                    known = [qualities[max(qualities)] for qualities in parts if qualities]
+                    return fmean(known) if known else None
+                return solutions[max(solutions)] if solutions else None
             case _:
-                return self._gained(number)
+                # How much a critique improved the solution; unknown if it asked for nothing.
+                before = [q for n, q in solutions.items() if n < number]
+                after = [q for n, q in solutions.items() if n > number and self.moves[n]["round"] == move["round"]]
+                return max(after[0] - before[-1], 0.0) if before and after else None
 
-    def _solutions(self, of: Try) -> list[tuple[int, float]]:
-        """Solutions of one try whose quality is known, in order."""
-        found = ((n, self.qualities.get(n)) for n, m in enumerate(self.moves) if _try(m) == of)
-        return [(n, quality) for n, quality in found if quality is not None]
-
-    def _last(self, of: Try) -> float | None:
-        solutions = self._solutions(of)
-        return solutions[-1][1] if solutions else None
+    def _solutions(self, of: Try) -> dict[int, float]:
+        """Known qualities of the solutions of one try, by the numbers of their moves, in order."""
+        found = ((n, self.qualities.get(n)) for n, move in enumerate(self.moves) if _try(move) == of)
+        return {n: quality for n, quality in found if quality is not None}
 
     def _parts(self, of: Try) -> list[Try]:
-        """The tries at the parts that one try was divided into; of each part, one at most came to a solution."""
+        """The tries at the parts that one try was divided into; at most one try at each part gave a solution."""
         tries = dict.fromkeys(map(_try, self.moves))
-        return [(id, again) for id, again in tries if id and (id.rpartition(".")[0], _before(id, again)) == of]
-
-    def _gained(self, number: int) -> float | None:
-        """How much better a solution got by a critique; of one that asked for nothing, nothing can be said."""
-        move = self.moves[number]
-        solutions = self._solutions(_try(move))
-        before = [q for n, q in solutions if n < number]
-        after = [q for n, q in solutions if n > number and self.moves[n]["round"] == move["round"]]
-        return max(after[0] - before[-1], 0.0) if before and after else None
+        # What was handed back before a part was begun is what its `again` holds besides the part itself.
+        return [
+            (id, again)
+            for id, again in tries
+            if id and (id.rpartition(".")[0], tuple(other for other in again if other != id)) == of
+        ]
 
 
 def _try(move: Move) -> Try:
     return str(move["task"]), tuple(move["again"])
-
-
-def _before(id: str, again: Sequence[str]) -> tuple[str, ...]:
-    """What of `again` was so before this part was begun."""
-    return tuple(other for other in again if other != id)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return min(max(fmean(values), 0.0), 1.0)
-
-
-def _lesson(id: str, move: Move, reward: float | None, rollout: Rollout) -> Lesson:
-    if reward is None:
-        return Lesson(id, "", sources=rollout.sources, data={"experience": move["experience"]})
-    data = {
-        "agent": move["agent"], "kind": move["kind"], "state": move["state"],
-        "reward": round(reward, 4), "trace": rollout.place, "experience": move["experience"], "said": move["said"],
-    }  # fmt: skip
-    return Lesson(id, move["action"] or "(nothing)", sources=rollout.sources, data=data)
 
 
 JUDGE = """\

@@ -1,8 +1,8 @@
-"""Self-contrast: what several attempts at one task say beside each other that none says alone (ReasoningBank;
-METHODS, section 4).
+"""Self-contrast: what several attempts at one task show side by side that none shows alone (ReasoningBank; METHODS,
+section 4).
 
-What holds across the attempts that went well is likely to be a way to do it; what separates them from those that failed
-is likely to be the reason; what only happened to be there is neither, and must not be learned.
+What the successful attempts share is likely to be a way to do it. What separates them from the failed ones is likely to
+be the reason. What made no difference must not be learned.
 """
 
 from __future__ import annotations
@@ -33,37 +33,33 @@ class Contrast(Output):
 
     @property
     def findings(self) -> dict[str, Any]:
-        """What was found, as plain values."""
-        return {"holds": list(self.holds), "separates": list(self.separates), "spurious": list(self.spurious)}
+        """The three lists as JSON values."""
+        return self.model_dump(include={"holds", "separates", "spurious"})
 
 
 async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
-    """One call over all attempts at a task but those that were lost; None, and no call, where fewer than two gave an
-    answer. One that gives nothing usable is counted."""
+    """Contrast all attempts at a task, except lost ones, in one call. Returns None, without a call, if fewer than two
+    gave an answer, and None if the call failed, which is counted."""
     if sum(r.trace.error is None for r in tries) < 2:
         return None
-    return await run.try_ask("reflector", _side_by_side(tries, run), Contrast, Count.LOST_CONTRASTS)
-
-
-def _side_by_side(tries: Sequence[Rollout], run: Run) -> Prompt:
-    """All attempts, by their number, but those that were lost."""
-    parts = [f"# Attempt {n}: {_outcome(r)}\n{evidence(r)}" for n, r in enumerate(tries, 1) if not r.trace.lost]
-    return Prompt.from_parts(SELF_CONTRAST, [*run.agent_instructions, *parts], turns=CONTRASTED)
+    outcomes = {True: "went well", False: "failed", None: "outcome unknown"}
+    parts = [
+        f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}"
+        for n, r in enumerate(tries, 1)
+        if not r.trace.lost
+    ]
+    prompt = Prompt.from_parts(SELF_CONTRAST, [*run.agent_instructions, *parts], turns=CONTRASTED)
+    return await run.try_ask("reflector", prompt, Contrast, Count.LOST_CONTRASTS)
 
 
 def in_words(findings: dict[str, Any]) -> str:
-    """Findings as a model reads them; empty where there are none."""
+    """Findings as text for a model; empty if there are none."""
     names = {
         "holds": "Common to attempts that went well",
         "separates": "What separates them from those that failed",
         "spurious": "Made no difference",
     }
-    said = [f"{name}: {'; '.join(findings[key])}" for key, name in names.items() if findings.get(key)]
-    return "\n".join(said)
-
-
-def _outcome(rollout: Rollout) -> str:
-    return {True: "went well", False: "failed", None: "outcome unknown"}[rollout.feedback.success]
+    return "\n".join(f"{name}: {'; '.join(findings[key])}" for key, name in names.items() if findings.get(key))
 
 
 SELF_CONTRAST = """\
@@ -120,4 +116,4 @@ Feedback: The answer is wrong. The right answer is: Green
         '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
     ),
 )
-"""Worked examples from elsewhere."""
+"""Worked examples from other domains."""
