@@ -7,7 +7,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from practicum.blocks.act import network, network_prompts
+from practicum.blocks.act import network
 from practicum.blocks.attempt import propose
 from practicum.blocks.reflect import self_contrast
 from practicum.blocks.reflect.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
@@ -31,11 +31,11 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
     ("sheets", cheatsheet.Sheet, cheatsheet.WRITTEN),
     ("insights", insights.Operations, insights.DECIDED),
-    ("network: judge", network.Ability, network_prompts.WORKED["judge"]),
-    ("network: decompose", network.Plan, network_prompts.WORKED["decompose"]),
-    ("network: solve", network.Answered, network_prompts.WORKED["solve"]),
-    ("network: critique", network.Critique, network_prompts.WORKED["critique"]),
-    ("network: aggregate", network.Answered, network_prompts.WORKED["aggregate"]),
+    ("network: judge", network.Ability, network.WORKED["judge"]),
+    ("network: decompose", network.Plan, network.WORKED["decompose"]),
+    ("network: solve", network.Answered, network.WORKED["solve"]),
+    ("network: critique", network.Critique, network.WORKED["critique"]),
+    ("network: aggregate", network.Answered, network.WORKED["aggregate"]),
 ]
 HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
 

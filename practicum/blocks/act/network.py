@@ -6,16 +6,16 @@ alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, fr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from practicum.agents.network import MAX_PARTS, Kind, Network, Question, StepOutput, TaskPart
 from practicum.agents.team import Team
-from practicum.blocks.act.network_prompts import ASKED, TEAM, WORKED
 from practicum.blocks.act.show import learning_feedback
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
@@ -265,3 +265,84 @@ def _heading(entry: Entry) -> str:
     """The heading of an experience, which is shown as an earlier exchange: shown beside the task, a small model takes
     it for the task."""
     return f"# From your experience (it was rewarded {float(entry.data['reward']):.2f} of 1)"
+
+
+TEAM = """\
+You work in a team that solves tasks by dividing them, solving the parts, criticising each other's solutions and \
+putting them together. Do what is asked of you now, and no more."""
+
+ASKED: dict[Kind, str] = {
+    "judge": "Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
+    "is too long for one answer, say no: then it will be divided.",
+    "decompose": "Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
+    "itself. Say which parts need the results of others. Do not solve anything.",
+    "solve": "Solve it.",
+    "critique": "Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
+    "aggregate": "Put what came back together into one answer to the whole task. Mend what does not fit.",
+}
+"""The request for each kind of step, after the state it acts on."""
+
+SHOP = "A shop sells 12 lamps at 30 each and 8 chairs at 45 each, and keeps 10% of it. How much does it keep?"
+LAMPS = "A shop sells 12 lamps at 30 each. What does it take?"
+CHAIRS = "A shop sells 8 chairs at 45 each. What does it take?"
+KEPT = "A shop keeps 10% of the two amounts below together. How much does it keep?"
+KEPT_SOLVED = "360 + 360 = 720, and 10% of 720 is 72"
+LETTER = "Write a short letter that thanks Mia for the book and asks when she comes to visit."
+THANKS = "Write one sentence that thanks Mia for the book."
+ASKS = "Write one sentence that asks Mia when she comes to visit."
+WHOLE = "Put the two sentences below together into a short letter to Mia."
+ORDERS = (
+    "Write a program that reads orders from a file, works out what each customer has to pay, discounts included, and "
+    "prints a report sorted by that."
+)
+
+
+def _plan(*parts: str) -> dict[str, Any]:
+    """A plan whose last part needs the two before it."""
+    return {"parts": [{"text": text, "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)]}
+
+
+EXAMPLES: dict[Kind, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "judge": (
+        (f"# Task\n{ORDERS}", {"reason": "reading, reckoning and reporting are parts of their own", "alone": False}),
+        (f"# Task\n{LAMPS}", {"reason": "one step of arithmetic", "alone": True}),
+    ),
+    "decompose": (
+        (f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SHOP}", _plan(LAMPS, CHAIRS, KEPT)),
+        (f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
+    ),
+    "solve": (
+        (f"# Task\n{LAMPS}", {"solution": "12 x 30 = 360"}),
+        (
+            f"# Task\n{KEPT}\n\n# Results it needs\n- {LAMPS}: 12 x 30 = 360\n- {CHAIRS}: 8 x 45 = 360",
+            {"solution": KEPT_SOLVED},
+        ),
+    ),
+    "critique": (
+        (
+            f"# Task\n{SHOP}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
+            {"feedback": "The number and the price must be multiplied, not added: 12 x 30.", "adequate": False},
+        ),
+        (
+            f"# Task\n{SHOP}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
+            {"feedback": "", "adequate": True},
+        ),
+    ),
+    "aggregate": (
+        (
+            f"# Task\n{SHOP}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
+            f"## Part 2: {CHAIRS}\n8 x 45 = 360\n\n## Part 3: {KEPT}\n{KEPT_SOLVED}",
+            {"solution": "72"},
+        ),
+    ),
+}
+"""Worked examples by kind. Without them a small model leaves out of the parts what is needed to solve them, and takes
+the question for a part. With a single example of a plan, it copies that if the task is unlike anything it knows."""
+
+WORKED: dict[Kind, tuple[Turn, ...]] = {
+    kind: tuple(
+        Turn(f"{shown}\n\n# Now\n{ASKED[kind]}", json.dumps(answer, separators=(",", ":")))
+        for shown, answer in examples
+    )
+    for kind, examples in EXAMPLES.items()
+}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -113,37 +113,38 @@ class Heads:
         parts, kinds = case(rollout, context, earlier, run), possible(rollout, context, run.choices)
         try:
             if self.one_call:
-                found = await self._ask("\n\n".join((self.system, *self.heads)), parts, Diagnosis, kinds, run)
+                answers = [await self._ask("\n\n".join((self.system, *self.heads)), parts, Diagnosis, kinds, run)]
             else:
                 shapes: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap)
                 jobs = [
                     (shape.__name__.lower(), partial(self._ask, f"{self.system}\n\n{head}", parts, shape, kinds))
                     for head, shape in zip(self.heads, shapes, strict=True)
                 ]
-                found = {name: value for answer in await run.gather(jobs) for name, value in answer.items()}
+                answers = await run.gather(jobs)
         except (OutputError, ProviderError):
             run.count(Count.LOST_REFLECTIONS)
             return None
-        run.count(ATTRIBUTED[found["attribution"]])
-        gap = found["attribution"] == "actionable_gap"
-        votes = verdicts([Tag.model_validate(tag) for tag in found["tags"]], rollout, context, run)
+        found = Diagnosis.model_validate({name: value for answer in answers for name, value in answer})
+        run.count(ATTRIBUTED[found.attribution])
+        gap = found.attribution == "actionable_gap"
+        votes = verdicts(found.tags, rollout, context, run)
         return Lesson(
             id=run.place,
-            text=found["insight"].strip() if gap else "",
+            text=found.insight.strip() if gap else "",
             detail=evidence(failed),
             # A failure that no rule caused must not count against a rule.
             votes=votes if gap else dict.fromkeys(votes, "neutral"),
             sources=rollout.sources,
-            data={k: found[k] for k in ("attribution", "cause", "gap", "kind")},
+            data={key: getattr(found, key) for key in ("attribution", "cause", "gap", "kind")},
         )
 
     async def _ask(
         self, system: str, parts: list[str], shape: type[Output], kinds: tuple[Kind, ...], run: Run
-    ) -> dict[str, Any]:
+    ) -> Output:
         fields = set(shape.model_fields)
         turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
         prompt, form = Prompt.from_parts(system, parts, turns=turns), attributing(shape, kinds)
-        return (await run.ask_fitted("reflector", prompt, shape, form=form)).model_dump()
+        return await run.ask_fitted("reflector", prompt, shape, form=form)
 
 
 AT_ONCE = 24

@@ -144,7 +144,7 @@ class Rewards:
             case "solve" | "aggregate":
                 return self.qualities.get(number)
             case "judge" | "decompose":
-                # The task was divided or not: what counts is how its parts, or it itself, were solved in the end.
+                # The last solutions of the parts or, if the task was not divided, its own last solution.
                 if parts := [self._solutions(part) for part in self._parts(_try(move))]:
                     known = [qualities[max(qualities)] for qualities in parts if qualities]
                     return fmean(known) if known else None
