@@ -9,37 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attempts import RULES, act
 from helpers import client, make_tasks, wait_until
 
 import practicum
 from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
-from practicum.core.context import seed_context
 from practicum.core.errors import AgentError, JournalMismatch, UsageError
-from practicum.core.types import Step, Task, Trace
-from practicum.core.views import View, render_full
+from practicum.core.types import Step, Trace
 from practicum.models.scripted import Call
-
-RULES = seed_context([("rules", "Say the last word."), ("manners", "Be brief.")])
-TASK = Task("t1", "Message 1: say word1", "word1", {"secret": "meta"})
-
-
-class Place:
-    place = "step 1/attempt/0.t1"
 
 
 def evaluate(agent: Any = None, model: Any = None, n: int = 4, **config: Any) -> practicum.Evaluation:
     parts = practicum.Parts(agent=agent, clients={"agent": model} if model else {})
     return practicum.run_sync(practicum.evaluate(make_tasks(n), RULES, parts=parts, **config))
-
-
-def act(agent: Any, task: Task = TASK, view: View | None = None) -> Trace:
-    async def one() -> Trace:
-        trace = await agent(task, view or render_full(RULES), Place())
-        assert isinstance(trace, Trace)
-        return trace
-
-    return practicum.run_sync(one())
 
 
 def program(folder: Path, body: str) -> str:

@@ -10,24 +10,21 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from attempts import RULES, TASK, Place, act
 from helpers import client, make_tasks
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from test_agents import TASK, Place, act
 
 import practicum
 from practicum.agents import frameworks
 from practicum.agents.function import FunctionAgent
-from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View, render_annotated, render_full
 from practicum.testing.server import ServerOptions, serve
-
-RULES = seed_context([("rules", "Say the last word."), ("manners", "Be brief.")])
 
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 

@@ -16,7 +16,7 @@ from helpers import client, make_tasks
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scripts import Learned
-from test_mael import divided, learned, team, written
+from teams import divided, learned, team, written
 
 import practicum
 from practicum.agents.team import Team, load_team, make_team

@@ -13,7 +13,7 @@ from fenced import needs_fences
 from helpers import Launcher, client, make_tasks, write_tasks
 from runs import Words
 from simulated import made_tasks
-from test_simulated_network import respond
+from simulated_network import respond
 
 import practicum
 from practicum.bench.mael import (

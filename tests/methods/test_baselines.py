@@ -11,8 +11,8 @@ import pytest
 from helpers import client, context_bytes, make_tasks
 from labels import LEAKS, changed, prompts
 from runs import learner, lessons_read, spelled
+from scans import curated, curated_by, insight, learned, lessons
 from scripts import Learned
-from test_combee import curated, curated_by, insight, learned, lessons
 
 import practicum
 from practicum import methods

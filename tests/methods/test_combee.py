@@ -7,19 +7,17 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import scripts
-from helpers import client, context_bytes, make_tasks, number_of, world
+from helpers import client, context_bytes, make_tasks
 from labels import LEAKS, changed, prompts
 from pydantic import TypeAdapter
 from runs import OPS, learner, lessons_read, random_curator, spelled
-from scripts import Learned
+from scans import curated, curated_by, insight, learned, lessons
 
 import practicum
 from practicum import methods
@@ -27,42 +25,6 @@ from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call
-
-
-def curated(run: Learned) -> list[list[str]]:
-    """The lessons each curator's call read, repairs left out."""
-    return [read for call in run.calls("curator") if (read := lessons_read(call))]
-
-
-def lessons(run: Learned) -> set[str]:
-    return {x.text for step in run.reports for x in step.lessons if x.text}
-
-
-def learned(
-    folder: Path, respond: Callable[[Call], str | Exception] = learner, tasks: int | list[Task] = 40,
-    settings: dict[str, Any] | None = None, method: str = "combee", **how: Any,
-) -> Learned:  # fmt: skip
-    """One run, in one batch of all tasks where nothing else is said, with one lesson an attempt."""
-    made = make_tasks(tasks) if isinstance(tasks, int) else tasks
-    settings = {"batch": max(len(made), 1), "rounds": 0, **(settings or {})}
-    return scripts.learned(folder, client(respond), made, settings, method, **how)
-
-
-def insight(call: Call) -> str:
-    """Each reflection teaches something of its own; the curator adds it all."""
-    if call.role == "reflector":
-        return json.dumps({
-            "kind": "", "correction": "", "diagnosis": "", "tags": [],
-            "insight": f"If it is {spelled(number_of(call.prompt.user) % 10**6)}, answer it.",
-        })  # fmt: skip
-    if call.role == "curator":
-        return json.dumps({"decisions": [{"lesson": n, "op": "ADD"} for n in range(1, len(lessons_read(call)) + 1)]})
-    return world(call)
-
-
-def curated_by(decide: Callable[[Call], str | Exception]) -> Callable[[Call], str | Exception]:
-    return lambda call: decide(call) if call.role == "curator" else insight(call)
-
 
 # ---- the scan
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from banks import Differing, chancy, guessing, refusing, traced
 from helpers import client, context_bytes, make_tasks, world
 from labels import changed, prompts
 from runs import Late, Words
@@ -29,7 +30,7 @@ from scripts import (
 import practicum
 from practicum import methods
 from practicum.core.errors import ProviderError, UsageError
-from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.core.types import Score, Task
 from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
@@ -42,27 +43,6 @@ METHOD = "reasoning_bank"
 def distilling(call: Call) -> dict[str, Any]:
     """An extraction gives one memory, which says what the message is; a contrast finds nothing."""
     return memory(f"message {number(call)}") if shape(call) == "Memories" else {}
-
-
-def guessing(call: Call) -> str:
-    """Right about half the time, and another answer each time: by the place of the attempt."""
-    seed = call.options.seed or 0
-    return right(call) if seed % 2 else f"guess {seed}"
-
-
-class Differing:
-    """An agent whose every attempt comes to something else, and none is right."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def __call__(self, call: Call) -> str:
-        self.made += 1
-        return f"guess {'abcdefghijklmnopqrstuvwxyz'[self.made % 26]}{self.made}"
-
-
-def refusing(call: Call) -> dict[str, Any]:
-    return {"right": False, "reason": "it is a guess"}
 
 
 def model(agent: Any = right, judge: Any = nothing, reflector: Any = distilling) -> ScriptedClient:
@@ -228,11 +208,6 @@ def test_a_function_is_an_agent_without_a_model_of_its_own(tmp_path: Path) -> No
     assert all("- note" in c.prompt.user for c in made.calls if shape(c) == "Memories")
 
 
-def traced(n: int, score: Score | None) -> Task:
-    trace = Trace(f"word{n}", steps=(Step("action", f"look at {n}"),))
-    return replace(make_tasks(1, n)[0], recorded=Recorded(trace, score))
-
-
 @pytest.mark.parametrize("how", [{}, {"labels": False}, {"labels": False, "judged": True}], ids=str)
 def test_stored_traces_teach_where_their_outcome_is_known(tmp_path: Path, how: dict[str, Any]) -> None:
     tasks = [traced(0, Score(1.0, True)), traced(1, Score(0.0, False)), replace(traced(2, None), target=None)]
@@ -291,13 +266,6 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"scaling": "sequential", "k": 2, "notes": True},
     {"online": True, "consolidate": True, "k": 2},
 )
-
-
-def chancy(call: Call) -> str:
-    """Fits any role; what it says follows from the question and its place."""
-    if call.role == "judge":
-        return json.dumps({"right": (call.options.seed or 0) % 2 == 0, "reason": "so it seems"})
-    return world(replace(call, prompt=replace(call.prompt, user=f"{call.options.seed} {call.prompt.user}")))
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)

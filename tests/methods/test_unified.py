@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from banks import Differing, chancy, guessing, refusing, traced
 from helpers import client, context_bytes, make_tasks, world
 from labels import changed
 from runs import Late
@@ -24,7 +25,6 @@ from scripts import (
     shape,
     wrong,
 )
-from test_reasoning_bank import Differing, chancy, guessing, refusing, traced
 
 import practicum
 from practicum import methods

@@ -1,0 +1,92 @@
+"""A scripted team of agents for MAEL: what each kind of step says, tasks worth dividing, and whole runs of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import scripts
+from helpers import client, make_tasks
+from scripts import Learned, shape
+
+from practicum.core.types import Task
+from practicum.models.scripted import Call
+
+Said = str | Exception | dict[str, Any]
+Step = Callable[[Call], Said]
+
+
+def number(call: Call) -> int:
+    """Which message this is about."""
+    return int(re.findall(r"Message (\d+)", call.prompt.user)[0])
+
+
+def ability(call: Call) -> Said:
+    """Only the whole is divided, and only where the message is odd."""
+    return {"reason": "so", "alone": number(call) % 2 == 0}
+
+
+def plan(call: Call) -> Said:
+    n = number(call)
+    parts = [f"first half of Message {n}", f"second half of Message {n}"]
+    return {"parts": [{"text": parts[0], "needs": []}, {"text": parts[1], "needs": [1]}]}
+
+
+def solution(call: Call) -> Said:
+    again = "# What is said of it" in call.prompt.user
+    return {"solution": f"{'better' if again else 'poor'} of Message {number(call)}"}
+
+
+def critique(call: Call) -> Said:
+    """The first half has to be done again; the second is good."""
+    part = call.prompt.user.partition("# A part of it")[2]
+    return {"feedback": "say more", "adequate": "second half" in part or "better" in part}
+
+
+def quality(call: Call) -> Said:
+    return {"reason": "", "points": 9 if "better" in call.prompt.user.partition("# Its solution")[2] else 5}
+
+
+def whole(call: Call) -> Said:
+    return f"word{number(call)}"
+
+
+STEPS: dict[str, Step] = {
+    "Ability": ability, "Plan": plan, "Answered": solution, "Critique": critique, "Quality": quality, "": whole,
+}  # fmt: skip
+
+
+def team(**steps: Step) -> Callable[[Call], str | Exception]:
+    """A model for all agents and the judge; each kind of step says what its function says."""
+
+    def respond(call: Call) -> str | Exception:
+        said = {**STEPS, **steps}[shape(call)](call)
+        return json.dumps(said) if isinstance(said, dict) else said
+
+    return respond
+
+
+def learned(
+    folder: Path, tasks: int | list[Task] = 1, settings: dict[str, Any] | None = None,
+    respond: Callable[[Call], str | Exception] | None = None, **how: Any,
+) -> Learned:  # fmt: skip
+    return scripts.learned(folder, client(respond or team()), tasks, settings, "mael", **how)
+
+
+def divided(n: int) -> list[Task]:
+    """Tasks that are worth dividing."""
+    return [task for task in make_tasks(2 * n) if int(task.id[1:]) % 2]
+
+
+def written(path: Path, **changes: Any) -> Path:
+    agents = [
+        {"name": "lead", "role": "You plan, and check."},
+        {"name": "coder", "role": "You write code.", "model": "scripted:nowhere"},
+        {"name": "tester", "role": "You break things."},
+    ]
+    links = [["lead", "coder"], ["lead", "tester"]]
+    path.write_text(json.dumps({"agents": agents, "links": links, **changes}), encoding="utf-8")
+    return path
