@@ -10,15 +10,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from practicum.core.errors import ModelError, ProviderError, WindowError
+from practicum.core.errors import ProviderError
 from practicum.core.types import Prompt, Usage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models import Model, ModelRequestParameters
 
+T = TypeVar("T")
 Structure = Literal["native", "tool", "prompted", "grammar"]
 """How a model is made to answer in JSON: a schema in the request, a tool call, instructions in the prompt, or a grammar
 for llama.cpp."""
@@ -34,8 +35,8 @@ LONGEST_REQUESTED_PAUSE = 120.0
 """Seconds between two tries: the backoff starts at the first and ends at the second; the third is the limit for a
 provider's Retry-After."""
 
-CACHED_SCHEMAS = 256
-"""Schemas that a client keeps in the form of its provider."""
+KEPT_SCHEMAS = 256
+"""Schemas for which `once_per_schema` keeps the result."""
 
 WINDOW_ADVICE = (
     "shorten the task, lower the context budget if the method has one (--set budget=N), or use a larger window: "
@@ -110,9 +111,9 @@ class ProviderClient:
     """Whether the server speaks OpenAI's chat completions."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
-    _formats: dict[int, tuple[JSON, ModelRequestParameters, JSON]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._output_format = once_per_schema(self._schema_format)
         if self.window is None:
             self.window = self.model.profile.get("context_window")
 
@@ -133,8 +134,11 @@ class ProviderClient:
         Raises ProviderError if it still fails after all attempts, and ModelError if no retry can help.
         """
         from pydantic_ai.exceptions import AgentRunError, UserError
+        from pydantic_ai.models import ModelRequestParameters
 
-        parameters, body = self._output_format(schema)
+        from practicum.models import provider_errors
+
+        parameters, body = (ModelRequestParameters(), {}) if schema is None else self._output_format(schema)
         if self.openai_protocol and self.structure in ("native", "grammar"):
             # The SDK sends `extra_body` as it is. It compares arguments with all variants of their types, every message
             # and every value of the schema, which takes a third of a call's CPU time (bench/calls_bench.py).
@@ -154,13 +158,14 @@ class ProviderClient:
             try:
                 response = await self.model.request(messages, settings, parameters)  # type: ignore[arg-type]
             except (AgentRunError, UserError) as error:
-                if not _is_transient(error):
-                    raise _permanent_error(self.name, error) from error
-                if not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
-                    raise _unreachable_error(self.name, error) from error
+                if not provider_errors.is_transient(error):
+                    raise provider_errors.permanent_error(self.name, error) from error
+                if not self._reached and tries >= FIRST_TRIES and provider_errors.is_unreachable(error):
+                    raise provider_errors.unreachable_error(self.name, error) from error
                 if tries >= self.attempts:
+                    reason = provider_errors.summary(error)
                     raise ProviderError(
-                        f"{self.name} failed {tries} times: {_summary(error)}; is the server up and not overloaded?"
+                        f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
                     ) from error
                 pause = _pause(error, tries)
             else:
@@ -168,23 +173,8 @@ class ProviderClient:
                 return self._reply(response)
             await asyncio.sleep(pause)
 
-    def _output_format(self, schema: JSON | None) -> tuple[ModelRequestParameters, JSON]:
-        """The request parameters, and fields of the request's body, that ask for JSON of this schema.
-
-        They are computed once for each schema object, which is kept with them so that its id stays its own.
-        """
-        from pydantic_ai.models import ModelRequestParameters
-
-        if schema is None:
-            return ModelRequestParameters(), {}
-        known = self._formats.get(id(schema))
-        if known is None:
-            if len(self._formats) >= CACHED_SCHEMAS:
-                self._formats.clear()
-            known = self._formats[id(schema)] = (schema, *self._format(schema))
-        return known[1], known[2]
-
-    def _format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
+    def _schema_format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
+        """The request parameters, and fields of the request's body, that ask for JSON of this schema."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
         from pydantic_ai.tools import ToolDefinition
@@ -247,61 +237,6 @@ def _pause(error: BaseException, tries: int) -> float:
     return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))
 
 
-def _is_transient(error: BaseException) -> bool:
-    """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
-    from pydantic_ai import exceptions as e
-
-    if isinstance(error, e.ModelQuotaExceededError | e.ModelRequestRejectedError):
-        return isinstance(error, e.ModelHTTPError) and error.status_code in (408, 409, 425)
-    return isinstance(error, e.ModelAPIError | e.UnexpectedModelBehavior)
-
-
-def _is_unreachable(error: BaseException) -> bool:
-    """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
-    from pydantic_ai import exceptions as e
-
-    if isinstance(error, e.ModelTimeoutError):
-        # aiohttp's transport reports a refused connection as a timeout.
-        return any(type(cause).__name__.startswith("Connect") for cause in causes(error))
-    unreadable = isinstance(error, e.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
-    return unreadable or isinstance(error, e.ModelConnectionError)
-
-
-def _unreachable_error(name: str, error: BaseException) -> ModelError:
-    from pydantic_ai import exceptions as e
-
-    if isinstance(error, e.ModelConnectionError):
-        reason = " ".join(str(causes(error)[-1] or error).split())
-        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
-    return ModelError(
-        f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
-        f"or a login page stands in between ({_summary(error)})"
-    )
-
-
-def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
-    """The error, in one line, for a failure that no retry can fix."""
-    from pydantic_ai import exceptions as e
-
-    summary = _summary(error)
-    match error:
-        case e.ModelAuthenticationError():
-            return ModelError(f"{name} refused the key: check its API key in the environment ({summary})")
-        case e.ModelNotFoundError():
-            return ModelError(f"{name} was not found: check the model's name and the address ({summary})")
-        case e.ModelContextWindowExceededError():
-            return WindowError(f"the prompt is larger than the window of {name}: {WINDOW_ADVICE} ({summary})")
-        case e.ModelQuotaExceededError():
-            return ModelError(f"the account of {name} has no credit left ({summary})")
-        case e.ModelRequestRejectedError():
-            advice = "if it does not support JSON schemas, try --structure tool or prompted"
-            return ModelError(f"{name} rejected the request: {advice} ({summary})")
-        case e.UserError():
-            return ModelError(f"{name} cannot be used: {summary}")
-        case _:
-            return ProviderError(f"{name} failed: {summary}")
-
-
 def causes(error: BaseException) -> list[BaseException]:
     """The error and its chain of causes, the root last."""
     chain = [error]
@@ -310,10 +245,15 @@ def causes(error: BaseException) -> list[BaseException]:
     return chain
 
 
-def _summary(error: BaseException) -> str:
-    """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
-    text = " ".join(str(error).split())
-    cause = " ".join(str(error.__cause__ or "").split())
-    if cause and cause not in text:
-        text = f"{text} ({cause})"
-    return text if len(text) <= 300 else text[:300] + "…"
+def once_per_schema(function: Callable[[JSON], T]) -> Callable[[JSON], T]:
+    """Compute a function of a schema once for each schema object, which is kept, so that its id stays its own."""
+    known: dict[int, tuple[JSON, T]] = {}
+
+    def computed(schema: JSON) -> T:
+        if id(schema) not in known:
+            if len(known) >= KEPT_SCHEMAS:
+                known.clear()
+            known[id(schema)] = (schema, function(schema))
+        return known[id(schema)][1]
+
+    return computed

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from practicum.core.errors import ModelError
@@ -101,9 +100,7 @@ class LocalServer:
     def __enter__(self) -> LocalServer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from practicum.core.errors import WindowError
 from practicum.core.types import Prompt, Turn
 from practicum.core.views import count_tokens, truncate
-from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client
+from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client, once_per_schema
 from practicum.store.journal import digest
 
 TOKENS_PER_TURN = 8
@@ -24,11 +24,6 @@ MARK_TOKENS = 16
 
 SHOWN_ANSWER = 2000
 """Characters of a bad answer that the model is shown again, at most."""
-
-CACHED_SCHEMAS = 256
-"""Schemas whose text is kept."""
-
-_schema_texts: dict[int, tuple[JSON, str]] = {}
 
 
 def prompt_tokens(prompt: Prompt) -> int:
@@ -78,21 +73,13 @@ def prompt_digest(role: str, model: str, prompt: Prompt, schema: JSON | None, op
     """The digest by which the journal recognizes a call."""
     turns = [part for turn in prompt.turns for part in (turn.user, turn.assistant)]
     settings = f"{options.temperature} {options.max_output_tokens} {options.seed}"
-    return digest(
-        role, model, prompt.system, *prompt.pages, "turns", *turns, prompt.user, _schema_text(schema), settings
-    )
+    text = "" if schema is None else _schema_text(schema)
+    return digest(role, model, prompt.system, *prompt.pages, "turns", *turns, prompt.user, text, settings)
 
 
-def _schema_text(schema: JSON | None) -> str:
-    """The schema as JSON. It is computed once for each schema object, which is kept so that its id stays its own."""
-    if schema is None:
-        return ""
-    known = _schema_texts.get(id(schema))
-    if known is None:
-        if len(_schema_texts) >= CACHED_SCHEMAS:
-            _schema_texts.clear()
-        known = _schema_texts[id(schema)] = (schema, json.dumps(schema, sort_keys=True))
-    return known[1]
+@once_per_schema
+def _schema_text(schema: JSON) -> str:
+    return json.dumps(schema, sort_keys=True)
 
 
 @cache
