@@ -47,22 +47,17 @@ def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
     Abstract methods and those of a protocol may be empty.
     """
     found = []
-    in_protocols = {part for node in ast.walk(tree) if _is_protocol(node) for part in ast.walk(node)}
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    protocols = [node for node in classes if any("Protocol" in ast.unparse(base) for base in node.bases)]
+    in_protocols = {part for node in protocols for part in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, FUNCTIONS) and all(map(_is_empty, node.body)):
-            if node not in in_protocols and not _is_abstract(node):
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            if node not in in_protocols and "abstract" not in decorators and "overload" not in decorators:
                 found.append((node.lineno, f"{node.name} does nothing"))
         elif isinstance(node, ast.If | ast.For | ast.While) and all(map(_is_empty, node.body)):
             found.append((node.lineno, "a branch that does nothing"))
     return found
-
-
-def _is_protocol(node: ast.AST) -> bool:
-    return isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases)
-
-
-def _is_abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("abstract" in ast.unparse(mark) or "overload" in ast.unparse(mark) for mark in node.decorator_list)
 
 
 def _is_empty(node: ast.stmt) -> bool:

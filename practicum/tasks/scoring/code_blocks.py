@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 PYTHON = ("", "python", "py", "python3")
 """Languages of a fence that may hold Python."""
@@ -14,40 +14,36 @@ _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[ \
 _FILE_NAME = re.compile(r"[\w./-]*\w\.\w{1,8}")
 
 
-@dataclass(frozen=True, slots=True)
-class CodeBlock:
-    """A fenced block: the info string after the opening fence, the last line before it, and the code."""
+class CodeBlock(NamedTuple):
+    """A fenced block: its language in lower case, the file it names, and its code."""
 
-    info: str
-    line_before: str
+    language: str
+    file_name: str | None
     code: str
-
-    @property
-    def language(self) -> str:
-        """The first word of the info string in lower case; empty if that is a file name."""
-        first = self.info.split()[0].lower() if self.info.split() else ""
-        return "" if _FILE_NAME.fullmatch(first) else first
-
-    @property
-    def file_name(self) -> str | None:
-        """A relative file name in the info string, in the line before the fence, or in a comment on the first line."""
-        first_line = self.code.lstrip().partition("\n")[0]
-        comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
-        attribute = re.search(r"(?:file ?name|title|file)\s*[=:]\s*[\"']?([^\s\"']+)", self.info)
-        candidates = [
-            attribute[1] if attribute else "",
-            *self.info.split(),
-            _without_markup(self.line_before),
-            _without_markup(comment),
-        ]
-        return next((name for name in candidates if _is_file_name(name)), None)
 
 
 def code_blocks(answer: str) -> list[CodeBlock]:
     """All fenced blocks, in order."""
     text = answer.replace("\r\n", "\n")
-    lines_before = ((match, text[: match.start()].rstrip().rpartition("\n")[2]) for match in _FENCED.finditer(text))
-    return [CodeBlock(match[2].strip(), before.strip(), match[3]) for match, before in lines_before]
+    return [
+        _code_block(match[2].strip(), text[: match.start()].rstrip().rpartition("\n")[2], match[3])
+        for match in _FENCED.finditer(text)
+    ]
+
+
+def _code_block(info: str, line_before: str, code: str) -> CodeBlock:
+    """A block with the info string after its opening fence, and the line before it.
+
+    Its file name is a relative one in the info string, in the line before, or in a comment on its first line.
+    """
+    first = info.split()[0].lower() if info else ""
+    first_line = code.lstrip().partition("\n")[0]
+    comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
+    attribute = re.search(r"(?:file ?name|title|file)\s*[=:]\s*[\"']?([^\s\"']+)", info)
+    attributes = [attribute[1]] if attribute else []
+    names = [*attributes, *info.split(), _without_markup(line_before), _without_markup(comment)]
+    language = "" if _FILE_NAME.fullmatch(first) else first
+    return CodeBlock(language, next((name for name in names if _is_file_name(name)), None), code)
 
 
 def python_code(answer: str, name: str | None) -> str:
@@ -71,7 +67,7 @@ def defines_name(code: str, name: str) -> bool:
 
 
 def project_files(answer: str) -> dict[str, str]:
-    """The files of a small project by name, each in a fenced block that names it (see `CodeBlock.file_name`).
+    """The files of a small project by name, each in a fenced block that names it.
 
     Python without a name is main.py. If a name occurs twice, the last block counts.
     """

@@ -58,7 +58,7 @@ class ClaudeCodeReader:
         self._roots: dict[str, str] = {}
         self._bookkeeping: Place | None = None
 
-    def read(self, record: Mapping[str, Any], place: Place) -> tuple[Task, ...]:
+    def add(self, record: Mapping[str, Any], place: Place) -> None:
         """Add a line of the file."""
         # The id of the first message in the chain that this record continues.
         own, parent = text_at(record, "uuid"), text_at(record, "parentUuid")
@@ -71,7 +71,7 @@ class ClaudeCodeReader:
             items = self._session(record, place, root).items
             for item in items_of_content(object_at(record, "message").get("content"), kind, place.warn):
                 items.append(item._replace(kind=_speaker(item, record)) if item.kind == kind else item)
-            return ()
+            return
         self._bookkeeping = self._bookkeeping or place
         attachment = object_at(record, "attachment")
         if type == "attachment" and attachment.get("type") == "queued_command":
@@ -79,7 +79,6 @@ class ClaudeCodeReader:
             self._session(record, place, root).items += items_of_content(attachment.get("prompt"), "user", place.warn)
         elif type not in _BOOKKEEPING.split():
             place.warn(f"a line of unknown type {type!r:.40} is left out")
-        return ()
 
     def tasks(self) -> Iterator[Task]:
         """The tasks, in the order in which their sessions began."""

@@ -9,9 +9,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Task
@@ -30,33 +29,23 @@ ACCEPTED = (
 _MAX_REASONS = 3
 
 
-class _Reader(Protocol):
-    """Reads the records of one file: `read` gives the tasks of a record, `tasks` those that only the end completes."""
-
-    def read(self, record: Any, place: Place) -> Iterable[Task]: ...
-
-    def tasks(self) -> Iterable[Task]: ...
-
-
-class _RecordReader:
-    """Reads a format in which each record is a whole trace."""
-
-    def __init__(self, read: Callable[[Any, Place], Iterable[Task]]) -> None:
-        self.read = read
-
-    def tasks(self) -> Iterable[Task]:
-        return ()
-
-
-_FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[], _Reader]]] = {
-    "atif": (atif.matches, partial(_RecordReader, atif.read)),
-    "mini-swe-agent": (swe_agent.matches_mini, partial(_RecordReader, swe_agent.read_mini)),
-    "swe-agent": (swe_agent.matches, partial(_RecordReader, swe_agent.read)),
-    "chat": (chat.matches, partial(_RecordReader, chat.read)),
-    "otel": (otel.matches, otel.OtelReader),
-    "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
+_FORMATS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "atif": atif.matches,
+    "mini-swe-agent": swe_agent.matches_mini,
+    "swe-agent": swe_agent.matches,
+    "chat": chat.matches,
+    "otel": otel.matches,
+    "claude-code": claude_code.matches,
 }
-"""What recognises a record of each format, and its reader; the more specific formats come first."""
+"""What recognises a record of each format; the more specific formats come first."""
+
+_READERS: dict[str, Callable[[Any, Place], Iterable[Task]]] = {
+    "atif": atif.read,
+    "mini-swe-agent": swe_agent.read_mini,
+    "swe-agent": swe_agent.read,
+    "chat": chat.read,
+}
+"""Readers of the formats in which each record is a whole trace."""
 
 
 def load_traces(path: Path | str) -> Traces:
@@ -123,18 +112,20 @@ class _Loader:
         source = Source(path, self.root.absolute().name if name == "." else name)
         is_run = path != file
         for format, task in (("practicum", task) for task in runs.read(source)) if is_run else self._parse(source):
-            id = self._unique_id(task.id)
-            meta = {**task.meta, "format": format, "file": source.name}
-            if id != task.id:
-                meta["own_id"] = task.id
-            self.tasks.append(replace(task, id=id, meta=meta))
+            id = task.id
+            while id in self.ids:
+                self.ids[task.id] += 1
+                id = f"{task.id}#{self.ids[task.id]}"
+            self.ids[id] = 1
+            own_id = {} if id == task.id else {"own_id": task.id}
+            self.tasks.append(replace(task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}))
             self.formats[format] += 1
         self.problems += source.problems()
 
     def _parse(self, source: Source) -> Iterator[tuple[str, Task]]:
-        readers: dict[str, _Reader] = {}
-        format = None
-        place = None
+        collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader]
+        collectors = {"otel": otel.OtelReader(), "claude-code": claude_code.ClaudeCodeReader()}
+        format = place = None
         for place, record in _flatten(records(source)):
             detected = _detect_format(record, format)
             if detected is None:
@@ -146,23 +137,16 @@ class _Loader:
             format = detected
             if format == "atif":
                 self.trial_folders.update(source.path.parents[: atif.RESULT_DEPTH])
-            reader = readers.get(format) or readers.setdefault(format, _FORMATS[format][1]())
-            for task in reader.read(record, place):
-                yield format, task
-        for format, reader in readers.items():
-            for task in reader.tasks():
+            if format in collectors:
+                collectors[format].add(record, place)
+            else:
+                for task in _READERS[format](record, place):
+                    yield format, task
+        for format, collector in collectors.items():
+            for task in collector.tasks():
                 yield format, task
         if place is None and not source.cases:
             Place(source).warn("the file is empty")
-
-    def _unique_id(self, id: str) -> str:
-        """The id itself, or the id with the first number that makes it unique."""
-        unique = id
-        while unique in self.ids:
-            self.ids[id] += 1
-            unique = f"{id}#{self.ids[id]}"
-        self.ids[unique] = max(self.ids[unique], 1)
-        return unique
 
 
 def _detect_format(record: Any, previous: str | None) -> str | None:
@@ -171,7 +155,7 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return "chat"
     if not isinstance(record, Mapping):
         return None
-    if name := next((name for name, (matches, _) in _FORMATS.items() if matches(record)), None):
+    if name := next((name for name, matches in _FORMATS.items() if matches(record)), None):
         return name
     # New versions of Claude Code write new types of lines; among its own lines they are recognised.
     unknown_line = isinstance(record.get("type"), str) and not atif.is_trial_result(record)

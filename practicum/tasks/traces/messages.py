@@ -29,12 +29,8 @@ _TEXTS = {"text", "input_text", "output_text"}
 _THOUGHTS = {"thinking", "reasoning", "summary_text", "reasoning_text"}
 _CALLS = {"tool_use", "tool_call", "function_call", "custom_tool_call", "server_tool_use", "server_tool_call"}
 _RESULTS = {
-    "tool_result",
-    "tool_call_response",
-    "function_call_output",
-    "custom_tool_call_output",
-    "server_tool_call_response",
-    "web_search_tool_result",
+    *("tool_result", "tool_call_response", "function_call_output", "custom_tool_call_output"),
+    *("server_tool_call_response", "web_search_tool_result"),
 }
 _MEDIA = {"image", "image_url", "input_image", "audio", "input_audio", "video", "document", "file", "input_file"}
 _NOT_TEXT = _MEDIA | {"file_data", "blob", "uri"}

@@ -88,11 +88,10 @@ class OtelReader:
     def __init__(self) -> None:
         self._traces: dict[str, _Trace] = {}
 
-    def read(self, record: Mapping[str, Any], place: Place) -> tuple[Task, ...]:
+    def add(self, record: Mapping[str, Any], place: Place) -> None:
         """Add a record of the file."""
         for span in spans(record, place.warn):
             self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)
-        return ()
 
     def tasks(self) -> Iterator[Task]:
         """The tasks, in the order in which their traces began."""

@@ -103,12 +103,10 @@ def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     if isinstance(value, str):
         try:
-            return int(value) if value.isdecimal() else _nanoseconds(datetime.fromisoformat(value))
+            if value.isdecimal():
+                return int(value)
+            moment = datetime.fromisoformat(value)
+            return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
         except ValueError:
             return None
     return value if isinstance(value, int) or (isinstance(value, float) and isfinite(value)) else None
-
-
-def _nanoseconds(moment: datetime) -> int:
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
