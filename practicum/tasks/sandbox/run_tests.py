@@ -12,12 +12,14 @@ import sys
 import types
 from typing import Any
 
+MAX_QUOTED = 200  # characters of an assert
+
 
 class Checks:
     """Records which asserts were reached, and why one failed. The rewritten asserts call its methods."""
 
-    def __init__(self, mark: str, max_quoted: int) -> None:
-        self.mark, self.max_quoted = mark, max_quoted
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
         self.sources: list[str] = []
         self.reached: set[int] = set()
         self.failed: dict[int, str] = {}
@@ -36,7 +38,7 @@ class Checks:
     def source(self, index: int) -> str:
         """The source of an assert, shortened, because the output has a limit."""
         text = self.sources[index]
-        return text if len(text) <= self.max_quoted else text[: self.max_quoted - 3] + "..."
+        return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
 
     def checked(self, index: int, holds: object, value: object = None, compared: bool = False) -> None:
         """An assert was evaluated. For a comparison, `value` is its left side."""
@@ -75,7 +77,7 @@ class AssertRewriter(ast.NodeTransformer):
 
 def check(job: dict[str, Any]) -> None:
     """Run the answer, then its tests, and report."""
-    checks = Checks(job["mark"], job["max_quoted"])
+    checks = Checks(job["mark"])
     # Dataclasses and pickle look up the module by its name.
     module = sys.modules["answer"] = types.ModuleType("answer")
     names = module.__dict__
@@ -96,8 +98,11 @@ def check(job: dict[str, Any]) -> None:
 
 def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
     """Run the code: joined to the prompt if it continues it, else after the prompt, which may import modules for it."""
-    whole = next((text for text in (code, _without_preamble(code)) if _parses(text)), code)
-    indented = "\n".join(f"    {line}" for line in code.split("\n"))
+    # The code from its first line that looks like Python, without prose before it.
+    lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
+    bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])
+    whole = next((text for text in (code, bare) if _parses(text)), code)
+    indented = "\n".join(f"    {line}" for line in lines)
     joined = next((text for text in (prompt + code, prompt + indented) if prompt and _parses(text)), None)
     if joined is not None and not _parses(whole):
         exec(_compiled(joined, "answer.py"), names)
@@ -106,14 +111,6 @@ def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None)
         exec(_compiled(prompt, "prompt.py"), names)
         names.pop(entry_point or "", None)
     exec(_compiled(whole, "answer.py"), names)
-
-
-def _without_preamble(code: str) -> str:
-    """The code from its first line that looks like Python, without prose before it."""
-    lines = code.split("\n")
-    starts = ("def ", "async def ", "class ", "import ", "from ", "@")
-    first = next((i for i, line in enumerate(lines) if line.startswith(starts)), 0)
-    return "\n".join(lines[first:])
 
 
 def _parses(code: str) -> bool:

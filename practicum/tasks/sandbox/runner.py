@@ -37,49 +37,36 @@ FENCES = Path(__file__).with_name("fences.py")
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
 """The environment variable that allows, with the value `yes`, to run code where fences are missing."""
 
-WATCH_INTERVAL = 0.05
-"""Seconds between two checks of a running program."""
-
-PIPE_TIMEOUT = 2.0
-"""Seconds to wait for the pipes of a killed program. Only a process that an unfenced program left holds them longer."""
-
-START_TIMEOUT = 60.0
-"""Seconds that Python may take to start, which on a busy machine is not the program's fault."""
+# All in seconds.
+WATCH_INTERVAL = 0.05  # between two checks of a running program
+PIPE_TIMEOUT = 2.0  # for the pipes of a killed program; only a process that an unfenced one left holds them longer
+START_TIMEOUT = 60.0  # for Python to start, which on a busy machine is not the program's fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a program may use."""
 
-    cpu: int = 5
-    """Whole seconds of CPU time."""
-    wall: float = 20.0
-    """Seconds of wall time."""
-    memory_mb: int = 512
-    """Address space. Python itself takes about 30."""
-    output_kb: int = 64
-    """Standard output and standard error, each."""
-    folder_mb: int = 32
-    """Disk space, including deleted files that are still open. May be exceeded for a moment between two checks."""
-    files: int = 1000
-    """Files and folders. May be exceeded for a moment between two checks."""
+    cpu: int = 5  # whole seconds of CPU time
+    wall: float = 20.0  # seconds of wall time
+    memory_mb: int = 512  # address space, of which Python itself takes about 30
+    output_kb: int = 64  # standard output and standard error, each
+    # May be exceeded for a moment between two checks:
+    folder_mb: int = 32  # disk space, including deleted files that are still open
+    files: int = 1000  # files and folders
     threads: int = 64
-    """Threads. May be exceeded for a moment between two checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
     """How a program ended. `reason` says why it did not end well, and is empty when it did."""
 
-    exit_code: int | None = None
-    """None when a signal ended it, or nothing was run."""
+    exit_code: int | None = None  # None when a signal ended it, or nothing was run
     stdout: str = ""
     stderr: str = ""
-    seconds: float = 0.0
-    """Wall time."""
+    seconds: float = 0.0  # wall time
     reason: str = ""
-    stopped: bool = False
-    """Whether a limit or a fence ended it."""
+    stopped: bool = False  # whether a limit or a fence ended it
 
 
 @dataclass(frozen=True)

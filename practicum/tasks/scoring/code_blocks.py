@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 PYTHON = ("", "python", "py", "python3")
@@ -43,7 +42,8 @@ def _code_block(info: str, line_before: str, code: str) -> CodeBlock:
     attributes = [attribute[1]] if attribute else []
     names = [*attributes, *info.split(), _without_markup(line_before), _without_markup(comment)]
     language = "" if _FILE_NAME.fullmatch(first) else first
-    return CodeBlock(language, next((name for name in names if _is_file_name(name)), None), code)
+    relative = (name for name in names if not name.startswith("/") and ".." not in name.split("/"))
+    return CodeBlock(language, next(filter(_FILE_NAME.fullmatch, relative), None), code)
 
 
 def python_code(answer: str, name: str | None) -> str:
@@ -86,8 +86,3 @@ def _without_markup(line: str) -> str:
     line = re.sub(r"^(?:#+|[-*+]|\d+[.)])\s+", "", line.strip()).strip()
     line = re.sub(r"^(?:\d+[.)]\s+|file(?: ?name)?\s*:\s*)", "", line, flags=re.IGNORECASE)
     return line.strip("*`:#[]\"' ").strip()
-
-
-def _is_file_name(text: str) -> bool:
-    path = PurePosixPath(text)
-    return bool(_FILE_NAME.fullmatch(text)) and not path.is_absolute() and ".." not in path.parts

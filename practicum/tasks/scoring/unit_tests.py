@@ -27,9 +27,6 @@ from practicum.tasks.scoring.code_blocks import python_code
 
 TEST_SCRIPT = Path(__file__).parents[1] / "sandbox" / "run_tests.py"
 
-MAX_QUOTED = 200
-"""Characters of an assert that a note quotes."""
-
 REPORT_KB = 3
 """kB that the test script may print per assert to report on it, besides what the code prints."""
 
@@ -42,17 +39,16 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
         return Score(0.0, False, "the answer holds no code")
     tests = _joined(task.meta["tests"])
     mark = secrets.token_hex(8)
-    job = {
-        "mark": mark,
-        "prompt": task.meta.get("prompt", ""),
-        "code": code,
-        "entry_point": entry_point,
-        "tests": tests,
-        "max_quoted": MAX_QUOTED,
-    }
+    prompt = task.meta.get("prompt", "")
+    job = {"mark": mark, "prompt": prompt, "code": code, "entry_point": entry_point, "tests": tests}
     limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + REPORT_KB * tests.count("assert"))
     result = await sandbox.run({"main.py": TEST_SCRIPT.read_text("utf-8")}, stdin=json.dumps(job), limits=limits)
-    report = _parse_report(result.stdout, mark)
+    fields: dict[str, Any] = {}
+    for line in result.stdout.split("\n"):
+        if line.startswith(mark):
+            with suppress(ValidationError):  # cut off at the output limit
+                fields |= _Report.model_validate_json(line.removeprefix(mark)).model_dump(exclude_unset=True)
+    report = _Report(**fields)
     note = _fault_in(report, result)
     # The script catches what the code raises, so a refusal by the sandbox may be why an assert failed.
     stopped = result.stopped or was_refused(report.first[1])
@@ -73,15 +69,6 @@ class _Report(BaseModel):
     """The first assert that failed, and why."""
     fault: str = ""
     """Why nothing could be tested."""
-
-
-def _parse_report(stdout: str, mark: str) -> _Report:
-    fields: dict[str, Any] = {}
-    for line in stdout.split("\n"):
-        if line.startswith(mark):
-            with suppress(ValidationError):  # cut off at the output limit
-                fields |= _Report.model_validate_json(line.removeprefix(mark)).model_dump(exclude_unset=True)
-    return _Report(**fields)
 
 
 def _fault_in(report: _Report, result: ProgramResult) -> str:

@@ -8,15 +8,13 @@ are kept in the task's meta.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import isfinite
+from math import inf
 from typing import Any
 
 from practicum.core.types import Task
 from practicum.tasks.traces.fields import object_at, own_id, stored_score
 from practicum.tasks.traces.messages import items_of_messages
 from practicum.tasks.traces.trace import Place
-
-_ID_FIELDS = ("id", "trace_id", "task_id", "instance_id", "session_id", "conversation_id")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -36,7 +34,7 @@ def read(record: Any, place: Place) -> Iterator[Task]:
     fields: Mapping[str, Any] = {"messages": record} if isinstance(record, list) else record
     return place.task(
         items_of_messages(fields["messages"], place.warn),
-        id=own_id(fields, *_ID_FIELDS),
+        id=own_id(fields, "id", "trace_id", "task_id", "instance_id", "session_id", "conversation_id"),
         score=stored_score(fields, place.warn),
         meta=_plain_fields(object_at(fields, "metadata")) | _plain_fields(fields),
     )
@@ -44,12 +42,10 @@ def read(record: Any, place: Place) -> Iterator[Task]:
 
 def _plain_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     """The fields with plain values, and the tags, by which a user can have things forgotten."""
-    return {key: value for key, value in record.items() if (_are_tags(value) if key == "tags" else _is_plain(value))}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
-
-
-def _are_tags(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(tag, str) for tag in value))
+    return {
+        key: value
+        for key, value in record.items()
+        if isinstance(value, str)
+        or (key != "tags" and isinstance(value, int | float) and abs(value) < inf)
+        or (key == "tags" and isinstance(value, list) and all(isinstance(tag, str) for tag in value))
+    }

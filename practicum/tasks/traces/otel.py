@@ -151,10 +151,15 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
 
 
 def _event_messages(events: Sequence[SpanEvent]) -> dict[str, list[Mapping[str, Any]]]:
-    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion."""
+    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion.
+
+    The content of an event is its body, the attribute with the body as JSON, or the attributes themselves.
+    """
     messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
     for event in events:
-        body = _event_body(event)
+        body = event.body if event.body is not None else _decode(event.attributes.get("gen_ai.event.content"))
+        if not isinstance(body, Mapping):
+            body = {"content": body} if isinstance(body, str) and body else event.attributes
         if role := _ROLE_OF_EVENT.get(event.name):
             # The event may hold a role of the application ("customer"); the event's name is one that is known here.
             messages["prompt"].append(_decode_content({**body, "role": role}))
@@ -164,14 +169,6 @@ def _event_messages(events: Sequence[SpanEvent]) -> dict[str, list[Mapping[str, 
             calls = message.get("tool_calls") or _decode(body.get("tool_calls"))
             messages["completion"].append(_decode_content({**message, "role": "assistant", "tool_calls": calls}))
     return messages
-
-
-def _event_body(event: SpanEvent) -> Mapping[str, Any]:
-    """The content of an event: its body, the attribute with the body as JSON, or the attributes themselves."""
-    body = event.body if event.body is not None else _decode(event.attributes.get("gen_ai.event.content"))
-    if isinstance(body, Mapping):
-        return body
-    return {"content": body} if isinstance(body, str) and body else event.attributes
 
 
 def _decode(value: Any) -> Any:

@@ -13,7 +13,6 @@ from typing import Any
 
 from practicum.tasks.traces.fields import Warn, object_at, objects_in, text_at
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VALUES = {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue"}
 _START_FIELDS = (
     *("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"),
@@ -106,7 +105,8 @@ def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
             if value.isdecimal():
                 return int(value)
             moment = datetime.fromisoformat(value)
-            return (moment.replace(tzinfo=moment.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1) * 1000
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
         except ValueError:
             return None
     return value if isinstance(value, int) or (isinstance(value, float) and isfinite(value)) else None

@@ -15,11 +15,6 @@ from typing import Any, NamedTuple
 from practicum.core.types import Recorded, Score, Step, Task, Trace
 
 _AGENT_KINDS = ("thought", "message", "action")
-_MAX_OTHER_LINES = 5
-
-NO_TEXT = "a trace without any text"
-NO_TASK = "a trace that does not say what the agent was asked"
-NO_AGENT = "a trace without anything from the agent"
 
 
 class Item(NamedTuple):
@@ -75,7 +70,7 @@ class Source:
             lines = list(dict.fromkeys(line for line, _ in cases if line is not None))
             text = f"{reason} ({cases[0][1]})" if cases[0][1] else reason
             if len(cases) > 1:
-                others = ", ".join(map(str, lines[1 : _MAX_OTHER_LINES + 1]))
+                others = ", ".join(map(str, lines[1:6]))
                 text += f"; {len(cases)} times" + (f", also on line {others}" if others else "")
             yield Problem(str(self.path), lines[0] if lines else None, text, len(cases))
 
@@ -116,7 +111,8 @@ class Place:
         rest = [*(item for item in before if item.kind != "system"), *items[first + 1 :]]
         agent_spoke = bool(answer.strip()) or any(item.kind in _AGENT_KINDS for item in rest)
         if not asked or not agent_spoke:
-            self.warn(NO_TASK if agent_spoke else NO_AGENT if asked else NO_TEXT)
+            no_agent = "a trace without anything from the agent" if asked else "a trace without any text"
+            self.warn("a trace that does not say what the agent was asked" if agent_spoke else no_agent)
             return
         reasoning = ""
         if not answer.strip():
