@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError, UsageError
@@ -23,23 +23,16 @@ from practicum.tasks.scoring.rules import normalise, target_fault
 MAX_CHOICES = 100
 """More distinct targets than this are free answers rather than labels, and would not fit an output schema."""
 
-_FIELD_TYPES = {
-    "id": "a string or a whole number",
-    "input": "a string or a list of strings",
-    "target": "a string, a number, true or false",
-    "meta": "an object",
-}
-
 
 class _Line(BaseModel):
     """One line with the names of our fields. Strict, so that no number is silently taken for a text."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
-    id: str | int | None = None
-    input: str | list[str]
-    target: str | int | float | bool | None = None
-    meta: dict[str, Any] | None = None
+    id: str | int | None = Field(None, description="a string or a whole number")
+    input: str | list[str] = Field(description="a string or a list of strings")
+    target: str | int | float | bool | None = Field(None, description="a string, a number, true or false")
+    meta: dict[str, Any] | None = Field(None, description="an object")
 
 
 def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> list[Task]:
@@ -51,10 +44,11 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
+    keys = {name: name for name in _Line.model_fields}
     for name in fields or {}:
-        if name not in _FIELD_TYPES:
-            raise TaskFileError(f"--fields: unknown name {name!r}; a task has {', '.join(_FIELD_TYPES)}")
-    keys = {name: (fields or {}).get(name, name) for name in _FIELD_TYPES}
+        if name not in keys:
+            raise TaskFileError(f"--fields: unknown name {name!r}; a task has {', '.join(keys)}")
+    keys |= fields or {}
     known_keys: set[str] = set()
 
     def numbered_tasks() -> Iterator[tuple[int, Task]]:
@@ -187,8 +181,8 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
         line = _Line.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        found = type_name(record[keys[name]])
-        raise TaskFileError(f"{where}: field {keys[name]!r} must be {_FIELD_TYPES[name]}, not {found}") from None
+        wanted, found = _Line.model_fields[name].description, type_name(record[keys[name]])
+        raise TaskFileError(f"{where}: field {keys[name]!r} must be {wanted}, not {found}") from None
     target = str(line.target).lower() if isinstance(line.target, bool) else line.target
     task = Task(
         id=default_id if line.id is None else str(line.id),

@@ -104,14 +104,14 @@ def main(job: Job) -> None:
 def raise_fences(job: Job) -> dict[str, str]:
     """Raise all fences. Returns the missing ones of the minimum, each with the reason."""
     missing: dict[str, str] = {}
-    steps: tuple[tuple[str, Callable[[], None]], ...] = (
-        ("limits", lambda: set_limits(job)),
-        ("namespaces", enter_namespaces),
-        ("privileges", lambda: drop_privileges(job["parent"])),
-        ("files", lambda: restrict_files(job["folder"])),
-        ("network and processes", filter_system_calls),
-    )
-    for name, step in steps:
+    steps: dict[str, Callable[[], None]] = {
+        "limits": lambda: set_limits(job),
+        "namespaces": enter_namespaces,
+        "privileges": lambda: drop_privileges(job["parent"]),
+        "files": lambda: restrict_files(job["folder"]),
+        "network and processes": filter_system_calls,
+    }
+    for name, step in steps.items():
         try:
             if sys.platform != "linux" and name != "limits":
                 raise OSError("only Linux has it")
@@ -125,15 +125,11 @@ def raise_fences(job: Job) -> dict[str, str]:
 def set_limits(job: Job) -> None:
     """Limit CPU time, memory, the size of files and the number of open ones; allow no core dumps."""
     cpu = int(job["cpu"])
-    bounds = {
-        resource.RLIMIT_CPU: (cpu, cpu + 1),
-        resource.RLIMIT_FSIZE: (job["folder_bytes"],) * 2,
-        resource.RLIMIT_NOFILE: (64, 64),
-        resource.RLIMIT_CORE: (0, 0),
-        resource.RLIMIT_AS: (job["memory_bytes"],) * 2,
-    }
-    for which, bound in bounds.items():
-        resource.setrlimit(which, bound)
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (job["folder_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (job["memory_bytes"],) * 2)
 
 
 def enter_namespaces() -> None:

@@ -29,8 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
-from practicum.tasks.sandbox.processes import kill_group
-from practicum.tasks.sandbox.resources import count_threads, deleted_file_bytes, disk_usage
+from practicum.tasks.sandbox.processes import count_threads, deleted_file_bytes, disk_usage, kill_group
 
 FENCES = Path(__file__).with_name("fences.py")
 

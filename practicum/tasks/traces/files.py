@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import IO, Any
 
 from pydantic_core import from_json
@@ -16,61 +18,43 @@ def records(source: Source) -> Iterator[tuple[Place, Any]]:
     """Place and value of each record. What cannot be read is a problem, and the rest is read."""
     try:
         with source.path.open("rb") as file:
-            texts = (raw for _, raw in _lines(file) if raw.strip())
-            first, second = next(texts, b""), next(texts, b"")
+            first, second, *_ = (*islice((line for _, line in _lines(file)), 2), b"", b"")
             file.seek(0)
-            is_lines = not second or _parsed(first) is not None
-            is_lines = is_lines or (_is_record(second) and first.strip() not in (b"[", b"{"))
-            yield from _line_records(file, source) if is_lines else _document_records(file, source)
+            if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
+                raw = file.read().removeprefix(codecs.BOM_UTF8)
+                if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
+                    yield from _parsed(raw, Place(source))
+                    return
+                file.seek(0)  # these are JSON lines, the first of which are broken
+            for number, line in _lines(file):
+                yield from _parsed(line, Place(source, number, f":{number}"))
     except OSError as error:
         Place(source).warn(f"cannot be read ({error.strerror or error})")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Number and text of each line that is not blank."""
     for number, line in enumerate(file, 1):
-        yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if text.strip():
+            yield number, text
 
 
-def _parsed(raw: bytes) -> Any:
+def _is_json(raw: bytes, kind: type = object) -> bool:
     try:
-        return from_json(raw)
+        return isinstance(from_json(raw), kind)
     except ValueError:
-        return None
+        return False
 
 
-def _is_record(raw: bytes) -> bool:
-    return isinstance(_parsed(raw), dict)
-
-
-def _document_records(file: IO[bytes], source: Source) -> Iterator[tuple[Place, Any]]:
-    raw = file.read().removeprefix(codecs.BOM_UTF8)
+def _parsed(raw: bytes, place: Place) -> Iterator[tuple[Place, Any]]:
+    """The record; none, and a problem, if this is not JSON."""
     try:
-        value = from_json(raw.decode())
+        yield place, from_json(raw.decode())
     except UnicodeDecodeError as error:
-        Place(source, raw.count(b"\n", 0, error.start) + 1).warn("not UTF-8 text")
+        replace(place, line=place.line or raw.count(b"\n", 0, error.start) + 1).warn("not UTF-8 text")
     except ValueError as error:
-        if any(map(_is_record, raw.split(b"\n"))):  # JSON lines, the first of which are broken
-            file.seek(0)
-            yield from _line_records(file, source)
-        else:
-            line = re.search(r" at line (\d+)", str(error))
-            _warn_of(error, Place(source, int(line[1]) if line else None))
-    else:
-        yield Place(source), value
-
-
-def _line_records(file: IO[bytes], source: Source) -> Iterator[tuple[Place, Any]]:
-    for number, raw in _lines(file):
-        place = Place(source, number, f":{number}")
-        try:
-            if raw.strip():
-                yield place, from_json(raw.decode())
-        except UnicodeDecodeError:
-            place.warn("not UTF-8 text")
-        except ValueError as error:
-            _warn_of(error, place)
-
-
-def _warn_of(error: ValueError, place: Place) -> None:
-    detail = re.sub(r" at line \d+ column", " at column", str(error))
-    place.warn("JSON that ends too early" if detail.startswith("EOF") else "not JSON", detail)
+        line = re.search(r" at line (\d+)", str(error))
+        detail = re.sub(r" at line \d+ column", " at column", str(error))
+        reason = "JSON that ends too early" if detail.startswith("EOF") else "not JSON"
+        replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
