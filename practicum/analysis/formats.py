@@ -29,9 +29,9 @@ def count(value: float | None) -> str:
     """Write a number of things; large numbers get three digits and a letter (12.3k)."""
     if value is None:
         return UNKNOWN
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
+    for least, size, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= least:
+            return f"{value / size:.3g}{letter}"
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
@@ -47,9 +47,9 @@ def seconds(value: float | None) -> str:
 
 def money(value: float | None) -> str:
     """Write US dollars."""
-    if value is None:
-        return UNKNOWN
-    return "$0" if not value else f"${value:.3g}" if value < 1 else f"${value:,.2f}"
+    if not value:
+        return UNKNOWN if value is None else "$0"
+    return f"${value:.3g}" if value < 1 else f"${value:,.2f}" if value < 1e4 else f"${count(value)}"
 
 
 def p_value(value: float | None) -> str:

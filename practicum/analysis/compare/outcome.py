@@ -2,8 +2,8 @@
 
 Runs side by side share machines and limits, so how long one took says little. Three times are measured:
 
-    wall      from start to end, with everything that went on beside it
-    work      the durations of its calls, added up: with one call at a time it cannot be faster
+    wall      from start to end, beside the other runs
+    work      the sum of the durations of its calls: with one call at a time it cannot be faster
     critical  the longest chain of calls that each waited for the one before: it can never be faster
 
 With c calls at once and nothing beside it, a run takes at most critical + (work - critical) / c (Brent 1974). This is
@@ -12,20 +12,22 @@ With c calls at once and nothing beside it, a run takes at most critical + (work
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import select
 
 from practicum.analysis.compare.plan import PlannedRun
 from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.types import Usage
+from practicum.core.views import render_full
 from practicum.session.learn import GO_ON
 from practicum.session.records import RUN, step_data
+from practicum.session.result import usage_json
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import Journal
@@ -36,14 +38,12 @@ if TYPE_CHECKING:
 OUTCOME_FILE = "measured.json"
 
 TEST_PREFIX = "evaluate test "
-"""How the places of the final evaluation begin."""
+"""The beginning of the places of the final evaluation."""
 
 
-class CurvePoint(BaseModel):
+class CurvePoint(BaseModel, frozen=True):
     """One step of training: tasks tried so far, tasks tried in this step and their mean score, tokens of the context
     afterwards, and the score on the validation tasks where it was measured."""
-
-    model_config = ConfigDict(frozen=True)
 
     tasks: int
     tried: int
@@ -52,31 +52,19 @@ class CurvePoint(BaseModel):
     val: float | None = None
 
 
-class RunCost(BaseModel):
-    """The cost of some calls: `usd` is None where a price is unknown, `work` is in seconds."""
+@dataclass(frozen=True, slots=True)
+class RunCost(Usage):
+    """The cost of some calls: what they used, and `work`, the sum of their seconds."""
 
-    model_config = ConfigDict(frozen=True)
-
-    calls: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    usd: float | None = 0.0
     work: float = 0.0
 
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
 
-
-class RunOutcome(BaseModel):
+class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     """The outcome of one run.
 
     `by_task` has the scores that count, by task id. `learning` and `testing` are the costs of the two stages, `by_role`
     those of each role in both. `stopped` says why the run ended early (a spent budget), `failed` why it has no score.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     variant: str
     seed: int
@@ -102,14 +90,24 @@ class RunOutcome(BaseModel):
         return sum(self.by_task.values()) / len(self.by_task) if self.by_task else None
 
     @property
+    def usage(self) -> Usage:
+        """The usage of both stages."""
+        return self.learning + self.testing
+
+    @property
     def work(self) -> float:
+        """The seconds of all calls, added up."""
         return self.learning.work + self.testing.work
+
+    @property
+    def critical_path(self) -> float:
+        """The seconds of the longest chain of calls, or of all calls where it was not measured."""
+        return self.work if self.critical is None else self.critical
 
     @property
     def alone(self) -> float:
         """The most seconds that the run takes with nothing beside it."""
-        critical = self.work if self.critical is None else self.critical
-        return critical + max(self.work - critical, 0.0) / self.at_once
+        return self.critical_path + max(self.work - self.critical_path, 0.0) / self.at_once
 
 
 def read_outcome(path: Path) -> RunOutcome | None:
@@ -136,8 +134,8 @@ def completed_outcome(
     """The outcome of a run that came to its end."""
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
     return RunOutcome(
-        variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, **_stored_parts(path)._asdict(),
-        wall=result.seconds, critical=result.critical, context_tokens=result.as_json()["context_tokens"],
+        variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, **_stored(path),
+        wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
         entries=len(result.context), steps=result.steps, refused=result.refused, errors=result.errors,
         stopped=result.stopped, failed=None if by_task else early,
     )  # fmt: skip
@@ -149,50 +147,28 @@ def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) 
     message = str(error).partition(GO_ON)[0]
     why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
-        stored = _stored_parts(path) if (path / DATABASE_FILE).is_file() else _StoredParts()
+        stored = _stored(path) if (path / DATABASE_FILE).is_file() else {}
     except PracticumError:
         # The error may be about this very file.
-        stored = _StoredParts()
-    return RunOutcome(variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, **stored._asdict())
+        stored = {}
+    return RunOutcome(variant=run.variant.name, seed=run.seed, failed=why, at_once=at_once, **stored)
 
 
-class _StoredParts(NamedTuple):
+def _stored(path: Path) -> dict[str, Any]:
     """The fields of an outcome that are read from the run's database."""
-
-    learning: RunCost = RunCost()
-    testing: RunCost = RunCost()
-    by_role: Mapping[str, Usage] = MappingProxyType({})
-    curve: Sequence[CurvePoint] = ()
-
-
-def _stored_parts(path: Path) -> _StoredParts:
-    table = schema.journal.c
-    columns = (
-        table.place, table.calls, table.input_tokens, table.cached_tokens, table.output_tokens, table.usd,
-        table.seconds,
-    )  # fmt: skip
-    usage = {True: Usage(), False: Usage()}
-    work = {True: 0.0, False: 0.0}
+    t = schema.journal.c
+    columns = (t.place, t.seconds, t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
+    usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
-        for row in store.rows(select(*columns)):
-            testing = row.place.startswith(TEST_PREFIX)
-            work[testing] += row.seconds
-            if row.calls:
-                usage[testing] += Usage(*row[1:6])
+        for place, seconds, *used in store.rows(select(*columns)):
+            stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
+            work[stage] += seconds
+            usage[stage] += Usage(*used) if used[0] else Usage()
         by_role, steps = Journal(store, RUN).by_role(), step_data(store)
     tried, curve = 0, []
     for step in steps:
         tried += len(step["tasks"])
-        curve.append(
-            CurvePoint(
-                tasks=tried, tried=len(step["tasks"]), score=step["score"], tokens=step["tokens"], val=step["val"]
-            )
-        )
-    return _StoredParts(_cost(usage[False], work[False]), _cost(usage[True], work[True]), by_role, curve)
-
-
-def _cost(usage: Usage, work: float) -> RunCost:
-    return RunCost(
-        calls=usage.calls, input_tokens=usage.input_tokens, cached_tokens=usage.cached_tokens,
-        output_tokens=usage.output_tokens, usd=usage.usd, work=work,
-    )  # fmt: skip
+        values = {name: step[name] for name in ("score", "tokens", "val")}
+        curve.append(CurvePoint(tasks=tried, tried=len(step["tasks"]), **values))
+    costs = {stage: RunCost(**usage_json(usage[stage]), work=work[stage]) for stage in ("learning", "testing")}
+    return {**costs, "by_role": by_role, "curve": curve}

@@ -6,12 +6,13 @@ therefore has the same report as one that was not, except for measured times.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
+from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.analysis.formats import p_value
@@ -91,46 +92,37 @@ def _row(variant: VariantOutcomes) -> dict[str, Any]:
     """The numbers of a variant: means over its scored runs, or over all its runs where none has a score."""
     scores = variant.by_task()
     counted = variant.scored or variant.outcomes
+    total = sum((o.usage for o in counted), Usage())
+    by_task = [fmean(values) for values in scores.values()]
 
     def mean(value: Callable[[RunOutcome], float]) -> float | None:
-        return fmean(value(o) for o in counted) if counted else None
+        return _mean([value(o) for o in counted])
 
-    def mean_price(cost: Callable[[RunOutcome], RunCost]) -> float | None:
-        prices = [cost(o).usd for o in counted]
-        return fmean(p for p in prices if p is not None) if prices and None not in prices else None
-
-    learning_usd, testing_usd = mean_price(lambda o: o.learning), mean_price(lambda o: o.testing)
-    input_tokens = sum(o.learning.input_tokens + o.testing.input_tokens for o in counted)
-    cached_tokens = sum(o.learning.cached_tokens + o.testing.cached_tokens for o in counted)
-    by_task = [fmean(values) for values in scores.values()]
-    per_test_task = [o.testing.tokens / len(o.by_task) for o in variant.scored if o.testing.calls]
     return {
         "name": variant.variant.name,
         "method": variant.variant.method,
         "settings": dict(variant.variant.settings),
-        "score": fmean(by_task) if by_task else None,
+        "score": _mean(by_task),
         "ci95": list(repeated_ci95(list(scores.values()))) if by_task else None,
         "by_seed": {str(o.seed): o.score for o in variant.outcomes},
         "n": len(by_task),
-        "calls": mean(lambda o: o.learning.calls + o.testing.calls),
-        "tokens": mean(lambda o: o.learning.tokens + o.testing.tokens),
+        "calls": mean(lambda o: o.usage.calls),
+        "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
         # A stream has no evaluation.
-        "tokens_a_test_task": fmean(per_test_task) if per_test_task else None,
-        "cached_share": cached_tokens / input_tokens if input_tokens else 0.0,
+        "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in variant.scored if o.testing.calls]),
+        "cached_share": total.cached_share,
         "by_role": _by_role(counted),
-        "usd": learning_usd + testing_usd if learning_usd is not None and testing_usd is not None else None,
+        "usd": _mean([o.usage.usd for o in counted]),
         "alone_s": mean(lambda o: o.alone),
         "work_s": mean(lambda o: o.work),
-        "critical_s": mean(lambda o: o.work if o.critical is None else o.critical),
+        "critical_s": mean(lambda o: o.critical_path),
         "wall_s": mean(lambda o: o.wall),
         "context_tokens": mean(lambda o: o.context_tokens),
         "entries": mean(lambda o: o.entries),
         "refused": mean(lambda o: o.refused),
-        "errors": {
-            name: sum(o.errors.get(name, 0) for o in counted) for name in sorted({n for o in counted for n in o.errors})
-        },
+        "errors": dict(sorted(sum((Counter(o.errors) for o in counted), Counter[str]()).items())),
         "stopped": {str(o.seed): o.stopped for o in variant.outcomes if o.stopped},
         "failed": {str(o.seed): o.failed for o in variant.outcomes if o.failed},
         "missing": not variant.outcomes,
@@ -138,15 +130,18 @@ def _row(variant: VariantOutcomes) -> dict[str, Any]:
     }
 
 
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean; None for no values, and where one of them is unknown."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
 def _by_role(outcomes: Sequence[RunOutcome]) -> dict[str, dict[str, float | None]]:
     """The usage of each role: means over all runs, also those that did not ask it; `usd` is None where a price is
     unknown."""
     roles = sorted({role for o in outcomes for role in o.by_role})
-    totals = {role: usage_json(sum((o.by_role.get(role, Usage()) for o in outcomes), Usage())) for role in roles}
-    return {
-        role: {name: None if value is None else value / len(outcomes) for name, value in usage.items()}
-        for role, usage in totals.items()
-    }
+    usages = {role: [usage_json(o.by_role.get(role, Usage())) for o in outcomes] for role in roles}
+    return {role: {name: _mean([u[name] for u in rows]) for name in rows[0]} for role, rows in usages.items()}
 
 
 def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
@@ -163,15 +158,16 @@ def curve(runs: Sequence[Sequence[CurvePoint]]) -> list[dict[str, Any]]:
 
 def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
+    val, first = None, 0
     for i, point in enumerate(run):
-        weight = total = 0.0
-        for j in range(i, -1, -1):
-            weight, total = weight + run[j].tried, total + run[j].tried * run[j].score
-            if weight >= CURVE_WINDOW:
-                break
+        # As few steps as have CURVE_WINDOW tasks.
+        while sum(p.tried for p in run[first + 1 : i + 1]) >= CURVE_WINDOW:
+            first += 1
+        recent = run[first : i + 1]
+        tried = sum(p.tried for p in recent)
+        score = sum(p.tried * p.score for p in recent) / tried if tried else None
         # Not every step need be validated: the last validation score holds until the next one.
-        val = point.val if point.val is not None or not points else points[-1]["val"]
-        score = total / weight if weight else None
+        val = val if point.val is None else point.val
         points.append({"tasks": point.tasks, "score": score, "tokens": point.tokens, "val": val})
     return points
 
@@ -179,12 +175,7 @@ def _smoothed(run: Sequence[CurvePoint]) -> list[dict[str, Any]]:
 def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[str, Any]:
     """The mean of each run's last point up to this place, or of its first point where it has none yet."""
     at = [next((p for p in reversed(run) if p["tasks"] <= place), run[0]) for run in runs]
-
-    def mean(name: str) -> float | None:
-        values = [p[name] for p in at]
-        return None if None in values else fmean(values)
-
-    return {"tasks": place, "score": mean("score"), "tokens": mean("tokens"), "val": mean("val")}
+    return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 
 
 def _table(table: ComparisonTable, variants: Mapping[str, VariantOutcomes]) -> dict[str, Any]:
@@ -201,12 +192,7 @@ def _table(table: ComparisonTable, variants: Mapping[str, VariantOutcomes]) -> d
             continue
         d = difference([scores[id] for id in shared], [base[id] for id in shared])
         differences[variant.name] = d
-        rows.append(
-            {
-                "name": variant.name, "effect": d.effect, "ci95": list(d.ci95), "p": d.p, "test": d.test, "n": d.n,
-                "better": d.better, "worse": d.worse,
-            }
-        )  # fmt: skip
+        rows.append({"name": variant.name, **asdict(d), "ci95": list(d.ci95)})
     corrected = dict(zip(differences, holm([d.p for d in differences.values()]), strict=True))
     for row in rows:
         if (p := corrected.get(row["name"])) is not None:
@@ -217,11 +203,9 @@ def _table(table: ComparisonTable, variants: Mapping[str, VariantOutcomes]) -> d
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
     """What may be claimed about a difference, in one sentence."""
-    low, high = (f"{100 * end:+.1f}" for end in row["ci95"])
+    effect, low, high = (f"{100 * value:+.1f}" for value in (row["effect"], *row["ci95"]))
     p = p_value(row["p_holm"])
-    numbers = (
-        f"{100 * row['effect']:+.1f} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"
-    )
+    numbers = f"{effect} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"
     if row["verdict"] != "unclear":
         return f"{row['verdict']} than {baseline}: {numbers}"
     if row["n"] < MIN_TASKS:
