@@ -59,10 +59,12 @@ def round_ticks(axis: Axis, low: float, high: float) -> None:
     if high / low < 8:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         return
-    marks = [digit * 10.0**power for power in range(-9, 16) for digit in (1, 2, 5)]
-    within = [mark for mark in marks if low <= mark <= high]
-    # Every third of 1, 2, 5 is again a power of ten.
-    axis.set_major_locator(FixedLocator(within if len(within) <= 7 else within[:: 3 * -(-len(within) // 21)]))
+    for digits in ((1, 2, 5), (1,)):
+        marks = [digit * 10.0**power for power in range(-9, 16) for digit in digits]
+        within = [mark for mark in marks if low <= mark <= high]
+        if len(within) <= 7:
+            break
+    axis.set_major_locator(FixedLocator(within[:: -(-len(within) // 7)]))
 
 
 def png(figure: Figure) -> bytes:

@@ -111,7 +111,8 @@ def compare(
 
 def _study(methods: str, ablate: str, sweep: str, baseline: str | None) -> Study:
     """What was asked to be compared."""
-    from practicum.analysis.compare.variants import of_ablation, of_methods, of_sweep
+    from practicum.analysis.compare.ablations import of_ablation
+    from practicum.analysis.compare.variants import of_methods, of_sweep
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if ablate:

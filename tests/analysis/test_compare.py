@@ -14,17 +14,10 @@ from helpers import client, make_tasks, world
 
 import practicum
 from practicum import methods
+from practicum.analysis.compare.ablations import ABLATIONS, of_ablation
 from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt
 from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome
-from practicum.analysis.compare.variants import (
-    ABLATIONS,
-    ComparisonTable,
-    Study,
-    Variant,
-    of_ablation,
-    of_methods,
-    of_sweep,
-)
+from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
 from practicum.core.differences import difference, holm
 from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
 from practicum.core.types import Task

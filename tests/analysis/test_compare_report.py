@@ -19,11 +19,12 @@ from matplotlib.text import Text
 from PIL import Image
 
 from practicum.analysis.compare import figures
+from practicum.analysis.compare.ablations import of_ablation
 from practicum.analysis.compare.outcome import CurvePoint, RunCost, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan, make_plan
 from practicum.analysis.compare.report import html, markdown
 from practicum.analysis.compare.summary import claim, cost_axis, curve, front, summary
-from practicum.analysis.compare.variants import of_ablation, of_methods
+from practicum.analysis.compare.variants import of_methods
 from practicum.analysis.formats import count, money, seconds
 from practicum.session.components import Parts
 from practicum.session.config import Splits

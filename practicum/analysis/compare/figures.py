@@ -34,9 +34,12 @@ def colour(index: int) -> str:
     return COLOURS[index % len(COLOURS)]
 
 
-def differences_figure(rows: Sequence[Mapping[str, Any]], baseline: str) -> Figure:
-    """Differences from the baseline with their 95% intervals, the largest on top; a filled dot is a claim."""
+def differences_figure(rows: Sequence[Mapping[str, Any]], baseline: str) -> Figure | None:
+    """Differences from the baseline with their 95% intervals, the largest on top; a filled dot is a claim. None where
+    there is nothing to compare."""
     rows = sorted((row for row in rows if "effect" in row), key=lambda row: row["effect"])
+    if not rows:
+        return None
     figure, axes = _figure(0.9 + 0.3 * len(rows), "x")
     axes.axvline(0, color=GREY, lw=1)
     for y, row in enumerate(rows):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +40,7 @@ from practicum.store.database import Store
 
 
 class ComparisonWatch(Protocol):
-    """Is told about the progress of a comparison. Subclasses override what they need; methods must return at once."""
+    """Follows the progress of a comparison. Subclasses override what they need; methods must return at once."""
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         """The plan is checked; `done` of its runs are over already."""
@@ -57,7 +56,7 @@ class ComparisonWatch(Protocol):
 
 
 class _Unwatched(ComparisonWatch):
-    """Is told, and does nothing."""
+    """Does nothing."""
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Halt:
         return sum(session.state.budget.in_flight for session in self.sessions)
 
     def stop(self, reason: str) -> None:
-        """Let nothing start from now on."""
+        """Start no more calls."""
         self.reason = self.reason or reason
         for session in self.sessions:
             session.state.budget.stop(self.reason)
@@ -165,23 +164,19 @@ class _Runs:
         self.done = len(self.plan.runs) - len(todo)
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
-            async with self._shared_models() as shared:
+            # All runs share these models, each opened when it is first asked.
+            models = Models(opening(self.plan.runs[0].config, self.folder, self.parts))
+            shared = Shared(models)
+            try:
                 await self._check(todo, shared)
                 self.watch.began(len(todo))
                 gate = asyncio.Semaphore(self.runs_at_once or self._calls_at_once(shared))
                 for run in todo:
                     self.jobs[run.folder] = asyncio.create_task(self._in_turn(gate, run, shared))
                 outcomes |= dict(zip(self.jobs, await asyncio.gather(*self.jobs.values()), strict=True))
+            finally:
+                await models.close()
         return [outcome for run in self.plan.runs if (outcome := outcomes[run.folder]) is not None]
-
-    @asynccontextmanager
-    async def _shared_models(self) -> AsyncIterator[Shared]:
-        """The models that all runs share, each opened when it is first asked."""
-        models = Models(opening(self.plan.runs[0].config, self.folder, self.parts))
-        try:
-            yield Shared(models)
-        finally:
-            await models.close()
 
     def _calls_at_once(self, shared: Shared) -> int:
         """How many calls may be in flight; more than a local model has slots would evict each other's prefixes."""
@@ -196,10 +191,8 @@ class _Runs:
                 place = Path(name) / run.variant.folder
                 try:
                     with Store.create(place) as store:
-                        session_opening = opened(
-                            store, place, run.config, self.plan.splits_of(run), Context(), self.parts, None, shared
-                        )
-                        async with session_opening as session:
+                        how = (run.config, run.splits, Context(), self.parts, None, shared)
+                        async with opened(store, place, *how) as session:
                             session.reserve.check()
                 except PracticumError as error:
                     error.args = (f"{run.variant.name}: {error}",)
@@ -229,10 +222,9 @@ class _Runs:
             if begun(path):
                 result = await resume(path, **options)
             else:
-                splits, config = self.plan.splits_of(run), run.config.model_dump()
                 result = await learn(
-                    splits.train, val=splits.val, test=splits.test, out=path, seed_context=self._start(run),
-                    **config, **options,
+                    run.splits.train, val=run.splits.val, test=run.splits.test, out=path,
+                    seed_context=self._start(run), **run.config.model_dump(), **options,
                 )  # fmt: skip
             if result.interrupted:
                 return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from practicum.core.files import write_atomic
 from practicum.core.types import Task
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, acts, checked, configured, roles_used
+from practicum.session.config import Config, Splits, checked, configured, roles_used
 from practicum.store.journal import digest
 
 PLAN_FILE = "compare.json"
@@ -30,11 +31,12 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: a variant with a seed and the whole configuration."""
+    """One run: a variant with a seed, its whole configuration and its tasks."""
 
     variant: Variant
     seed: int
     config: Config
+    splits: Splits
 
     @property
     def folder(self) -> str:
@@ -54,10 +56,6 @@ class ComparisonPlan:
     common: Mapping[str, Any]
     warnings: tuple[str, ...] = field(default=())
 
-    def splits_of(self, run: PlannedRun) -> Splits:
-        """The tasks of one run."""
-        return _splits(run.variant, self.splits)
-
     def scores_predictions(self, run: PlannedRun) -> bool:
         """Whether a run is scored by its predictions before it learned from each task, instead of on test tasks."""
         return self.online or run.variant.stream
@@ -74,10 +72,7 @@ class ComparisonPlan:
 
     def as_json(self) -> dict[str, Any]:
         """What must stay the same for a comparison to be continued; variants and seeds may be added."""
-        splits = (self.splits.train, self.splits.val, self.splits.test)
-        tasks = [[[t.id, t.input, t.target] for t in split] for split in splits]
-        # Scorers read it: the tests of code, the rules of an answer.
-        meta = [[dict(t.meta) for t in split] for split in splits]
+        tasks = (self.splits.train, self.splits.val, self.splits.test)
         runs = {
             run.folder: {
                 "method": run.config.method, "settings": run.config.settings,
@@ -85,8 +80,14 @@ class ComparisonPlan:
             }
             for run in self.runs
         }  # fmt: skip
-        digests = {"tasks": digest(tasks), "meta": digest(meta)}
-        return {"format": 1, **digests, "common": dict(self.common), "runs": runs}
+        return {
+            "format": 1,
+            "tasks": digest([[[t.id, t.input, t.target] for t in split] for split in tasks]),
+            # Scorers read it: the tests of code, the rules of an answer.
+            "meta": digest([[dict(t.meta) for t in split] for split in tasks]),
+            "common": dict(self.common),
+            "runs": runs,
+        }
 
 
 def make_plan(
@@ -107,53 +108,46 @@ def make_plan(
         raise UsageError("some of these variants take the test tasks as a stream: leave out --online, and give --test")
     if twice := sorted({v.name for v in variants if sum(v.folder == w.folder for w in variants) > 1}):
         raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
-    _check_roles(variants, splits, common)
-    configs = {v.name: _config(v, splits, parts, common) for v in variants}
-    # All variants with one seed come before the next seed, so that early results say something about each variant.
-    runs = [
-        PlannedRun(v, seed, configs[v.name].model_copy(update={"seed": seed}))
-        for seed in range(seeds)
-        for v in variants
-    ]
-    shared = configs[variants[0].name].model_dump(exclude={"method", "settings", "seed", "roles"}, mode="json")
-    shared["roles"] = dict(common.get("roles", {}))
-    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, tuple(_warnings(splits, online)))
-
-
-def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> Config:
-    """The configuration of a variant, with models only for the roles that it asks; other variants may ask others."""
-    values = {**common, "method": variant.method, "settings": dict(variant.settings)}
-    if variant.stream:
-        values["validate_every"] = 1
-    asked = (*_roles_of(variant, splits, common), "agent")
-    roles = {role: model for role, model in common.get("roles", {}).items() if ROLES.get(role, role) in asked}
-    try:
-        return checked(configured({**values, "roles": roles}), _splits(variant, splits), parts)
-    except UsageError as error:
-        raise type(error)(f"{variant.name}: {error}") from error
-
-
-def _splits(variant: Variant, splits: Splits) -> Splits:
-    return Splits(splits.test) if variant.stream else splits
-
-
-def _roles_of(variant: Variant, splits: Splits, common: Mapping[str, Any]) -> list[str]:
-    config = configured({**common, "roles": {}, "method": variant.method, "settings": dict(variant.settings)})
-    try:
-        method = methods.build(variant.method, variant.settings)
-    except UsageError as error:
-        raise UsageError(f"{variant.name}: {error}") from error
-    return roles_used(config, config.asks and acts(config, splits), method.roles)
-
-
-def _check_roles(variants: Sequence[Variant], splits: Splits, common: Mapping[str, Any]) -> None:
-    """Refuse models for roles that do not exist or that no variant asks."""
-    used = dict.fromkeys(["agent", *(role for v in variants for role in _roles_of(v, splits, common))])
+    # A stream predicts the test tasks one by one, and learns from them alone.
+    tasks = {v.name: Splits(splits.test) if v.stream else splits for v in variants}
+    configs = {v.name: _config(v, tasks[v.name], parts, common) for v in variants}
+    used = dict.fromkeys(["agent", *(role for _, asked in configs.values() for role in asked)])
     for role in common.get("roles", {}):
         if role not in ROLES:
             raise UsageError(f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
         if ROLES[role] not in used:
             raise UsageError(f"no method here asks a {role}: leave out --role {role} (asked: {', '.join(used)})")
+    # All variants with one seed come before the next seed, so that early results say something about each variant.
+    runs = [
+        PlannedRun(v, seed, configs[v.name][0].model_copy(update={"seed": seed}), tasks[v.name])
+        for seed in range(seeds)
+        for v in variants
+    ]
+    first, _ = configs[variants[0].name]
+    shared = first.model_dump(exclude={"method", "settings", "seed", "roles"}, mode="json")
+    shared["roles"] = dict(common.get("roles", {}))
+    scored, warnings = len(splits.train if online else splits.test), []
+    if scored < MIN_TASKS:
+        warnings.append(f"{scored} tasks are scored, fewer than {MIN_TASKS}: no claim can be made")
+    if splits.val and not online:
+        warnings.append(
+            "the best context of each method is chosen by --val; the method pays for this within its budget"
+        )
+    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, tuple(warnings))
+
+
+def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> tuple[Config, Sequence[str]]:
+    """The configuration of a variant, and the roles that it asks; it has no models for other roles."""
+    values = {**common, "method": variant.method, "settings": dict(variant.settings)}
+    if variant.stream:
+        values["validate_every"] = 1
+    try:
+        config = configured(values)
+        asked = roles_used(config, config.asks, methods.build(variant.method, variant.settings).roles)
+        roles = {role: model for role, model in config.roles.items() if ROLES.get(role) in (*asked, "agent")}
+        return checked(config.model_copy(update={"roles": roles}), splits, parts), asked
+    except UsageError as error:
+        raise type(error)(f"{variant.name}: {error}") from error
 
 
 def _check_splits(splits: Splits, online: bool) -> None:
@@ -166,45 +160,29 @@ def _check_splits(splits: Splits, online: bool) -> None:
             "from each of them"
         )
     for name, seen in (("training", splits.train), ("validation", splits.val)):
-        if leaks := _overlap(splits.test, seen):
-            listed = ", ".join(leaks[:MOST_LISTED])
+        # An id made from a line number says nothing about the task.
+        ids = {task.id for task in seen if not re.fullmatch(r"line-\d+", task.id)}
+        inputs = {" ".join(task.input.split()) for task in seen}
+        if leaks := [t.id for t in splits.test if t.id in ids or " ".join(t.input.split()) in inputs]:
             more = f" and {len(leaks) - MOST_LISTED} more" if len(leaks) > MOST_LISTED else ""
             raise UsageError(
                 f"{len(leaks)} of the {len(splits.test)} test tasks are also {name} tasks (same id or same input): "
-                f"{listed}{more}; remove them from one of the files"
+                f"{', '.join(leaks[:MOST_LISTED])}{more}; remove them from one of the files"
             )
 
 
-def _overlap(test: Sequence[Task], seen: Sequence[Task]) -> list[str]:
-    """The ids of test tasks that were seen. An id made from a line number says nothing about the task."""
-    ids = {task.id for task in seen if not (task.id.startswith("line-") and task.id[5:].isdigit())}
-    inputs = {" ".join(task.input.split()) for task in seen}
-    return [t.id for t in test if t.id in ids or " ".join(t.input.split()) in inputs]
-
-
-def _warnings(splits: Splits, online: bool) -> Iterator[str]:
-    scored = len(splits.train if online else splits.test)
-    if scored < MIN_TASKS:
-        yield f"{scored} tasks are scored, fewer than {MIN_TASKS}: no claim can be made"
-    if splits.val and not online:
-        yield "the best context of each method is chosen by --val; the method pays for this within its budget"
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> AbstractContextManager[object]:
     """Hold the comparison's folder, made where it does not exist, against other processes until the block ends.
 
     Raises StoreError at once where another process holds it, or where the folder cannot be written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / "lock").acquire(blocking=False)
+        return FileLock(folder / "lock").acquire(blocking=False)
     except Timeout as error:
         raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another --out") from error
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror}") from error
-    with lock:
-        yield
 
 
 def save_plan(plan: ComparisonPlan, folder: Path) -> None:
@@ -214,21 +192,27 @@ def save_plan(plan: ComparisonPlan, folder: Path) -> None:
     now = json.loads(json.dumps(plan.as_json()))
     before = _read_plan(path) or now
     begun = {run: made for run, made in before["runs"].items() if (folder / run).is_dir()}
-    if begun:
-        if before["tasks"] != now["tasks"]:
-            raise _mismatch(folder, "the tasks")
-        # Plans of early versions have no digest of the tasks' meta.
-        if before.get("meta", now["meta"]) != now["meta"]:
-            raise _mismatch(folder, "the tasks' meta")
-        for name in sorted({*before["common"], *now["common"]}):
-            old, new = before["common"].get(name), now["common"].get(name)
-            if old != new:
-                raise _mismatch(folder, f"{name} ({old!r}, now {new!r})")
-        for run, made in begun.items():
-            if now["runs"].get(run, made) != made:
-                raise _mismatch(folder, f"{run} ({json.dumps(made)})")
+    if begun and (what := next(_differences(before, now, begun), None)) is not None:
+        raise UsageError(
+            f"{folder} holds a comparison with another value of {what}: give the same value again, or another --out"
+        )
     now["runs"] = {**begun, **now["runs"]}
     write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mapping[str, Any]) -> Iterator[str]:
+    if before["tasks"] != now["tasks"]:
+        yield "the tasks"
+    # Plans of early versions have no digest of the tasks' meta.
+    if before.get("meta", now["meta"]) != now["meta"]:
+        yield "the tasks' meta"
+    for name in sorted({*before["common"], *now["common"]}):
+        old, new = before["common"].get(name), now["common"].get(name)
+        if old != new:
+            yield f"{name} ({old!r}, now {new!r})"
+    for run, made in begun.items():
+        if now["runs"].get(run, made) != made:
+            yield f"{run} ({json.dumps(made)})"
 
 
 def _read_plan(path: Path) -> dict[str, Any] | None:
@@ -243,9 +227,3 @@ def _read_plan(path: Path) -> dict[str, Any] | None:
         return plan
     except (OSError, ValueError, KeyError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error
-
-
-def _mismatch(folder: Path, what: str) -> UsageError:
-    return UsageError(
-        f"{folder} holds a comparison with another value of {what}: give the same value again, or another --out"
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.formats import (
@@ -21,7 +21,11 @@ from practicum.analysis.formats import (
 )
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
+from practicum.core.counts import Count
 from practicum.core.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Report = Mapping[str, Any]
 
@@ -39,6 +43,10 @@ COSTS = (
     ("tokens per test task", "tokens_a_test_task", count),
 )
 """Columns of the table of costs: title, field, and how it is written."""
+
+LIMITS = {"max_calls": "calls", "max_tokens": "tokens"}
+
+MEANINGS: Mapping[str, str] = {counter.value: counter.meaning for counter in Count}
 
 COST_NAMES = {"alone_s": "time", "usd": "cost", "tokens": "tokens"}
 """What scores are drawn against, in one word."""
@@ -73,42 +81,37 @@ def markdown(report: Report) -> str:
 def html(report: Report) -> str:
     """The whole report as one page that needs no other file."""
     rows = report["variants"]
-    tables = [
-        data_url(figures.differences_figure(table["rows"], table["baseline"]))
-        if any("effect" in row for row in table["rows"])
-        else None
-        for table in report["tables"]
-    ]
-    costs = {
-        axis: data_url(figure)
-        for axis, front in report["front"].items()
-        if (figure := figures.cost_figure(rows, axis, front)) is not None
-    }
     learners = [row for row in rows if len(row["curve"]) > 1]
     # Not every step need be validated.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
-    scores = figures.curves_figure(rows, "val" if validated else "score", "score")
-    sizes = figures.curves_figure(rows, "tokens", "tokens")
+    costs = {axis: _picture(figures.cost_figure(rows, axis, front)) for axis, front in report["front"].items()}
     return render(
         "comparison.html",
         **_contents(report),
         number={row["name"]: i for i, row in enumerate(rows, 1)},
         colour=figures.colour,
-        difference_pictures=tables,
-        cost_pictures=costs,
+        difference_pictures=[
+            _picture(figures.differences_figure(table["rows"], table["baseline"])) for table in report["tables"]
+        ],
+        cost_pictures={axis: url for axis, url in costs.items() if url is not None},
         learners=bool(learners),
         validated=validated,
-        score_curves=scores and data_url(scores),
-        size_curves=sizes and data_url(sizes),
+        score_curves=_picture(figures.curves_figure(rows, "val" if validated else "score", "score")),
+        size_curves=_picture(figures.curves_figure(rows, "tokens", "tokens")),
     )
 
 
+def _picture(figure: Figure | None) -> str | None:
+    return None if figure is None else data_url(figure)
+
+
 def _contents(report: Report) -> dict[str, Any]:
-    """What both templates show."""
+    """The values that both templates show."""
     by_name = {row["name"]: row for row in report["variants"]}
     roles = sorted({role for row in report["variants"] for role in row["by_role"]})
+    kind = "tasks of a stream, each predicted before it was learned from" if report["online"] else "test tasks"
     return {
-        "title": _title(report),
+        "title": f"{len(by_name)} variants on {report['tasks']['scored']:,} {kind}",
         "conditions": _conditions(report),
         "warnings": report["warnings"],
         "tables": [
@@ -132,42 +135,36 @@ def _contents(report: Report) -> dict[str, Any]:
 
 def _score_row(variant: Report, row: Report) -> dict[str, Any]:
     """The score of one variant, and what is known of its difference from the table's baseline."""
-    compared = "effect" in row
-    return {
+    cells = {
         "name": variant["name"],
         "share": variant["score"],
         "ends": variant["ci95"],
         "score": percent(variant["score"]),
         "score_interval": interval(variant["ci95"]),
-        "difference": points(row["effect"]) if compared else "",
-        "difference_interval": interval(row["ci95"], signed=True) if compared else "",
-        "p": p_value(row["p_holm"]) if compared else "",
-        "better_worse": f"{row['better']} / {row['worse']} of {row['n']}" if compared else "",
+        **dict.fromkeys(("difference", "difference_interval", "p", "better_worse"), ""),
         "verdict": row["verdict"],
         "label": verdict_label(row["verdict"]),
     }
-
-
-def _title(report: Report) -> str:
-    kind = "tasks of a stream, each predicted before it was learned from" if report["online"] else "test tasks"
-    return f"{len(report['variants'])} variants on {report['tasks']['scored']:,} {kind}"
+    if "effect" in row:
+        cells["difference"] = points(row["effect"])
+        cells["difference_interval"] = interval(row["ci95"], signed=True)
+        cells["p"] = p_value(row["p_holm"])
+        cells["better_worse"] = f"{row['better']} / {row['worse']} of {row['n']}"
+    return cells
 
 
 def _conditions(report: Report) -> list[str]:
     """The models, tasks, seeds and budget that all runs share."""
     tasks, runs = report["tasks"], report["runs"]
-    budget = (
-        f"{report['max_calls']:,} calls" if report["max_calls"]
-        else f"{report['max_tokens']:,} tokens" if report["max_tokens"] else "unlimited"
-    )  # fmt: skip
+    limits = [f"{report[name]:,} {unit}" for name, unit in LIMITS.items() if report[name]]
     roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
+    validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
     lines = [
         f"model {report['model']}{roles}; agent {report['agent']}; scorer {report['scorer']}",
-        f"{tasks['train']:,} training tasks" + (f", {tasks['val']:,} validation tasks" if tasks["val"] else "")
-        + ("" if report["labels"] else ", without labels"),
-        f"{report['seeds']} seeds; budget of each run, evaluation included: {budget}; at most "
+        f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
+        f"{report['seeds']} seeds; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
         f"{report['concurrency']} calls at once over all runs",
-    ]  # fmt: skip
+    ]
     if runs["done"] < runs["planned"]:
         lines.append(f"not complete: {runs['done']} of {runs['planned']} runs have a score")
     return lines
@@ -182,8 +179,8 @@ def _problems(report: Report) -> list[str]:
         lines += [f"{row['name']}, seed {seed}, failed: {why}" for seed, why in row["failed"].items()]
         early = {seed: why for seed, why in row["stopped"].items() if seed not in row["failed"]}
         lines += [f"{row['name']}, seed {seed}, ended early: {why}" for seed, why in early.items()]
-        if row["errors"]:
-            lines.append(f"{row['name']}: " + ", ".join(f"{n} {what}" for what, n in row["errors"].items()))
+        # Outcomes that earlier versions kept have the words themselves.
+        lines += [f"{row['name']}: {n} {MEANINGS.get(key, key)}" for key, n in row["errors"].items()]
     return lines
 
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any
 
 from practicum import methods
 from practicum.core.errors import UsageError
-
-ABLATIONS = ("ace", "combee", "rcl")
-"""The modules in `ablations`."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +107,6 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
     if chosen not in names.values():
         variants = (_parsed(chosen), *variants)
     return Study((ComparisonTable(f"{method} by {setting}, compared with {chosen}", chosen, variants),))
-
-
-def of_ablation(name: str) -> Study:
-    """The ablation tables of a paper."""
-    if name not in ABLATIONS:
-        raise UsageError(f"there is no ablation of {name!r}: there are {', '.join(ABLATIONS)}")
-    study: Study = import_module(f"practicum.analysis.compare.ablations.{name}").STUDY
-    return study
 
 
 def _parsed(text: str) -> Variant:
