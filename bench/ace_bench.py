@@ -1,22 +1,20 @@
-"""ACE on a simulated server: what the house adds to the models' own time, and what the prefix cache serves.
+"""ACE on a simulated server: the time that practicum adds to that of the models, and the use of the prefix cache.
 
 One run learns from 90 tasks one at a time with ACE's default settings. Instructions have 300 tokens, tasks 100. The
 server answers after 0.2 s + 0.02 s per 1,000 prompt tokens + 0.002 s per output token, keeps an idealised prefix
-cache, and plays all three roles: the agent is right at once on six tasks of ten, and on the others once it has read
-the reflection; each reflection has a rule of its own, which the curator adds. So the playbook grows by an entry a task.
+cache, and plays all three roles: the agent is right at once on six tasks of ten, and on the others after it read the
+reflection; each reflection has a rule of its own, which the curator adds. So the playbook grows by an entry a task.
 
-    wall / latency   wall time of the learning by the sum of the latencies of all calls, which depend on each other
+    wall / latency   wall time of learning over the sum of the latencies of all calls, which follow one another
     agent cached     share of the agent's prompt tokens that came from the prefix cache, over the whole training
 
-With --curve: the CPU of one step with playbooks of growing size and a scripted model, with no server.
+With --curve: the CPU time of a step with playbooks of growing size and a scripted model, without a server.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -25,6 +23,7 @@ from typing import Any
 
 import practicum
 from practicum.bench import simulated_world
+from practicum.bench.measure import Target, load_average, print_end
 from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, respond, tasks, words
 from practicum.core.context import seed_context
 from practicum.models.scripted import Call, ScriptedClient
@@ -34,6 +33,7 @@ from practicum.session.result import Nobody
 from practicum.testing.server import ServerProcess, start_process
 
 RATIO, CACHED = 1.03, 0.85
+"""Targets: wall time over the sum of the latencies, and the share of the agent's tokens from the cache."""
 
 
 async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) -> practicum.Result:
@@ -48,23 +48,18 @@ async def learned(server: ServerProcess, count: int, rounds: int, folder: Path) 
     )
 
 
-async def by_itself(server: ServerProcess, calls: int = 15) -> float:
-    """Wall time by latencies of the bare openai client, one call after the other: what this machine adds just now."""
+async def bare_ratio(server: ServerProcess, calls: int = 15) -> float:
+    """Wall time over latencies of the bare openai client, one call after another: what this machine adds now."""
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
-    shape: Any = {
-        "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": {"type": "object", "properties": {}}},
-    }
+    schema = {"name": "answer", "schema": {"type": "object", "properties": {}}}
+    shape: Any = {"type": "json_schema", "json_schema": schema}
+    turns: Any = [{"role": "system", "content": INSTRUCTIONS * 5}, {"role": "user", "content": tasks(1)[0].input}]
     async with AsyncOpenAI(base_url=server.url, api_key="none", http_client=DefaultAioHttpClient()) as client:
         for n in range(calls + 1):
             if n == 1:  # the first opens the connection
                 before, began = server.stats()["latency_sum"], time.perf_counter()
-            said: Any = [
-                {"role": "system", "content": INSTRUCTIONS * 5},
-                {"role": "user", "content": tasks(1)[0].input},
-            ]
-            await client.chat.completions.create(model="sim", messages=said, response_format=shape)
+            await client.chat.completions.create(model="sim", messages=turns, response_format=shape)
         wall = time.perf_counter() - began
     return wall / float(server.stats()["latency_sum"] - before)
 
@@ -75,13 +70,13 @@ async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
         began = time.perf_counter()
         await learned(server, 1, rounds, folder / "warm")
         startup = time.perf_counter() - began - server.stats()["latency_sum"]
-        alone = [await by_itself(server)]
+        bare = [await bare_ratio(server)]
         server.reset()
         began, cpu = time.perf_counter(), time.process_time()
         result = await learned(server, count, rounds, folder / "run")
         wall, cpu = time.perf_counter() - began, time.process_time() - cpu
         served = server.stats()
-        alone.append(await by_itself(server))
+        bare.append(await bare_ratio(server))
     by_role = {role: round(usage.cached_share, 4) for role, usage in result.by_role.items()}
     return {
         "tasks": count,
@@ -91,7 +86,7 @@ async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
         "wall_s": round(wall, 2),
         "latency_s": round(served["latency_sum"], 2),
         "startup_s": round(startup, 2),
-        "bare_openai": round(sum(alone) / 2, 4),
+        "bare_openai": round(sum(bare) / 2, 4),
         "wall_to_latency": round(wall / served["latency_sum"], 4),
         "cpu_ms_a_step": round(1000 * cpu / count, 1),
         "agent_cached": by_role["agent"],
@@ -142,40 +137,33 @@ async def step_cpu(entries: int, steps: int, folder: Path) -> dict[str, Any]:
     }
 
 
-def load() -> float:
-    return round(os.getloadavg()[0], 2)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=90, help="tasks to learn from, one at a time (90)")
     parser.add_argument("--rounds", type=int, default=3, help="ACE's rounds of refinement (3, its default)")
-    parser.add_argument("--curve", type=int, nargs="*", metavar="N", help="a step's CPU with N entries instead")
+    parser.add_argument("--curve", type=int, nargs="*", metavar="N", help="a step's CPU time with N entries instead")
     parser.add_argument("--steps", type=int, default=20, help="with --curve: steps a size (20)")
     parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
-    given = parser.parse_args()
-    before = load()
+    options = parser.parse_args()
+    before = load_average()
     with tempfile.TemporaryDirectory(prefix="ace_bench-") as name:
-        folder = Path(name)
-        if given.curve is not None:
-            sizes = given.curve or [100, 1000, 10000]
-            found: Any = [asyncio.run(step_cpu(size, given.steps, folder)) for size in sizes]
+        if options.curve is not None:
+            rows = [asyncio.run(step_cpu(n, options.steps, Path(name))) for n in options.curve or [100, 1000, 10000]]
             print(f"{'entries':>8} {'CPU ms a step':>14} {'best':>8} {'first':>8}")
-            for row in found:
+            for row in rows:
                 print(f"{row['entries']:>8} {row['median_ms']:>14} {row['best_ms']:>8} {row['first_ms']:>8}")
-        else:
-            found = asyncio.run(one_run(given.tasks, given.rounds, folder))
-            print(f"{found['calls']} calls in {found['wall_s']} s, {found['entries']} entries from {given.tasks} tasks")
-            ratio, cached = found["wall_to_latency"], found["agent_cached"]
-            print(f"wall / latency   {ratio:.3f}  target {RATIO}: {'ok' if ratio <= RATIO else 'MISSED'}")
-            print(f"bare openai      {found['bare_openai']:.3f}  (the same machine, before and after)")
-            print(f"agent cached     {cached:.1%}  target {CACHED:.0%}: {'ok' if cached >= CACHED else 'MISSED'}")
-            print(f"all roles cached {found['all_cached']:.1%}  {found['by_role']}")
-            print(f"CPU of a step    {found['cpu_ms_a_step']} ms")
-    print(f"load average {before} before, {load()} after, {os.cpu_count()} cores")
-    if given.json:
-        bench = "ace" if given.curve is None else "ace-curve"
-        print(json.dumps({"bench": bench, "result": found, "load": [before, load()]}))
+            print_end("ace-curve", rows, [], before, options.json)
+            return
+        run = asyncio.run(one_run(options.tasks, options.rounds, Path(name)))
+    print(f"{run['calls']} calls in {run['wall_s']} s, {run['entries']} entries from {options.tasks} tasks")
+    print(f"all roles cached {run['all_cached']:.1%}  {run['by_role']}")
+    print(f"CPU of a step    {run['cpu_ms_a_step']} ms")
+    note = f"bare openai client {run['bare_openai']:.3f}, before and after"
+    targets = [
+        Target(what="wall / latency", value=run["wall_to_latency"], bound=RATIO, note=note),
+        Target(what="agent cached", value=run["agent_cached"], bound=CACHED, at_least=True),
+    ]
+    print_end("ace", run, targets, before, options.json)
 
 
 if __name__ == "__main__":

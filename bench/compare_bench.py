@@ -1,18 +1,16 @@
-"""What a comparison costs beside its runs: `practicum compare` against the same runs started side by side by hand.
+"""The cost of a comparison: `practicum compare`, and the same runs started by hand at once.
 
-Four methods with two seeds each, on the simulated server, under one limit of calls. Both ways share models and slots;
-by hand nothing is checked, kept, tested or reported. They take turns, since a machine is not equally busy all the time.
+Four methods with two seeds each, on the simulated server, with one limit of calls in flight. Both ways share models and
+slots; by hand nothing is checked, kept, tested or reported. They take turns, since the load of a machine changes.
 
-    outside   seconds of the comparison before its first run began and after its last one ended, by all of them
-    beside    wall time of the comparison by that of the runs by hand, less 1: the median of the pairs
+    outside   share of the comparison's time before its first run began and after its last one ended
+    beside    wall time of the comparison over that of the runs by hand, minus 1: the median of the pairs
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import statistics
 import tempfile
 import time
@@ -22,7 +20,7 @@ import practicum
 from practicum.analysis.compare.harness import ComparisonWatch
 from practicum.analysis.compare.outcome import RunOutcome
 from practicum.bench import simulated_world
-from practicum.bench.measure import Target
+from practicum.bench.measure import Target, load_average, print_end
 from practicum.bench.simulated_world import INSTRUCTIONS, LABELS
 from practicum.models.registry import ClientSettings, Models
 from practicum.session.learn import learn
@@ -44,7 +42,7 @@ class Clock(ComparisonWatch):
 
     first = last = 0.0
 
-    def began(self, runs: int, low: int, high: int) -> None:
+    def began(self, runs: int) -> None:
         self.first = time.perf_counter()
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
@@ -83,10 +81,10 @@ async def by_hand(url: str, out: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--pairs", type=int, default=5, help="times that both ways are measured (5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
-    before = os.getloadavg()[0]
+    before = load_average()
     pairs, outside = [], []
     with start_process(simulated_world.MODULE) as server, tempfile.TemporaryDirectory() as name:
         asyncio.run(by_hand(server.url, Path(name) / "warm"))
@@ -100,10 +98,7 @@ def main() -> None:
         Target(what="outside of all runs, by the wall time", value=statistics.median(outside), bound=MOST),
         Target(what="beside the same runs by hand", value=statistics.median(w / h - 1 for w, h in pairs), bound=MOST),
     ]
-    print("\n".join(target.summary() for target in targets))
-    print(f"load average {before:.1f} before, {os.getloadavg()[0]:.1f} after")
-    if options.json:
-        print(json.dumps({"pairs": pairs, "outside": outside, "targets": [t.as_json() for t in targets]}))
+    print_end("compare", {"pairs": pairs, "outside": outside}, targets, before, options.json)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,24 @@
-"""A context of 100,000 entries: 1,000 edits applied, shown, de-duplicated. Targets are in `TARGETS`, in milliseconds.
+"""A context of 100,000 entries: 1,000 edits are applied, shown, and de-duplicated.
 
     python bench/context_bench.py [--json]
 
-Each figure is the median of 9; "best" is the fastest of them, for machines that are shared with other work. Vectors
-are random, which is the hard part of it: real texts with few near ones cost the same.
+Each value is the median of 9; "best" is the fastest of them, for machines that are shared with other work. Vectors
+are random; real texts, few of which are near each other, take the same time.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from practicum.bench.measure import Target, load_average, print_end
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context, Page
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
@@ -37,6 +36,7 @@ TARGETS = {
     "dedupe_one_section": 500.0,
     "dedupe_8_sections": 500.0,
 }
+"""Milliseconds."""
 
 Words = Callable[[], str]
 
@@ -56,13 +56,13 @@ def section(chance: random.Random) -> str:
     return f"section {chance.randrange(SECTIONS)}"
 
 
-def a_context(chance: random.Random, text: Words) -> Context:
+def large_context(chance: random.Random, text: Words) -> Context:
     adds = (Add(section(chance), text(), sources=(f"task:{n}", f"rollout:step {n}")) for n in range(ENTRIES))
     return Context().apply(Delta(tuple(adds))).context
 
 
 def mixed_edits(chance: random.Random, text: Words) -> Delta:
-    """What curators write: three additions, two updates, three votes, a merge and a deletion in ten."""
+    """Edits as curators write them: of ten, three additions, two updates, three votes, a merge and a deletion."""
     ids = (f"e{n}" for n in chance.sample(range(ENTRIES), 2 * EDITS))
     source = ("task:new", "rollout:step 1")
     kinds: list[Callable[[], Edit]] = [
@@ -90,7 +90,7 @@ def milliseconds(work: Callable[[], Any]) -> tuple[float, Any]:
 def context_times() -> dict[str, list[float]]:
     chance = random.Random(0)
     text = writer(chance)
-    base = a_context(chance, text)
+    base = large_context(chance, text)
     times: dict[str, list[float]] = {"apply": [], "show_cold": [], "show_after_edits": []}
     for _ in range(REPEATS):
         context, delta = cold(base), mixed_edits(chance, text)
@@ -104,14 +104,14 @@ def context_times() -> dict[str, list[float]]:
     return times
 
 
-def unit(rng: np.random.Generator, n: int) -> np.ndarray:
+def unit_vectors(rng: np.random.Generator, n: int) -> np.ndarray:
     vectors = rng.standard_normal((n, DIMS), dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def dedupe_times() -> dict[str, list[float]]:
     rng = np.random.default_rng(0)
-    old, new = unit(rng, ENTRIES), unit(rng, EDITS)
+    old, new = unit_vectors(rng, ENTRIES), unit_vectors(rng, EDITS)
     new[::10] = old[: EDITS // 10]  # one in ten is a duplicate
     times: dict[str, list[float]] = {"dedupe_one_section": [], "dedupe_8_sections": []}
     for _ in range(REPEATS):
@@ -125,25 +125,16 @@ def dedupe_times() -> dict[str, list[float]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true", help="print one JSON object, last on standard output")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON line at the end")
     options = parser.parse_args()
-    times = {**context_times(), **dedupe_times()}
-    result = {
-        name: {
-            "median_ms": round(statistics.median(all_), 2),
-            "best_ms": round(min(all_), 2),
-            "target_ms": TARGETS[name],
-        }
-        for name, all_ in times.items()
-    }
-    out = sys.stderr if options.json else sys.stdout
-    print(f"{'':22}{'median':>9}{'best':>9}{'target':>9}  ms", file=out)
-    for name, row in result.items():
-        print(f"{name:22}{row['median_ms']:9.1f}{row['best_ms']:9.1f}{row['target_ms']:9.1f}", file=out)
-    if options.json:
-        print(json.dumps(result))
-    return int(any(row["median_ms"] > row["target_ms"] for row in result.values()))
+    before, times = load_average(), {**context_times(), **dedupe_times()}
+    targets = [
+        Target(what=f"{name}, ms", value=statistics.median(took), bound=TARGETS[name], note=f"best {min(took):.3g}")
+        for name, took in times.items()
+    ]
+    print_end("context", times, targets, before, options.json)
+    return int(not all(target.met for target in targets))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from practicum.bench import simulated_world
 from practicum.core.errors import PracticumError
-from practicum.methods import described
-from practicum.session.learn import learn
-from practicum.session.result import Result
+
+if TYPE_CHECKING:
+    from practicum.session.result import Result
 
 Report = Callable[[str], None]
 """Called with a line about each measurement that is done."""
@@ -61,6 +61,10 @@ def timed_run(
 
     Returns the result and the seconds of the whole run, including its folder and its connections.
     """
+    from practicum.bench import simulated_world
+    from practicum.methods import described
+    from practicum.session.learn import learn
+
     rounds = {"rounds": 0} if "rounds" in described(method) else {}
     run = learn(
         simulated_world.tasks(tasks, easy=5),
@@ -134,7 +138,12 @@ def load_average() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def closing_lines(targets: Sequence[Target], load_before: float) -> list[str]:
-    """How every bench ends: its targets, and how busy the machine was."""
-    load = f"load average {load_before} before, {load_average()} after, {os.cpu_count()} cores"
-    return [*(target.summary() for target in targets), load]
+def print_end(bench: str, result: object, targets: Sequence[Target], load_before: float, as_json: bool) -> None:
+    """How every script ends: its targets, how busy the machine was, and its result as one line of JSON if asked for."""
+    load = [load_before, load_average()]
+    for target in targets:
+        print(target.summary())
+    print(f"load average {load[0]} before, {load[1]} after, {os.cpu_count()} cores")
+    if as_json:
+        reached = [target.as_json() for target in targets]
+        print(json.dumps({"bench": bench, "result": result, "targets": reached, "load": load}))
