@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 import typer
 
 from practicum.cli import (
     bench,
-    bench_mael,
     compare,
     context,
     demo,
@@ -21,38 +21,41 @@ from practicum.cli import (
     monitor,
     pools,
     run,
+    show,
     tasks,
 )
+from practicum.cli.options import Learning
+from practicum.cli.output import print_error
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
+
+LEARN, LOOK, CHANGE, MEASURE = "Learn and answer", "Look at a run", "Change a run", "Measure"
 
 app = typer.Typer(
     help="Agents that learn from experience by changing what is in their context, never their weights.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
-app.command("demo")(demo.demo)
-app.command("learn")(learn.learn)
-app.command("resume")(learn.resume)
-app.command("run")(run.run)
-app.command("eval")(eval.evaluate)
-app.command("compare")(compare.compare)
-app.command("dynamics")(dynamics.dynamics)
-app.command("monitor")(monitor.monitor)
-app.command("memory")(memory.memory)
-app.command("pools")(pools.pools)
-app.command("show")(context.show)
-app.command("diff")(context.diff)
-app.command("export")(context.export)
-app.command("import")(context.import_)
-app.command("forget")(context.forget)
-app.command("rollback")(context.rollback)
-app.command("methods")(methods.methods)
-app.command("tasks")(tasks.tasks)
-bench.app.command("mael")(bench_mael.mael)
-app.add_typer(bench.app, name="bench")
+app.command("demo", rich_help_panel=LEARN)(demo.demo)
+app.command("tasks", rich_help_panel=LEARN)(tasks.tasks)
+app.command("methods", rich_help_panel=LEARN)(methods.methods)
+app.command("learn", rich_help_panel=LEARN, cls=Learning)(learn.learn)
+app.command("resume", rich_help_panel=LEARN)(learn.resume)
+app.command("run", rich_help_panel=LEARN)(run.run)
+app.command("show", rich_help_panel=LOOK)(show.show)
+app.command("diff", rich_help_panel=LOOK)(context.diff)
+app.command("monitor", rich_help_panel=LOOK)(monitor.monitor)
+app.command("dynamics", rich_help_panel=LOOK)(dynamics.dynamics)
+app.command("pools", rich_help_panel=LOOK)(pools.pools)
+app.command("export", rich_help_panel=LOOK)(context.export)
+app.command("import", rich_help_panel=CHANGE)(context.import_)
+app.add_typer(memory.app, name="memory", rich_help_panel=CHANGE)
+app.command("forget", rich_help_panel=CHANGE)(context.forget)
+app.command("rollback", rich_help_panel=CHANGE)(context.rollback)
+app.command("eval", rich_help_panel=MEASURE)(eval.evaluate)
+app.command("compare", rich_help_panel=MEASURE, cls=Learning)(compare.compare)
+app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
 
 
 def _print_version(wanted: bool) -> None:
@@ -65,58 +68,52 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: bool = typer.Option(False, "--debug", help="Show a traceback when something fails."),
+    debug: bool = typer.Option(False, "--debug", help="Show a traceback if something fails."),  # read by `main`
     version: bool = typer.Option(
-        False, "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
-    # Both are seen to elsewhere: the first by `main`, the second before any command is looked for.
     return
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; leave with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted)."""
+    """Run a command; exit with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     collect_rarely()
-    debug = "--debug" in arguments
-    # The switch may stand anywhere, also behind the command.
-    arguments = [a for a in arguments if a != "--debug"]
     try:
-        code = app(arguments, standalone_mode=False)
-    except PracticumError as error:
-        code = _failed(str(error), error.exit_code, debug)
-    except (KeyboardInterrupt, typer.Abort):
-        code = _failed("interrupted", 130, debug)
+        # --debug may stand anywhere, also behind the command.
+        code = app([a for a in arguments if a != "--debug"], prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
-        # Whoever read our output has gone (head, less); that is no failure of ours.
+        # The reader of the output has left (head, less), which is no failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except Exception as error:
-        code = _unforeseen(error, debug)
+    except (Exception, KeyboardInterrupt) as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, message = _explain(error)
+        if message:
+            print_error(message)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _unforeseen(error: Exception, debug: bool) -> int:
-    # Known by what they carry: the classes of typer and click moved from one release to the next.
-    code, words = getattr(error, "exit_code", None), getattr(error, "format_message", None)
-    if isinstance(code, int) and words is None:
-        return _failed("interrupted", code, debug) if code == 130 else code
-    if isinstance(code, int) and words is not None:
-        where = getattr(getattr(error, "ctx", None), "command_path", "practicum")
+def _explain(error: BaseException) -> tuple[int, str]:
+    """The exit code and the line that stand for an error."""
+    if isinstance(error, PracticumError):
+        return error.exit_code, str(error)
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return 130, "interrupted"
+    # Usage errors of typer are told by what they carry: their classes moved from one release to the next.
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        if not hasattr(error, "format_message"):
+            return code, "interrupted" if code == 130 else ""
+        message = error.format_message().replace("Value error, ", "")
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(words(), file=sys.stderr)
-            return code
-        return _failed(f"{words().rstrip('.')}; see {where} --help", code, debug)
-    return _failed(f"{type(error).__name__}: {error} (this is a fault of practicum; --debug shows where)", 1, debug)
-
-
-def _failed(message: str, code: int, debug: bool) -> int:
-    if debug:
-        import traceback
-
-        traceback.print_exc()
-    print(f"practicum: {message}", file=sys.stderr)
-    return code
+            print(message, file=sys.stderr)
+            return code, ""
+        command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
+        return code, f"{message.rstrip('.')}; see {command} --help"
+    return 1, f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
 
 
 if __name__ == "__main__":

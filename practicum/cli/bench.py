@@ -1,231 +1,237 @@
-"""`practicum bench`: measurements anyone can repeat, each with its targets beside what was reached."""
+"""`practicum bench`: measurements that anyone can repeat, each with its targets beside what was reached."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Option
 
-from practicum.cli import bench_robustness
+from practicum.cli import bench_mael
 from practicum.cli import options as opt
+from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from practicum.bench.measure import Target
     from practicum.bench.overload import OverloadRow
+    from practicum.bench.robustness import RobustnessRow
     from practicum.bench.speed import SpeedResult
 
-Opt = typer.Option
+app = typer.Typer(help="Measure speed and quality. Compare numbers of one run only.", no_args_is_help=True)
+app.command("mael")(bench_mael.mael)
 
-app = typer.Typer(
-    help="Measure speed and quality; compare numbers of one run only.", no_args_is_help=True, rich_markup_mode=None
+PARTS = (
+    "sequential, naive, combee, combee-model, combee-auto, asynchronous, rcl, scaled, network, heavy-tail, in-flight"
 )
-
-app.command("robustness")(bench_robustness.robustness)
+ARMS = "sequential, naive, top_k, summarized, combee, unaccounted, exact, level-1"
 
 
 @app.command("speed")
 def speed(
-    tasks: int = Opt(90, min=1, help="Tasks to learn from."),
-    only: str = Opt("", help="Parts of it, as a,b,c (default: all); an unknown name lists them."),
-    tail_tasks: int = Opt(240, min=1, help="Tasks where latencies have a heavy tail."),
-    at_once: int = Opt(1000, min=1, help="Attempts in flight at zero latency."),
-    output_tokens: int | None = Opt(None, min=1, help="Tokens every answer counts for (default: those it has)."),
-    json_: opt.Json[bool] = False,
-) -> int:
-    """Wall time of learning one at a time, in batches and without a barrier, on a simulated server."""
-    from practicum.bench.speed import PARTS, SpeedPlan
+    tasks: int = Option(90, min=1, help="Tasks to learn from."),
+    only: str | None = Option(None, help=f"What to measure, as a,b,c (default: all): {PARTS}."),
+    tail_tasks: int = Option(240, min=1, help="Tasks if latencies have a heavy tail."),
+    at_once: int = Option(1000, min=1, help="Attempts in flight at zero latency."),
+    output_tokens: int | None = Option(None, min=1, help="Tokens that every answer counts as (default: its own)."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure the wall time of learning one task at a time, in batches and asynchronously, on a simulated server."""
+    from practicum.bench.speed import SpeedPlan
     from practicum.bench.speed import speed as measure
-    from practicum.cli.running import console_for, print_json
     from practicum.testing.server import ServerOptions
 
-    parts, latencies = _listed(only, "--only") or PARTS, ServerOptions(output_tokens=output_tokens)
-    plan = SpeedPlan(parts=parts, tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once)
-    console = console_for(json_)
-    before = _load()
-    found = measure(plan, lambda said: console.print(said))
-    _print_speed(console, found)
-    _print_end(console, found.targets(), before)
-    if json_:
-        print_json({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [before, _load()]})
-    return 0
+    chosen: Any = {} if only is None else {"parts": _names(only, "--only")}
+    latencies = ServerOptions(output_tokens=output_tokens)
+    plan = SpeedPlan(tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once, **chosen)
+    out, load = Output(json_), _load()
+    found = measure(plan, out.print)
+    _print_speed(out, found)
+    _print_targets(out, found.targets(), load)
+    out.result({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [load, _load()]})
+
+
+def _print_speed(out: Output, found: SpeedResult) -> None:
+    one, rows = found.row("sequential"), []
+    for row in found.rows:
+        times, ceiling = row.speed_up(one) if one else (None, None)
+        ratios = (_format(row.critical_s, ".2f"), _format(row.ratio, ".3f"), _format(times, ".1f"))
+        counts = (row.calls, f"{row.tokens:,}", f"{row.cached_share:.0%}", row.most)
+        rows.append((row.name, row.iterations, f"{row.wall_s:.2f}", *ratios, _format(ceiling, ".1f"), *counts))
+    columns = ("way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached")
+    if rows:
+        out.table((*columns, "at once"), rows, text=("way",))
+    for name, seconds in found.tail.items():
+        out.print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in seconds)} = {sum(seconds):.1f} s")
+    if found.in_flight:
+        measured = ("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s")
+        many = [(r.method, r.at_once, r.most, r.calls, r.cpu_ms, r.peak_mb, r.wall_s) for r in found.in_flight]
+        out.table(measured, many, text=("method",))
 
 
 @app.command("overload")
+@opt.settings(
+    "structure", "window", "max_calls", "max_tokens", "max_usd",
+    concurrency=16, max_output_tokens=4096, timeout=600.0, seed=0,
+)  # fmt: skip
 def overload(
-    model: str = Opt("simulated", help="Model of the curator, as for learn; simulated: one that is overloaded."),
-    n: str = Opt("10,20,40,80", help="Numbers of lessons."),
-    methods: str = Opt("", help="Methods, as a,b,c (default: all); an unknown name lists them."),
-    seed: int = Opt(0, help="Of the facts and of every random choice."),
-    out: Path | None = Opt(None, help="Folder to keep the runs in; the same again goes on, and pays nothing twice."),
-    concurrency: opt.Concurrency[int] = 16,
-    max_output_tokens: opt.MaxOutputTokens[int] = 4096,
-    timeout: opt.Timeout[float] = 600.0,
-    structure: opt.Structure[str] = "native",
-    window: opt.Window[int | None] = None,
-    max_calls: opt.MaxCalls[int | None] = None,
-    max_tokens: opt.MaxTokens[int | None] = None,
-    max_usd: opt.MaxUsd[float | None] = None,
-    json_: opt.Json[bool] = False,
+    model: str = Option("simulated", help="Model of the curator, as for learn; or simulated."),
+    n: str = Option("10,20,40,80", help="Numbers of lessons."),
+    methods: str | None = Option(None, help=f"Methods, as a,b,c (default: all): {ARMS}."),
+    folder: opt.BenchFolder = None,
+    json_: opt.Json = False,
+    **given: Any,
 ) -> int:
-    """How many of n facts are left in a context after one update, by method: context overload."""
-    import json
-
-    from practicum.bench.overload import ARMS, OverloadPlan, targets
+    """Measure context overload: how many of n facts are left in a context after one update, by method."""
+    from practicum.bench.overload import LIMITS, OverloadPlan, targets
     from practicum.bench.overload import overload as measure
     from practicum.bench.plots import overload_plot
-    from practicum.cli.inputs import bench_window
-    from practicum.cli.running import console_for, print_json, run_work
-    from practicum.core.files import write_atomic
+    from practicum.cli.inputs import bench_window, numbers
+    from practicum.cli.running import run_work
     from practicum.session.learn import INTERRUPTED
     from practicum.session.records import new_folder
 
-    config = {
-        "concurrency": concurrency,
-        "max_output_tokens": max_output_tokens,
-        "timeout": timeout,
-        "structure": structure,
-        "window": bench_window(window, model),
-    }
-    limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd}
-    arms = _listed(methods, "--methods") or list(ARMS)
-    plan = OverloadPlan(sizes=_numbers(n, "--n"), arms=arms, model=model, seed=seed, config=config, limits=limits)
-    folder = out or new_folder("overload")
-    console = console_for(json_)
-    before = _load()
-    console.print(f"kept in {folder}")
-    rows = run_work(
-        lambda stop: measure(plan, folder, report=lambda row: console.print(_said(row)), on_session=stop.session),
-        console,
-    )
+    config = {name: value for name, value in given.items() if value is not None}
+    seed, limits = config.pop("seed"), {name: config.pop(name, None) for name in LIMITS}
+    config["window"] = bench_window(given["window"], model)
+    chosen: Any = {} if methods is None else {"arms": _names(methods, "--methods")}
+    sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
+    plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, limits=limits, **chosen)
+    folder = folder or new_folder("overload")
+    out, load = Output(json_), _load()
+    out.print(f"kept in {folder}")
+
+    def report(row: OverloadRow) -> None:
+        wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
+        result = row.stopped or f"{row.readable:.0%} readable, {row.calls} calls{wall}"
+        out.print(f"{row.n} lessons, {row.method}: {result}")
+
+    rows = run_work(lambda stop: measure(plan, folder, report=report, on_session=stop.session), out)
     reached = targets(rows, model)
     value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
-    value |= {"targets": [target.as_json() for target in reached], "load": [before, _load()]}
-    write_atomic(folder / "overload.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    value |= {"targets": [target.as_json() for target in reached], "load": [load, _load()]}
+    _save(folder / "overload.json", value)
     if any(not row.stopped for row in rows):
         overload_plot(rows, folder / "overload.png", model)
-    _print_rows(console, rows)
-    _print_end(console, reached, before)
-    console.print(f"{folder}/overload.json, {folder}/overload.png")
+    _print_overload(out, rows)
+    _print_targets(out, reached, load)
+    out.print(f"{folder}/overload.json, {folder}/overload.png")
     stopped = rows[-1].stopped
     if stopped:
-        console.print(f"Stopped early: {stopped}. The same command with --out {folder} goes on.")
-    if json_:
-        print_json(value)
+        out.print(f"Stopped early: {stopped}. The same command with --out {folder} continues.")
+    out.result(value)
     return 130 if stopped == INTERRUPTED else 0
+
+
+def _print_overload(out: Output, rows: Sequence[OverloadRow]) -> None:
+    lines = []
+    for row in rows:
+        if not row.stopped:
+            shares = (f"{row.readable:.0%}", f"{row.wrong:.0%}")
+            counts = (row.by_code, row.entries, f"{row.context_tokens:,}", row.calls, f"{row.tokens:,}")
+            lines.append((row.n, row.method, *shares, *counts, _format(row.usd, ".4f"), _format(row.wall_s, ".2f")))
+    columns = ("n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s")
+    out.table(columns, lines, text=("method",))
+    out.print(
+        "readable: facts that an entry still states; wrong: facts stated with another number; kept: lessons that the "
+        "curator ignored and code kept unchanged; context: its tokens"
+    )
 
 
 @app.command("store")
 def store(
-    memories: int = Opt(1_000_000, min=1_000, help="Memories; the targets are for a million."),
-    json_: opt.Json[bool] = False,
-) -> int:
-    """Retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
+    memories: int = Option(1_000_000, min=1_000, help="Memories; the targets are for a million."),
+    json_: opt.Json = False,
+) -> None:
+    """Measure retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
     from practicum.bench.store import store as measure
-    from practicum.cli.running import console_for, print_json
     from practicum.retrieval.index import index_installed
 
     if not index_installed():
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")
-    console = console_for(json_)
-    before = _load()
-    found = measure(memories, lambda said: console.print(said))
-    _print_end(console, found.targets(), before)
-    if json_:
-        print_json({"bench": "store", **found.as_json(), "load": [before, _load()]})
-    return 0
+    out, load = Output(json_), _load()
+    found = measure(memories, out.print)
+    _print_targets(out, found.targets(), load)
+    out.result({"bench": "store", **found.as_json(), "load": [load, _load()]})
 
 
-def _listed(text: str, option: str) -> list[str]:
-    names = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if text.strip() and not names:
+@app.command("robustness")
+def robustness(
+    every: str = Option("1,2,5,10,20,never", help="The reflector is harmful at every X-th step."),
+    noise: str = Option("0.25,0.5,0.75", help="Weak reflectors: shares of lessons that blame the wrong thing."),
+    seeds: int = Option(3, min=1, help="Runs of each setting."),
+    folder: opt.BenchFolder = None,
+    json_: opt.Json = False,
+) -> None:
+    """Measure learning from a harmful or weak reflector, with and without the gate, in a simulated world."""
+    from practicum.bench.plots import robustness_plot
+    from practicum.bench.robustness import ReflectorSetting, targets
+    from practicum.bench.robustness import robustness as measure
+    from practicum.cli.inputs import names, numbers
+    from practicum.session.records import new_folder
+
+    steps = names(every)
+    if not steps or not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
+        raise UsageError(f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
+    settings = [ReflectorSetting(None if step == "never" else int(step)) for step in steps]
+    if noise:
+        shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", "shares above 0 up to 1, as 0.25,0.5")
+        settings += [ReflectorSetting(noise=share) for share in shares]
+    out = Output(json_)
+
+    def report(row: RobustnessRow) -> None:
+        gate = "with" if row.gate else "without"
+        out.print(f"{row.setting.name}, {gate} the gate: {row.gain:+.1%} over the base")
+
+    rows = measure(settings, seeds, report)
+    folder, reached = folder or new_folder("robustness"), targets(rows)
+    value = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
+    value |= {"targets": [target.as_json() for target in reached]}
+    _save(folder / "robustness.json", value)
+    robustness_plot(rows, folder / "robustness.png")
+    lines = []
+    for row in rows:
+        gains = (f"{100 * row.gain:+.1f}", f"{100 * min(row.gains):+.1f}")
+        counts = (f"{mean(row.dropped):.1f}", f"{mean(row.calls):,.0f}")
+        scores = (f"{mean(row.base):.1%}", f"{mean(row.scores):.1%}")
+        lines.append((row.setting.name, "yes" if row.gate else "no", *scores, *gains, *counts))
+    columns = ("reflector", "gate", "base", "score", "gain", "least gain", "dropped", "calls")
+    out.table(columns, lines, text=("reflector", "gate"))
+    _print_targets(out, reached)
+    out.print(f"{folder}/robustness.json, {folder}/robustness.png")
+    out.result(value)
+
+
+def _names(text: str, option: str) -> list[str]:
+    from practicum.cli.inputs import names
+
+    if not (listed := names(text)):
         raise UsageError(f"{option} {text!r} names nothing")
-    return names
-
-
-def _numbers(text: str, option: str) -> list[int]:
-    """Whole numbers from 1, smallest first."""
-    try:
-        found = sorted({int(part) for part in _listed(text, option)})
-    except ValueError:
-        found = []
-    if not found or found[0] < 1:
-        raise UsageError(f"{option} {text!r} must be whole numbers from 1, as 10,20,40")
-    return found
+    return listed
 
 
 def _load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def _print_end(console: Console, targets: Sequence[Target], before: float) -> None:
+def _save(path: Path, value: Mapping[str, Any]) -> None:
+    from practicum.core.files import write_atomic
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def _print_targets(out: Output, targets: Sequence[Target], load: float | None = None) -> None:
     for target in targets:
-        console.print(target.summary(), style="" if target.met else "red")
-    console.print(f"load average {before} before, {_load()} after, {os.cpu_count()} cores")
+        out.print(target.summary(), style="" if target.met else "red")
+    if load is not None:
+        out.print(f"load average {load} before, {_load()} after, {os.cpu_count()} cores")
 
 
-def _table(*columns: str) -> Table:
-    from practicum.cli.tables import table
-
-    return table(*columns, numbers=[name for name in columns if name not in ("method", "way")])
-
-
-def _print_speed(console: Console, found: SpeedResult) -> None:
-    from practicum.cli.tables import print_table
-
-    one = found.row("sequential")
-    table = _table(
-        "way", "steps", "wall s", "critical s", "ratio", "speed-up", "ceiling", "calls", "tokens", "cached", "at once"
-    )
-    for row in found.rows:
-        times, ceiling = row.speed_up(one) if one else (None, None)
-        ratios = [_or_dash(value, form) for value, form in ((row.critical_s, ".2f"), (row.ratio, ".3f"))]
-        ratios += [_or_dash(times, ".1f"), _or_dash(ceiling, ".1f")]
-        counts = [f"{row.calls}", f"{row.tokens:,}", f"{row.cached_share:.0%}", f"{row.most}"]
-        table.add_row(row.name, str(row.iterations), f"{row.wall_s:.2f}", *ratios, *counts)
-    if found.rows:
-        print_table(console, table)
-    for name, seconds in found.tail.items():
-        console.print(f"heavy tail, {name}: {' + '.join(f'{s:.1f}' for s in seconds)} = {sum(seconds):.1f} s")
-    table = _table("method", "attempts", "at once", "calls", "CPU ms a call", "peak MB", "wall s")
-    for each in found.in_flight:
-        numbers = (each.at_once, each.most, each.calls, each.cpu_ms, each.peak_mb, each.wall_s)
-        table.add_row(each.method, *map(str, numbers))
-    if found.in_flight:
-        print_table(console, table)
-
-
-def _print_rows(console: Console, rows: Sequence[OverloadRow]) -> None:
-    from practicum.cli.tables import print_table
-
-    table = _table("n", "method", "readable", "wrong", "kept", "entries", "context", "calls", "tokens", "USD", "wall s")
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        if row.stopped:
-            continue
-        counts = [str(row.by_code), str(row.entries), f"{row.context_tokens:,}", str(row.calls), f"{row.tokens:,}"]
-        paid = [_or_dash(row.usd, ".4f"), _or_dash(row.wall_s, ".2f")]
-        last = following is None or following.n != row.n
-        shares = [f"{row.readable:.0%}", f"{row.wrong:.0%}"]
-        table.add_row(str(row.n), row.method, *shares, *counts, *paid, end_section=last)
-    print_table(console, table)
-    console.print(
-        "readable: facts that an entry still tells; wrong: told with another fact's number; kept: lessons that the "
-        "curator left out and code kept as they were; context: its tokens"
-    )
-
-
-def _said(row: OverloadRow) -> str:
-    if row.stopped:
-        return f"{row.n} lessons, {row.method}: {row.stopped}"
-    wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
-    return f"{row.n} lessons, {row.method}: {row.readable:.0%} readable, {row.calls} calls{wall}"
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _format(value: float | None, form: str) -> str | None:
+    return None if value is None else format(value, form)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
@@ -13,10 +14,47 @@ from practicum.core.types import Task
 if TYPE_CHECKING:
     from practicum.tasks.traces import Traces
 
+Number = TypeVar("Number", int, float)
 
-def read_tasks(path: Path | None, fields: str) -> list[Task]:
+METHOD_OPTIONS = {
+    "epochs": "epochs", "batch_size": "batch", "online": "online", "asynchronous": "asynchronous",
+    "staleness": "staleness", "scaling": "scaling", "k": "k", "preset": "preset",
+}  # fmt: skip
+"""Options that are settings of the method, and the settings' names."""
+
+PROBLEMS_SHOWN = 20
+"""Problems of traces that are printed one by one."""
+
+BENCH_WINDOW = 16_384
+"""Tokens that a model in this process reads in a bench, whose prompts are long."""
+
+
+def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[str, Any]:
+    """Keywords of `Config` from the options that were given; `tasks` are where `--choices auto` finds the answers."""
+    values = {name: value for name, value in given.items() if value not in (None, [])}
+    settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
+    for option, name in METHOD_OPTIONS.items():
+        if option in values:
+            if name in settings:
+                raise UsageError(f"setting {name!r} is given twice, as an option and with --set")
+            settings[name] = values.pop(option)
+    for name in ("labels", "reasoning"):
+        if values.pop(f"no_{name}", False):
+            values[name] = False
+    if "retries" in values:
+        values["attempts"] = values.pop("retries") + 1
+    if "instructions" in values:
+        values["instructions"] = read_instructions(values["instructions"])
+    if "choices" in values:
+        values["choices"] = read_choices(values["choices"], tasks)
+    roles = pairs(values.pop("role", ()), "--role")
+    return {**values, "settings": settings, "roles": roles}
+
+
+def read_tasks(path: Path | None, fields: str | None) -> list[Task]:
     """The tasks of a file, whose fields have these names (--fields); none where no file is given. Raises TaskFileError,
-    which says of a public data set how to make tasks of it."""
+    which says how to make tasks of a public data set.
+    """
     from practicum.tasks.load import load_tasks, parse_fields
 
     names = parse_fields(fields) if fields else None
@@ -29,75 +67,30 @@ def read_tasks(path: Path | None, fields: str) -> list[Task]:
 
         if names or not (formats := matching_formats(path)):
             raise
-        first = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
-        looks = f"it looks like {' or '.join(formats)}"
-        raise TaskFileError(f"{error}; {looks}: make tasks of it first: {first}") from error
+        command = f"practicum tasks {shlex.quote(str(path))} --out tasks.jsonl"
+        raise TaskFileError(
+            f"{error}; it looks like {' or '.join(formats)}: make tasks of it with {command}"
+        ) from error
 
 
 def read_traces(path: Path) -> Traces:
-    """What agents did already, as tasks with their attempts. What cannot be read is told on standard error."""
-    import sys
-
+    """Attempts that agents made already, as tasks that hold them. Standard error says what could not be read."""
     from practicum.tasks.traces import load_traces
 
-    found = load_traces(path)
-    formats = ", ".join(f"{count} of {name}" for name, count in sorted(found.formats.items()))
-    print(f"{len(found.tasks)} traces in {path}: {formats}", file=sys.stderr)
-    for problem in found.problems[:PROBLEMS_SHOWN]:
-        print(f"not all could be read: {problem}", file=sys.stderr)
-    if len(found.problems) > PROBLEMS_SHOWN:
-        print(f"and {len(found.problems) - PROBLEMS_SHOWN} more such lines", file=sys.stderr)
-    if found.faults:
-        print(f"in all, {found.faults} times something could not be read, or not as it stood", file=sys.stderr)
-    return found
-
-
-PROBLEMS_SHOWN = 20
-
-
-def bench_window(given: int | None, *models: str) -> int | None:
-    """The window of a bench, whose prompts are long: as given, else one for models in this process."""
-    from practicum.models.registry import is_local
-
-    return given or (BENCH_WINDOW if any(map(is_local, models)) else None)
-
-
-BENCH_WINDOW = 16384
-"""Tokens."""
-
-
-def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """Texts of the form name=value. A dash in a name stands for an underscore, but not in the name of a variant before
-    a dot."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip() or not value.strip():
-            raise UsageError(f"{option} {text!r} must read name=value")
-        which, dot, last = name.strip().rpartition(".")
-        found[which + dot + last.replace("-", "_")] = value.strip()
-    return found
-
-
-def method_settings(texts: Sequence[str], **given: Any) -> dict[str, Any]:
-    """Settings of the method: those of --set, and options that are settings by another name."""
-    settings: dict[str, Any] = dict(pairs(texts, "--set"))
-    for name, value in given.items():
-        if value is None:
-            continue
-        if name in settings:
-            raise UsageError(f"setting {name!r} is given twice, as an option and with --set")
-        settings[name] = value
-    return settings
-
-
-def roles_of(texts: Sequence[str]) -> dict[str, str]:
-    """Models by role. The value may hold '=' itself (an address)."""
-    return pairs(texts, "--role")
+    traces = load_traces(path)
+    formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
+    lines = [f"{len(traces.tasks)} traces in {path}: {formats}"]
+    lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
+    if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
+        lines.append(f"and {more} more such lines")
+    if traces.faults:
+        lines.append(f"in all, {traces.faults} parts could not be read in full")
+    print(*lines, sep="\n", file=sys.stderr)
+    return traces
 
 
 def read_instructions(text: str) -> str:
-    """The text itself, or what the file behind an @ says."""
+    """The text itself, or that of the file behind an @."""
     if not text.startswith("@"):
         return text
     try:
@@ -106,13 +99,52 @@ def read_instructions(text: str) -> str:
         raise UsageError(f"cannot read the instructions in {text[1:]}: {getattr(error, 'strerror', error)}") from error
 
 
-def choices_of(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
+def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
     """The possible answers: listed, or those of the targets."""
     from practicum.tasks.load import choices_from
 
     if text == "auto":
         return choices_from(tasks)
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if text and len(found) < 2:
+    choices = tuple(names(text))
+    if len(choices) < 2:
         raise UsageError(f"--choices {text!r} names fewer than two answers")
+    return choices
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Texts of the form name=value; the value may hold '=' itself. A dash in a name stands for an underscore, except
+    before a dot, where the name of a variant stands.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise UsageError(f"{option} {text!r} must read name=value")
+        variant, dot, last = name.strip().rpartition(".")
+        found[variant + dot + last.replace("-", "_")] = value.strip()
     return found
+
+
+def names(text: str) -> list[str]:
+    """The names in a text such as a,b,c, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def numbers(
+    text: str, kind: Callable[[str], Number], valid: Callable[[Number], bool], option: str, rule: str
+) -> list[Number]:
+    """The numbers in a text such as 10,20,40, smallest first. `rule` says in the error what they must be."""
+    try:
+        found = sorted({kind(part) for part in names(text)})
+    except ValueError:
+        found = []
+    if not found or not all(map(valid, found)):
+        raise UsageError(f"{option} {text!r} must be {rule}")
+    return found
+
+
+def bench_window(given: int | None, *models: str) -> int | None:
+    """The window of a bench: as given, else one for models in this process."""
+    from practicum.models.registry import is_local
+
+    return given or (BENCH_WINDOW if any(map(is_local, models)) else None)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from practicum.core.types import Usage
+from practicum.cli.output import usage_text
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 
 if TYPE_CHECKING:
+    from practicum.cli.output import Output
     from practicum.session.learn import Session
     from practicum.session.result import Result
 
@@ -22,15 +22,8 @@ PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
 
 
-def usage_words(usage: Usage) -> str:
-    """Usage in a few words."""
-    money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
-    cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
-    return f"{usage.calls:,} calls, {usage.tokens:,} tokens{cached}{money}"
-
-
-class Fetching:
-    """Tells in plain lines how much of a model's file was fetched: bytes so far, bytes in all."""
+class Download:
+    """Prints how much of a model's file was downloaded: bytes so far, bytes in all."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -39,7 +32,7 @@ class Fetching:
     def __call__(self, done: int, total: int) -> None:
         if (tenth := done * 10 // max(total, 1)) > self._tenth:
             self._tenth = tenth
-            self.console.print(f"fetching the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+            self.console.print(f"downloading the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
 
 
 class Live:
@@ -60,7 +53,7 @@ class Live:
         self._step = None if not self._drawn else self._bar.add_task("learning", visible=False, state="")
         self._session: Session | None = None
         self._last = 0.0
-        self._fetching = Fetching(console)
+        self._fetching = Download(console)
         self._said: str | None = None
         self._told = 0.0
         self._primitives: object = None
@@ -77,10 +70,10 @@ class Live:
             self._bar.stop()
 
     def progress(self, done: int, total: int) -> None:
-        """The model's file is being fetched: bytes so far, bytes in all."""
+        """The model's file is being downloaded: bytes so far, bytes in all."""
         if self._step is not None:
             state = f"{done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-            self._bar.update(self._step, description="fetching", total=total, completed=done, state=state, visible=True)
+            self._bar.update(self._step, description="download", total=total, completed=done, state=state, visible=True)
         else:
             self._fetching(done, total)
 
@@ -111,7 +104,7 @@ class Live:
         if report.step == 1 or self._phase_name != "learning":
             self._phase("learning", steps)
         self._explain(report)
-        words = f"{_score(session)}{len(report.context)} entries · {usage_words(session.state.budget.spent)}"
+        words = f"{_score(session)}{len(report.context)} entries · {usage_text(session.state.budget.spent)}"
         if self._step is not None:
             self._bar.update(self._step, completed=report.step, state=words)
         elif time.monotonic() - self._last >= PLAIN_EVERY or report.step == steps:
@@ -143,33 +136,18 @@ def _score(session: Session) -> str:
     return f"score {progress.points / progress.attempts:.0%} · " if progress.attempts else ""
 
 
-def report(console: Console, result: Result) -> None:
+def report(out: Output, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
         higher = "" if result.interrupted else " and a higher limit"
-        console.print(f"Stopped early: {result.stopped}. Go on with: practicum resume {result.run}{higher}")
+        out.print(f"Stopped early: {result.stopped}. Continue with: practicum resume {result.run}{higher}")
     for name, score in result.scores.items():
-        console.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
+        out.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
     context = result.context
-    console.print(f"context: version {context.version}, {len(context)} entries, {render_full(context).tokens:,} tokens")
-    console.print(f"usage: {usage_words(result.usage)} in {result.seconds:.1f} s")
-    report_roles(console, result.by_role)
-    if result.hits:
-        console.print(f"from the journal: {result.hits:,} results that were not paid for again")
-    to_know(console, result.errors | ({"edits refused": result.refused} if result.refused else {}))
-    console.print(f"look at it: practicum show {result.run}")
-
-
-def to_know(console: Console, counts: Mapping[str, int]) -> None:
-    """What happened beside what was wanted; no line where nothing did."""
-    if counts:
-        console.print("to know: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-
-
-def report_roles(console: Console, by_role: Mapping[str, Usage]) -> None:
-    """What each role cost, a line each."""
-    for role, usage in sorted(by_role.items()):
-        console.print(f"  {role}: {usage_words(usage)}")
+    out.print(f"context: version {context.version}, {len(context)} entries, {render_full(context).tokens:,} tokens")
+    out.usage(result.usage, result.seconds, result.hits, result.by_role)
+    out.counts(result.errors, result.refused)
+    out.print(f"look at it: practicum show {result.run}")
 
 
 SCORE_NAMES = {

@@ -1,40 +1,38 @@
-"""`practicum methods`: what there is, what each is made of and costs, and what it can be set to."""
+"""`practicum methods`: the methods, what they are made of and cost, and their settings."""
 
 from __future__ import annotations
 
-import typer
+from typer import Argument, Option
 
+from practicum.cli import options as opt
+from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
 
 def methods(
-    name: str | None = typer.Argument(None, help="One method, with every setting explained."),
-    set_: list[str] = typer.Option([], "--set", help="With a method: tell seams and cost with this, as name=value."),
-    json_: bool = typer.Option(False, "--json", help="Print one JSON object on standard output."),
-) -> int:
-    """List the methods: paper, seams, cost per task, settings and their defaults."""
+    name: str | None = Argument(None, help="One method (default: all).", autocompletion=opt.complete_method),
+    set_: list[str] = Option([], "--set", metavar="NAME=VALUE", help="Describe the method with this setting."),
+    json_: opt.Json = False,
+) -> None:
+    """List the methods: paper, seams, cost for each task, settings and their defaults."""
     from practicum import methods as known
     from practicum.cli.inputs import pairs
-    from practicum.cli.running import console_for, print_json
     from practicum.methods.describe import anatomy
 
     if set_ and name is None:
-        raise UsageError("--set is for one method: name it")
+        raise UsageError("--set is about one method: name it")
     settings = pairs(set_, "--set")
-    found = [anatomy(n, settings) for n in ([name] if name is not None else known.NAMES)]
-    if json_:
-        print_json({one.name: {**one.as_json(), "settings": known.described(one.name)} for one in found})
-        return 0
-    console = console_for(json_)
+    found = [anatomy(each, settings) for each in ([name] if name is not None else known.NAMES)]
+    out = Output(json_)
+    out.result({one.name: {**one.as_json(), "settings": known.described(one.name)} for one in found})
     for one in found:
-        console.print(one.name, style="bold", end="  ")
-        console.print(one.about)
+        out.print(one.name, style="bold", end="  ")
+        out.print(one.about)
         if one.paper:
-            console.print(f"  paper: {one.paper}")
-        console.print(f"  costs beside the attempts: {one.costs}")
+            out.print(f"  paper: {one.paper}")
+        out.print(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
-            console.print(f"  {seam:<8} {block}")
-        for setting, (default, words) in known.described(one.name).items():
-            console.print(f"  --set {setting}={default}  {words}")
-        console.print()
-    return 0
+            out.print(f"  {seam:<8} {block}")
+        for setting, (default, meaning) in known.described(one.name).items():
+            out.print(f"  --set {setting}={default}  {meaning}")
+        out.print()

@@ -1,55 +1,147 @@
-"""Options that several commands have, each said once.
+"""The options that several commands share: each is declared here once, with its help and its panel.
 
-A command gives the type and the default: `seed: opt.Seed[int] = 0` where nothing was said before,
-`seed: opt.Seed[int | None] = None` where a run has said it.
+`@settings("seed", "timeout")` gives a command options of a run. One that is not given is None, and then the run's own
+value counts, or the default in `session.config.Config`, which the help of `Learning` commands shows.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+import inspect
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
-from typer import Option
+from typer import Argument, Option
+from typer.core import TyperCommand
+from typer.models import ParameterInfo
 
-T = TypeVar("T")
+WHAT, MODEL, METHOD, BUDGET, OUTPUT = "Tasks and scores", "Agent and models", "Method", "Budget", "Output"
+PANELS = (None, WHAT, METHOD, MODEL, BUDGET, OUTPUT)
+what = partial(Option, rich_help_panel=WHAT)
+method = partial(Option, rich_help_panel=METHOD)
+budget = partial(Option, rich_help_panel=BUDGET)
+output = partial(Option, rich_help_panel=OUTPUT)
 
-# ---- the agent and its models
+RunFolder = Annotated[Path, Argument(help="The run's folder.")]
+Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
+Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
+Out = Annotated[
+    Path | None, Option("--out", help="Folder of the run (default: a new one under ./runs).", rich_help_panel=OUTPUT)
+]
+BenchFolder = Annotated[
+    Path | None,
+    Option("--out", help="Folder of the results (default: under ./runs); there, the same command continues."),
+]
 
-Role = Annotated[T, Option(help="A model for one role, as role=MODEL (agent, reflector, curator, judge).")]
-Agent = Annotated[T, Option(help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function.")]
-MaxTurns = Annotated[T, Option(min=1, help="tools, appworld: most turns of an attempt, one model call each.")]
-ToolTimeout = Annotated[T, Option(help="tools, appworld: seconds a tool may take.")]
-Instructions = Annotated[T, Option(help="What the agent is told beside the task: a text, or @FILE.")]
-Choices = Annotated[T, Option(help="The possible answers, as a,b,c; or auto, to take them from the targets.")]
-Reasoning = Annotated[T, Option("--reasoning", help="The agent writes a line of thought before its answer.")]
-ReasoningOrNot = Annotated[T, Option("--reasoning/--no-reasoning", help="A line of thought before the answer.")]
-Temperature = Annotated[T, Option(min=0.0, help="Of every role.")]
-MaxOutputTokens = Annotated[T, Option(min=1, help="Most tokens a call may write.")]
-Timeout = Annotated[T, Option(help="Seconds a call may take.")]
-Retries = Annotated[T, Option(min=0, help="Times a call the provider failed is tried again.")]
-Structure = Annotated[T, Option(help="How JSON is asked for: native, tool or prompted.")]
-Window = Annotated[T, Option(help="Tokens a model reads (else local: 8192, in benches 16384; others: as known).")]
-Embedder = Annotated[T, Option(help="wordllama, or one of pydantic-ai, such as openai:text-embedding-3-small.")]
-Concurrency = Annotated[T, Option(min=1, help="Calls in flight at one endpoint.")]
 
-# ---- tasks and scores
+def complete_method(start: str) -> list[str]:
+    """The names of methods that begin so, for shell completion."""
+    from practicum import methods
 
-Fields = Annotated[T, Option(help="Names in the file, as input=context,target=label.")]
-Scorer = Annotated[T, Option(help="exact, numeric, tests ... (docs/tasks.md names them), or module:function.")]
-NoLabels = Annotated[T, Option("--no-labels", help="Learning sees neither targets nor scores.")]
-Judge = Annotated[T, Option("--judge", help="With --no-labels: a judge's verdict is the feedback.")]
+    return [name for name in methods.NAMES if name.startswith(start)]
 
-# ---- the method
 
-Set = Annotated[T, Option("--set", help="A setting of the method, as name=value.")]
-Scaling = Annotated[T, Option(help="reasoning_bank, unified: attempts at each task: parallel, sequential, none.")]
-K = Annotated[T, Option(min=1, help="scaling: attempts, or passes after the first one.")]
-Preset = Annotated[T, Option(help="reasoning_bank, unified: for tasks that are routine, standard or critical.")]
-ValidateEvery = Annotated[T, Option(min=1, help="Steps between validations.")]
-Seed = Annotated[T, Option(help="Of every random choice.")]
+def _option(panel: str, type_: Any, *names: str, **how: Any) -> Any:
+    if "metavar" not in how:
+        how["metavar"] = {int: "N", float: "X", str: "TEXT"}.get(type_)
+    return Annotated[type_ | None, Option(*names, rich_help_panel=panel, **how)]
 
-# ---- limits and output
 
-MaxCalls = Annotated[T, Option(min=1, help="Stop before more answered model calls than this.")]
-MaxTokens = Annotated[T, Option(min=1, help="Stop before more tokens than this.")]
-MaxUsd = Annotated[T, Option(help="Stop before it costs more than this.")]
-Json = Annotated[T, Option("--json", help="Print one JSON object on standard output.")]
+def _choice(panel: str, help: str, *choices: str) -> Any:
+    return _option(panel, Literal[choices], metavar="NAME", help=f"{help}: {', '.join(choices)}.")
+
+
+SETTINGS: dict[str, Any] = {
+    "scorer": _option(WHAT, str, help="exact, numeric, tests, ... (see docs/tasks.md) or module:function."),
+    "choices": _option(WHAT, str, help="The possible answers, as a,b,c; auto takes them from the targets."),
+    "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
+    "judged": _option(WHAT, bool, "--judge", help="Without labels or scores: a judge's verdict is the feedback."),
+    "validate_every": _option(WHAT, int, min=1, help="Steps between two validations."),
+    "method": _option(
+        METHOD, str, autocompletion=complete_method, help="How to learn; `practicum methods` lists the methods."
+    ),
+    "set_": _option(METHOD, list[str], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
+    "epochs": _option(METHOD, int, min=1, help="Passes over the tasks."),
+    "batch_size": _option(METHOD, str, help="Tasks attempted before the context changes; combee: or auto."),
+    "online": _option(METHOD, bool, "--online", help="Each task is predicted first and then learned from."),
+    "asynchronous": _option(METHOD, bool, "--asynchronous", help="combee: a step does not wait for slow attempts."),
+    "staleness": _option(METHOD, int, help="combee --asynchronous: versions a delta may be behind."),
+    "scaling": _choice(METHOD, "Memory methods: how a task is tried k times", "parallel", "sequential", "none"),
+    "k": _option(METHOD, int, min=1, help="Attempts at each task, or passes after the first."),
+    "preset": _choice(METHOD, "Memory methods: settings for tasks that are", "routine", "standard", "critical"),
+    "seed": _option(METHOD, int, help="The seed of every random choice."),
+    "model": _option(
+        MODEL, str, help="openai:..., anthropic:..., http://host:port/v1#name, local or local:/path.gguf."
+    ),
+    "role": _option(
+        MODEL, list[str], metavar="ROLE=MODEL", help="The model of agent, reflector, curator, judge or state."
+    ),
+    "agent": _option(MODEL, str, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
+    "instructions": _option(MODEL, str, help="Text, or @FILE, that the agent sees with each task."),
+    "reasoning": _option(MODEL, bool, "--reasoning", help="The chat agent writes its reasoning before the answer."),
+    "no_reasoning": _option(MODEL, bool, "--no-reasoning", help="The chat agent writes the answer only."),
+    "max_turns": _option(MODEL, int, min=1, help="Agents with tools: model calls in one attempt."),
+    "tool_timeout": _option(MODEL, float, help="Agents with tools: seconds that a tool may take."),
+    "temperature": _option(MODEL, float, min=0.0, help="The sampling temperature of every role."),
+    "max_output_tokens": _option(MODEL, int, min=1, help="Tokens that one call may write."),
+    "timeout": _option(MODEL, float, help="Seconds that one call may take."),
+    "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
+    "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
+    "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
+    "embedder": _option(MODEL, str, help="wordllama, or one of pydantic-ai (openai:text-embedding-3-small)."),
+    "concurrency": _option(MODEL, int, min=1, help="Calls in flight at one endpoint."),
+    "max_calls": _option(BUDGET, int, min=1, help="Stop before more model calls than this."),
+    "max_tokens": _option(BUDGET, int, min=1, help="Stop before more tokens than this."),
+    "max_usd": _option(BUDGET, float, help="Stop before it costs more US dollars than this."),
+    "max_minutes": _option(BUDGET, float, help="Stop after this many minutes of work."),
+}
+"""Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
+
+MODELS = (
+    "scorer", "choices", "model", "role", "agent", "instructions", "reasoning", "max_turns", "tool_timeout",
+    "temperature", "max_output_tokens", "timeout", "structure", "embedder",
+)  # fmt: skip
+ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
+LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def settings(*names: str, **defaults: Any) -> Callable[[C], C]:
+    """Give a command these options of a run, which it takes as keywords; those in `defaults` have a default."""
+
+    def decorate(command: C) -> C:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        given = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=SETTINGS[name]
+            )
+            for name in (*names, *defaults)
+        ]
+        parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_panel_number)]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _panel_number(parameter: inspect.Parameter) -> int:
+    info = parameter.default if isinstance(parameter.default, ParameterInfo) else parameter.annotation.__metadata__[0]
+    return PANELS.index(info.rich_help_panel)
+
+
+class Learning(TyperCommand):
+    """A command that begins runs: its help shows the defaults of `Config`. The import of that takes a while, so it is
+    made when the help is asked for.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from practicum.session.config import Config
+
+        defaults = {name: field.default for name, field in Config.model_fields.items()}
+        defaults["retries"] = defaults["attempts"] - 1
+        for parameter in self.params:
+            if parameter.default is None and defaults.get(parameter.name):
+                parameter.default = defaults[parameter.name]
+        super().format_help(ctx, formatter)

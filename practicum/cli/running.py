@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from practicum.cli.output import Output
 from practicum.core.errors import PracticumError
 
 if TYPE_CHECKING:
@@ -34,25 +34,12 @@ class Interrupted(PracticumError):
     exit_code = 130
 
 
-def console_for(json_: bool) -> Console:
-    """Where people read: standard output, or standard error where that is for one JSON object. What stands in brackets
-    or between colons is printed as it is: names of folders and what was learned may hold any."""
-    from rich.console import Console
-
-    return Console(stderr=json_, highlight=False, markup=False, emoji=False, soft_wrap=not sys.stdout.isatty())
-
-
 def telling(console: Console) -> Parts:
-    """Parts all by name, whose fetching is told of: a model's file may take a while."""
-    from practicum.cli.live import Fetching
+    """Parts that are all made by name, which report the download of a model's file."""
+    from practicum.cli.live import Download
     from practicum.session.components import Parts
 
-    return Parts(progress=Fetching(console))
-
-
-def print_json(value: Any) -> None:
-    """One JSON object, alone on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    return Parts(progress=Download(console))
 
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
@@ -60,14 +47,13 @@ def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
     from practicum.cli.live import Live, report
     from practicum.session.components import Parts
 
-    console = console_for(json_)
-    live = Live(console)
+    out = Output(json_)
+    live = Live(out)
     with live:
         parts = Parts(progress=live.progress)
-        result = run_work(lambda stop: work(watch=live, on_session=stop.session, parts=parts), console)
-    if json_:
-        print_json(result.as_json())
-    report(console, result)
+        result = run_work(lambda stop: work(watch=live, on_session=stop.session, parts=parts), out)
+    out.result(result.as_json())
+    report(out, result)
     return 130 if result.interrupted else 0
 
 

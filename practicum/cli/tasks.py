@@ -1,34 +1,34 @@
-"""`practicum tasks`: a public data set's file as tasks, and what to run them with."""
+"""`practicum tasks`: a public data set's file as tasks, and the options to run them with."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
 
-import typer
+from typer import Argument, Option
 
 from practicum.cli import options as opt
+from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
-Opt = typer.Option
+FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus or hotpotqa"
 
 
 def tasks(
-    file: Path = typer.Argument(..., help="A data set's JSON lines, or MMLU's CSV, as published; or ids of AppWorld."),
-    format: str | None = Opt(None, help="What it is, where its fields do not tell; see docs/tasks.md."),
-    out: Path | None = Opt(None, help="Where to write the tasks; instructions go beside it."),
-    server: str | None = Opt(None, help="AppWorld: the address of its server, which knows the tasks that FILE lists."),
-    json_: opt.Json[bool] = False,
-) -> int:
-    """Make tasks of a data set's own file, and say with which scorer, choices and instructions they go."""
-    from practicum.cli.running import console_for, print_json
+    file: Path = Argument(..., help="A data set's JSON lines, or MMLU's CSV, as published; or ids of AppWorld."),
+    format: str | None = Option(None, help=f"{FORMATS} (default: told from the fields)."),
+    server: str | None = Option(None, help="AppWorld: the address of the server that knows the tasks of these ids."),
+    to: Path | None = opt.output(None, "--out", help="Where to write the tasks; instructions go beside it."),
+    json_: opt.Json = False,
+) -> None:
+    """Make tasks from a data set's own file, and print the scorer, choices and instructions that suit them."""
     from practicum.core.files import write_atomic
     from practicum.tasks.datasets import as_json_lines, convert
 
-    if out is not None and not out.name:
-        raise UsageError(f"--out {out} is a folder: give the name of a file")
+    if to is not None and not to.name:
+        raise UsageError(f"--out {to} is a folder: give the name of a file")
     if server is None:
-        found = convert(file, format)
+        data = convert(file, format)
     else:
         import asyncio
 
@@ -36,35 +36,30 @@ def tasks(
 
         if format is not None:
             raise UsageError(f"--server is for ids of AppWorld: leave out --format {format}")
-        found = asyncio.run(read_task_ids(file, server))
-    beside = out.with_suffix(".instructions.txt") if out is not None else None
-    if out is not None and beside is not None:
-        for path in (out, beside):
-            if path.resolve() == file.resolve():
-                raise UsageError(f"--out {out} would overwrite the file it is made of: give another name")
-        write_atomic(out, as_json_lines(found.tasks))
-        write_atomic(beside, found.instructions + "\n")
-    choices = ["--choices", ",".join(found.choices)] if found.choices else []
-    options = ["--scorer", found.scorer, *choices, *found.options]
-    if beside is not None:
+        data = asyncio.run(read_task_ids(file, server))
+    choices = ["--choices", ",".join(data.choices)] if data.choices else []
+    options = ["--scorer", data.scorer, *choices, *data.options]
+    if to is not None:
+        beside = to.with_suffix(".instructions.txt")
+        if file.resolve() in (to.resolve(), beside.resolve()):
+            raise UsageError(f"--out {to} would overwrite the file that it is made from: give another name")
+        write_atomic(to, as_json_lines(data.tasks))
+        write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]
-    if json_:
-        values = {
-            "format": found.format,
-            "tasks": len(found.tasks),
-            "left_out": found.left_out,
-            "scorer": found.scorer,
-            "choices": list(found.choices),
-            "options": list(found.options),
-            "instructions": found.instructions,
-            "out": None if out is None else str(out),
+    out = Output(json_)
+    out.result(
+        {
+            "format": data.format,
+            "tasks": len(data.tasks),
+            "left_out": data.left_out,
+            "scorer": data.scorer,
+            "choices": list(data.choices),
+            "options": list(data.options),
+            "instructions": data.instructions,
+            "out": None if to is None else str(to),
         }
-        print_json(values)
-        return 0
-    left = f"; {found.left_out} lines left out" if found.left_out else ""
-    console = console_for(json_)
-    console.print(f"{found.format}: {found.about}; {len(found.tasks)} tasks{left}")
-    console.print(f"instructions: {found.instructions}")
-    given = shlex.join(options)
-    console.print(f"learn with: practicum learn {out or 'TASKS'} {given}", soft_wrap=True)
-    return 0
+    )
+    left = f"; {data.left_out} lines left out" if data.left_out else ""
+    out.print(f"{data.format}: {data.about}; {len(data.tasks)} tasks{left}")
+    out.print(f"instructions: {data.instructions}")
+    out.print(f"learn with: practicum learn {to or 'TASKS'} {shlex.join(options)}", soft_wrap=True)

@@ -411,7 +411,7 @@ def test_the_command_prints_a_table_draws_and_pays_nothing(run: Any, tmp_path: P
     assert [row[0] for row in table] == [str(step) for step in range(9)]
     assert table[0][2:] == ["40.0%", "40.0%", "0.0%", "0.0%", "40.0%"]
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-    assert "drawn in plot.png" in done.out
+    assert "picture written to plot.png" in done.out
 
 
 def test_the_command_prints_one_json_object(run: Any) -> None:
@@ -442,7 +442,7 @@ def test_the_command_takes_a_file_of_tasks(run: Any) -> None:
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
-    "window": ("run --window 7", "windows are 5, 10, all", 2),
+    "window": ("run --window 7", "'7' is not one of '5', '10', 'all'", 2),
     "every": ("run --every 0", "--every", 2),
     "no run": ("nowhere", "nowhere is not a run folder", 2),
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),

@@ -168,7 +168,7 @@ def test_run_writes_the_page(tmp_path: Path, script: Path, capsys: pytest.Captur
     run, page = network(tmp_path, script), tmp_path / "a" / "trace.html"
     code, out, _ = commanded(capsys, "run", "--context", run, "--trace-out", page, "say hello")
     assert code == 0
-    assert f"what happened: {page}" in out
+    assert f"trace written to {page}" in out
     assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
 
 
@@ -195,7 +195,7 @@ def test_run_writes_the_page_of_a_playbook_file_too(
     words = ("--context", tmp_path / "rules.md", "--model", f"scripted:{script}", "--trace-out", tmp_path / "page.html")
     code, out, err = commanded(capsys, "run", *words, "say hello")
     assert code == 0, err
-    assert "what happened: " in out
+    assert "trace written to " in out
     assert (tmp_path / "page.html").exists()
 
 
@@ -246,7 +246,7 @@ def test_pools_of_one_agent_are_told_by_kind(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("RUN", "--agent", "boss"), "has no pool of 'boss': take one of agent1"),
+        (("RUN", "--agent", "boss"), "has no pool of 'boss': choose one of agent1"),
         (("nowhere",), "nowhere"),
         (("EMPTY",), "has no pools of experience"),
     ],

@@ -76,33 +76,33 @@ def typed(*words: object) -> int | str | None:
 def test_show_draws_the_last_fit_and_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last = replace(FITS["four sizes"], left_out=2, outliers=(Point(40, 99.0),))
     run = kept(tmp_path / "run", [None, FITS["two sizes"], last])
-    assert typed("show", run, "--plot", "delay") == 0
+    assert typed("show", run, "--view", "delay") == 0
     told = capsys.readouterr().out
     assert (run / "delay.png").is_file()
-    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 more too far off"):
+    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outliers not counted"):
         assert words in told
     assert "2 without a usable time" in told
     assert f"batch size {last.chosen} chosen: {last.why}" in told
-    assert typed("show", run, "--plot", "delay", "--output", tmp_path / "F.png", "--json") == 0
+    assert typed("show", run, "--view", "delay", "--output", tmp_path / "F.png", "--json") == 0
     value = json.loads(capsys.readouterr().out)
     assert value == {"plot": str(tmp_path / "F.png"), "fit": json.loads(json.dumps(last.as_json()))}
     assert (tmp_path / "F.png").is_file()
 
 
 def test_show_tells_of_a_single_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("show", kept(tmp_path / "run", [FITS["one size"]]), "--plot", "delay") == 0
+    assert typed("show", kept(tmp_path / "run", [FITS["one size"]]), "--view", "delay") == 0
     assert "batch size 9 chosen: only batches of 9 were measured" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--plot delay", "holds no measured delays: only a run with a batch size controller"),
-        ("--plot score", "unknown plot 'score': known is delay"),
-        ("--plot delay --output F.pdf", "pictures are PNG files"),
-        ("--output F.png", "say which with --plot"),
-        ("--plot delay --version 0", "leave out --version and --entry"),
-        ("--plot delay --entry e1", "leave out --version and --entry"),
+        ("--view delay", "holds no measured delays: only a run with a batch size controller"),
+        ("--view score", "'score' is not one of 'context', 'gate', 'replay', 'delay'"),
+        ("--view delay --output F.pdf", "pictures are PNG files"),
+        ("--output F.png", "add --view delay"),
+        ("--view delay --version 0", "leave out --version and --entry"),
+        ("--view delay --entry e1", "leave out --version and --entry"),
     ],
 )
 def test_what_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, words: str) -> None:

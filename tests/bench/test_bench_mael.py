@@ -230,10 +230,10 @@ def test_the_command_prints_the_size_of_software(launcher: Launcher, tmp_path: P
     measures = done.json["rows"][1]["measures"]
     assert {name: measures[name] for name in SIZE} == SIZE
     (head,) = [line.split() for line in done.err.splitlines() if "complexity" in line]
-    assert head == ["way", "files", "lines", "tokens", "functions", "complexity"]
+    assert head == ["variant", "files", "lines", "tokens", "functions", "complexity"]
     assert re.search(rf"^{NO_EXPERIENCE} +2.00 +4.00 +[0-9.]+ +1.00 +3.00$", done.err, re.MULTILINE)
     done = launcher.run(["eval", "t.jsonl", "--model", "scripted:model", "--scorer", "software"], tmp_path)
-    assert "measured, on average: files 2.00, lines 4.00, tokens " in done.out
+    assert "means of the scorer's measures: files 2.00, lines 4.00, tokens " in done.out
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_the_command_stops_at_its_budget_and_says_what_is_measured(launcher: Lau
     assert stopped.code == 0, stopped.err
     assert (stopped.json["calls"], len(stopped.json["rows"])) == (9, 2)
     said = " ".join(stopped.err.split())
-    assert "Stopped early, with 2 of the ways measured: the budget of 9 calls is spent. The same command" in said
+    assert "Stopped early, with 2 variants measured: the budget of 9 calls is spent. The same command" in said
     done = launcher.run([*words, "--set", "agents=1", "--json"], tmp_path)
     assert (done.json["calls"], done.json["stopped"], len(done.json["rows"])) == (2 + 3 * 7, None, 7)
     assert (tmp_path / "o" / "pools.png").exists()

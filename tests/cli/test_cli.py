@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, make_tasks, wait_until, write_tasks
+from helpers import Done, Launcher, make_tasks, run_command, wait_until, write_tasks
 
 from practicum.cli.app import main
 from practicum.core.errors import ModelError
@@ -50,11 +50,11 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(launcher: Launcher, here: Path) -> Any:
+def run(here: Path) -> Any:
     """Runs `practicum ARGUMENTS`, which must end with this exit code."""
 
     def go(*arguments: object, code: int = 0) -> Done:
-        done = launcher.run([str(a) for a in arguments], here)
+        done = run_command([str(a) for a in arguments], here)
         assert done.code == code, done.out + done.err
         assert "Traceback" not in done.err
         return done
@@ -192,7 +192,7 @@ def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: P
 def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:
     write_tasks(here / "many.jsonl", make_tasks(12))
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-calls", 5, code=2)
-    assert done.line == "the evaluation is not whole: the budget of 5 calls is spent"
+    assert done.line == "the evaluation is incomplete: the budget of 5 calls is spent"
     assert "on 5 of 12 tasks" in done.out
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-tokens", 20, "--json", code=2)
     assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
@@ -204,7 +204,7 @@ def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher:
         running.kill(signal.SIGINT)
         stopped = running.end()
     assert stopped.code == 130, stopped.err
-    assert stopped.line == "the evaluation is not whole: interrupted"
+    assert stopped.line == "the evaluation is incomplete: interrupted"
     assert 1 <= stopped.json["n"] < 12
     assert stopped.json["usage"]["calls"] == stopped.json["n"]
 
@@ -236,7 +236,7 @@ def test_what_stands_in_brackets_or_between_colons_is_printed_as_it_is(run: Any,
     assert "section [/etc] files" in run("show", "seeded", "--entry", entry).out
 
 
-FETCHING: dict[str, tuple[str, ...]] = {
+DOWNLOADING: dict[str, tuple[str, ...]] = {
     "learn": ("learn", "tasks.jsonl", "--out", "made"),
     "eval": ("eval", "test.jsonl"),
     "run": ("run", "say word1", "--context", "rules.md"),
@@ -244,8 +244,8 @@ FETCHING: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("typed", FETCHING.values(), ids=FETCHING)
-def test_fetching_a_model_is_told(
+@pytest.mark.parametrize("typed", DOWNLOADING.values(), ids=DOWNLOADING)
+def test_the_download_of_a_model_is_reported(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: tuple[str, ...]
 ) -> None:
     def slow(name: str, progress: Any) -> Path:
@@ -260,8 +260,8 @@ def test_fetching_a_model_is_told(
     with pytest.raises(SystemExit):
         main(list(typed))
     told = capsys.readouterr()
-    assert "fetching the model: 0 of 98 MB\n" in told.out
-    assert "fetching the model: 50 of 98 MB\n" in told.out
+    assert "downloading the model: 0 of 98 MB\n" in told.out
+    assert "downloading the model: 50 of 98 MB\n" in told.out
     assert told.err.strip().endswith("the line was cut")
 
 
@@ -294,7 +294,7 @@ def test_forget_takes_it_out_for_good_and_says_so(run: Any, learned: Path) -> No
     assert value["left"] == 0
     assert "say word3" not in run("export", "run").out
     assert "cannot go on" in run("resume", "run", code=2).line
-    assert "forget what?" in run("forget", "run", code=2).line
+    assert "nothing is named to be forgotten" in run("forget", "run", code=2).line
 
 
 def test_methods_are_listed_with_their_settings(run: Any) -> None:
@@ -347,7 +347,7 @@ def test_a_bad_task_file_stops_before_anything_is_paid(
 
 
 WRONG_USE: dict[str, tuple[str, str]] = {
-    "nothing": ("learn", "which tasks?"),
+    "nothing": ("learn", "learning needs tasks"),
     "method": ("learn tasks.jsonl --method magic", "unknown method 'magic'"),
     "setting": ("learn tasks.jsonl --set speed=3", "has no setting 'speed'"),
     "no value": ("learn tasks.jsonl --set speed", "must read name=value"),
@@ -358,7 +358,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "scorer": ("learn tasks.jsonl --scorer vibes", "unknown scorer 'vibes'"),
     "model": ("learn tasks.jsonl --model gpt", "unknown model 'gpt'"),
     "key": ("learn tasks.jsonl --model openai:gpt-4.1-mini", "OPENAI_API_KEY"),
-    "structure": ("learn tasks.jsonl --structure xml", "structure='xml'"),
+    "structure": ("learn tasks.jsonl --structure xml", "'xml' is not one of 'native', 'tool', 'prompted', 'grammar'"),
     "timeout": ("learn tasks.jsonl --timeout 0", "timeout=0"),
     "money": ("learn tasks.jsonl --max-usd 1 --model http://127.0.0.1:9/v1#x", "price of http://127.0.0.1:9/v1#x"),
     "embedder": ("learn tasks.jsonl --embedder magic --model scripted:model", "unknown embedder 'magic'"),
@@ -370,7 +370,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "option": ("learn tasks.jsonl --bogus", "No such option: --bogus"),
     "number": ("learn tasks.jsonl --seed x", "--seed"),
     "command": ("study", "No such command 'study'"),
-    "format": ("export run --format pdf", "unknown format 'pdf'"),
+    "format": ("export run --format pdf", "'pdf' is not one of 'markdown', 'json', 'agents-md'"),
     "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
     "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
     "resume no run": ("resume nowhere", "nowhere is not a run folder"),
@@ -425,8 +425,8 @@ def test_a_run_folder_that_cannot_be_made_is_told(run: Any, here: Path) -> None:
     ).line  # fmt: skip
 
 
-def test_debug_shows_where(launcher: Launcher, here: Path) -> None:
-    done = launcher.run(("learn", "tasks.jsonl", "--method", "magic", "--debug"), here)
+def test_debug_shows_where(here: Path) -> None:
+    done = run_command(("learn", "tasks.jsonl", "--method", "magic", "--debug"), here)
     assert (done.code, "Traceback" in done.err) == (2, True)
 
 
@@ -458,8 +458,8 @@ def test_a_function_as_agent_and_as_scorer(run: Any, here: Path) -> None:
 
 
 def test_what_functions_print_is_kept_apart_from_the_json(run: Any, here: Path) -> None:
-    (here / "mine.py").write_text("def agent(text, context):\n    print('at work')\n    return text.split()[-1]\n")
-    typed = ("test.jsonl", "--agent", "mine:agent", "--scorer", "exact")
+    (here / "printing.py").write_text("def agent(text, context):\n    print('at work')\n    return text.split()[-1]\n")
+    typed = ("test.jsonl", "--agent", "printing:agent", "--scorer", "exact")
     told = run("eval", *typed, "--json")
     assert told.json["n"] == 4
     assert told.err.count("at work") == 4

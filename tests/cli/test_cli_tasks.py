@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from helpers import Launcher
+from helpers import run_command
 
 from practicum.tasks.load import load_tasks
 
@@ -22,18 +22,18 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_it_says_can_be_typed_as_it_stands(launcher: Launcher, here: Path) -> None:
-    made = launcher.run(["tasks", "gsm.jsonl", "--out", "out/tasks.jsonl"], here)
+def test_what_it_says_can_be_typed_as_it_stands(here: Path) -> None:
+    made = run_command(["tasks", "gsm.jsonl", "--out", "out/tasks.jsonl"], here)
     assert made.code == 0, made.err
     assert [task.target for task in load_tasks(here / "out" / "tasks.jsonl")] == ["2", "4"]
     assert "gsm8k: grade-school maths" in made.out
     typed = made.out.split("practicum learn ")[1]
-    done = launcher.run(["eval", *shlex.split(typed), "--model", "scripted:model", "--json"], here)
+    done = run_command(["eval", *shlex.split(typed), "--model", "scripted:model", "--json"], here)
     assert done.json["score"] == 0.5, done.err
 
 
-def test_it_says_so_in_json_and_writes_nothing_unless_told_where(launcher: Launcher, here: Path) -> None:
-    said = launcher.run(["tasks", "gsm.jsonl", "--json"], here).json
+def test_it_says_so_in_json_and_writes_nothing_unless_told_where(here: Path) -> None:
+    said = run_command(["tasks", "gsm.jsonl", "--json"], here).json
     assert {path.name for path in here.iterdir() if path.name[0] != "."} == {"gsm.jsonl", "model"}
     assert said.pop("instructions").startswith("Solve the problem step by step.")
     assert said == {
@@ -41,29 +41,27 @@ def test_it_says_so_in_json_and_writes_nothing_unless_told_where(launcher: Launc
     }  # fmt: skip
 
 
-def test_bad_input_is_one_clear_line(launcher: Launcher, here: Path) -> None:
+def test_bad_input_is_one_clear_line(here: Path) -> None:
     for arguments, line in (
         (["gsm.jsonl", "--format", "mmlu"], "gsm.jsonl line 1: field 'choices' is missing"),
         (
             ["gsm.jsonl", "--out", "gsm.jsonl"],
-            "--out gsm.jsonl would overwrite the file it is made of: give another name",
+            "--out gsm.jsonl would overwrite the file that it is made from: give another name",
         ),
         (["model"], "model: the fields of its first line ('role', 'answer') match no known format"),
     ):
-        done = launcher.run(["tasks", *arguments], here)
+        done = run_command(["tasks", *arguments], here)
         assert done.code == 2
         assert done.line.startswith(line)
 
 
 @pytest.mark.parametrize("command", ["learn", "eval"])
-def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(
-    launcher: Launcher, here: Path, command: str
-) -> None:
-    told = launcher.run([command, "gsm.jsonl", "--model", "scripted:model"], here)
+def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(here: Path, command: str) -> None:
+    told = run_command([command, "gsm.jsonl", "--model", "scripted:model"], here)
     assert told.code == 2
     assert told.line.startswith("gsm.jsonl line 1: field 'input' is missing; the line has 'question', 'answer'")
-    typed = told.line.partition("make tasks of it first: practicum ")[2]
-    assert launcher.run(shlex.split(typed), here).code == 0
+    typed = told.line.partition("make tasks of it with practicum ")[2]
+    assert run_command(shlex.split(typed), here).code == 0
     assert len(load_tasks(here / "tasks.jsonl")) == 2
 
 
@@ -72,10 +70,8 @@ def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(
     [('{"question": "a", "answer": "b"}', []), ('{"input": 3, "concepts": ["a"]}', []), ("[1]", []), ("", []),
      ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
 )  # fmt: skip
-def test_other_files_and_fields_that_were_named_are_not_taken_for_one(
-    launcher: Launcher, here: Path, line: str, more: list[str]
-) -> None:
+def test_other_files_and_fields_that_were_named_are_not_taken_for_one(here: Path, line: str, more: list[str]) -> None:
     (here / "other.jsonl").write_text(line)
-    told = launcher.run(["eval", "other.jsonl", "--model", "scripted:model", *more], here)
+    told = run_command(["eval", "other.jsonl", "--model", "scripted:model", *more], here)
     assert told.code == 2
     assert "practicum tasks" not in told.line

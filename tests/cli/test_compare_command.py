@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, make_tasks, write_tasks
+from helpers import Done, make_tasks, run_command, write_tasks
 
 from practicum.testing.server import ServerProcess
 
@@ -21,7 +21,7 @@ SCRIPT = (
 
 
 @pytest.fixture
-def run(launcher: Launcher, tmp_path: Path) -> Any:
+def run(tmp_path: Path) -> Any:
     """Runs `practicum compare ARGUMENTS` beside tasks and a scripted model; it must end with this exit code."""
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
     write_tasks(tmp_path / "test.jsonl", make_tasks(12, 50))
@@ -32,7 +32,7 @@ def run(launcher: Launcher, tmp_path: Path) -> Any:
     (tmp_path / "model").write_text("\n".join(map(json.dumps, script)) + "\n", encoding="utf-8")
 
     def go(*arguments: object, code: int = 0, model: str = "scripted:model") -> Done:
-        done = launcher.run(["compare", *(str(a) for a in arguments), "--model", model], tmp_path)
+        done = run_command(["compare", *(str(a) for a in arguments), "--model", model], tmp_path)
         assert done.code == code, done.out + done.err
         assert "Traceback" not in done.err
         return done
@@ -85,7 +85,7 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
     )  # fmt: skip
     assert "ace, seed 0, failed: 3 steps in a row were lost" in done.out
     assert "none, seed 0: 0.0%" in done.out
-    assert "The same command goes on from here" in done.out
+    assert "The same command continues from here" in done.out
     assert "practicum resume" not in done.out
 
 
@@ -97,7 +97,7 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
         (("--methods", "none,ace", "--test", "tasks.jsonl"), "6 of the 6 test tasks are also training tasks"),
         (("--test", "test.jsonl"), "which methods?"),
         (("--test", "test.jsonl", "--ablate", "ace", "--methods", "none"), "leave out --methods"),
-        (("--test", "test.jsonl", "--ablate", "gepa"), "there is no ablation of 'gepa': there are ace, combee, rcl"),
+        (("--test", "test.jsonl", "--ablate", "gepa"), "'gepa' is not one of 'ace', 'combee', 'rcl'"),
         (("--test", "test.jsonl", "--methods", "ace,icl", "--sweep", "rounds=1,2"), "beside one method"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rounds=1"), "at least two values"),
         (("--test", "test.jsonl", "--methods", "ace", "--sweep", "rond=1,2"), "method ace has no setting 'rond'"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, make_tasks, write_tasks
+from helpers import Done, make_tasks, run_command, write_tasks
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 import practicum
@@ -38,38 +38,38 @@ OTEL = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "O
 
 
 @pytest.fixture(scope="module")
-def place(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of four steps, judged without labels."""
     folder = tmp_path_factory.mktemp("monitor")
     tasks = [replace(t, meta={"domain": "odd" if i % 2 else "even"}) for i, t in enumerate(make_tasks(4))]
     write_tasks(folder / "tasks.jsonl", tasks)
     (folder / "model").write_text("\n".join(map(json.dumps, SCRIPT)) + "\n", encoding="utf-8")
     typed = "learn tasks.jsonl --method reasoning_bank --online --no-labels --judge --model scripted:model --out run"
-    done = launcher.run(typed.split(), folder)
+    done = run_command(typed.split(), folder)
     assert done.code == 0, done.err
     (folder / "rules.md").write_text("## rules\n- Be brief.\n", encoding="utf-8")
     for typed in (
         "import rules.md --out seed",
         "learn tasks.jsonl --method episodes --model scripted:model --out plain",
     ):
-        assert launcher.run(typed.split(), folder).code == 0
+        assert run_command(typed.split(), folder).code == 0
     return folder
 
 
-def typed(launcher: Launcher, place: Path, words: str, code: int = 0) -> Done:
-    done = launcher.run(["monitor", *words.split()], place)
+def typed(place: Path, words: str, code: int = 0) -> Done:
+    done = run_command(["monitor", *words.split()], place)
     assert done.code == code, done.out + done.err
     assert "Traceback" not in done.err
     return done
 
 
-def test_what_it_tells(launcher: Launcher, place: Path) -> None:
-    done = typed(launcher, place, "run")
+def test_what_it_tells(place: Path) -> None:
+    done = typed(place, "run")
     assert "reasoning_bank with scripted:model, done; 4 steps" in done.out
     assert "success: 50.0% (95% interval 15.0% to 85.0%) by score, 4 attempts in 12 tries" in done.out
     assert "  even: 100.0%" in done.out
     assert "  odd: 0.0%" in done.out
-    assert "memories: 4, 2 of successes, 2 of failures" in done.out
+    assert "memories: 4, 2 from successes, 2 from failures" in done.out
     assert "judge against the scorer: the same in 100.0%" in done.out
     rows = {line.split()[0]: line.split() for line in done.out.splitlines() if " learning " in line and "%" in line}
     assert {name: row[2] for name, row in rows.items()} == {
@@ -81,8 +81,8 @@ def test_what_it_tells(launcher: Launcher, place: Path) -> None:
     assert "--judge-again N asks it, N of 4" in done.out
 
 
-def test_one_json_object_and_pictures(launcher: Launcher, place: Path) -> None:
-    done = typed(launcher, place, "run --json --plot pictures/new")
+def test_one_json_object_and_pictures(place: Path) -> None:
+    done = typed(place, "run --json --plot pictures/new")
     assert done.out.count("\n") == 1
     assert done.json["success"]["by_step"]["rate"] == [1, 0.5, pytest.approx(2 / 3, abs=1e-5), 0.5]
     assert sorted(done.json["plots"]) == sorted(str(f.relative_to(place)) for f in (place / "pictures/new").iterdir())
@@ -90,12 +90,12 @@ def test_one_json_object_and_pictures(launcher: Launcher, place: Path) -> None:
     assert "pictures in pictures/new" in done.err
 
 
-def test_the_judge_asked_again(launcher: Launcher, place: Path) -> None:
-    done = typed(launcher, place, "run --judge-again 3 --seed 5 --json")
+def test_the_judge_asked_again(place: Path) -> None:
+    done = typed(place, "run --judge-again 3 --seed 5 --json")
     assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
     assert "judge again, at temperature 0: the same in 100.0%" in done.err
-    done = typed(launcher, place, "run --judge-again 3 --max-calls 1")
-    assert "not all that were asked for: the budget of 1 calls is spent" in done.out
+    done = typed(place, "run --judge-again 3 --max-calls 1")
+    assert "stopped before all were judged: the budget of 1 calls is spent" in done.out
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
@@ -111,8 +111,8 @@ WRONG: dict[str, tuple[str, str, int]] = {
 
 
 @pytest.mark.parametrize(("words", "said", "code"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_in_one_line(launcher: Launcher, place: Path, words: str, said: str, code: int) -> None:
-    assert said in typed(launcher, place, words, code).line
+def test_what_is_wrong_in_one_line(place: Path, words: str, said: str, code: int) -> None:
+    assert said in typed(place, words, code).line
 
 
 class Collector(ThreadingHTTPServer):

@@ -132,7 +132,7 @@ def test_another_embedder_than_the_stores_is_refused_with_the_command_that_embed
             with pytest.raises(StoreError) as refused:
                 Vectors(Giving(1.0, 0.0, name=name), store)
             assert "holds vectors of embedder 'middle'" in str(refused.value)
-            assert f"practicum memory {tmp_path} reembed --embedder {name}" in str(refused.value)
+            assert f"practicum memory reembed {tmp_path} --embedder {name}" in str(refused.value)
 
 
 def test_an_embedder_that_changed_under_its_name_is_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_embedder_that_changed_under_its_name_is_refused(tmp_path: Path) -> N
     with Store.open(tmp_path) as store:
         vectors = Vectors(Giving(1.0, 0.0, 0.0), store)
         assert asyncio.run(vectors(["a"])).shape == (1, 2)
-        with pytest.raises(StoreError, match=r"gives 3 dimensions, the vectors in .* have 2.*reembed --embedder"):
+        with pytest.raises(StoreError, match=r"gives 3 dimensions, the vectors in .* have 2.*reembed .* --embedder"):
             asyncio.run(vectors(["b"]))
     vectors = Vectors(changing := Giving(1.0, 0.0))
     asyncio.run(vectors(["a"]))

@@ -475,17 +475,17 @@ def test_run_says_why_a_sequence_ended_with_its_first_attempt(bank: Any) -> None
 def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     said = bank("run", "--context", "bank", "--learn", "Message 7: say word7").out
     assert "learned [e3]: added in 'memories': Successful approach: Message 7" in said
-    assert "step 4 made version 4 of bank; undo it: practicum rollback bank 3" in said
+    assert "step 4 made version 4 of bank; undo it with practicum rollback bank 3" in said
     value = bank("run", "--context", "bank", "--learn", "--target", "word9", "Message 8: say word8", "--json").json
     assert value["learned"]["version"] == 5
     assert bank("show", "bank", "--json").json["state"] == "asked"
     assert "from task:asked-4: Message 7: say word7" in bank("show", "bank", "--entry", "e3").out
-    listed = bank("memory", "bank", "--json").json["entries"]
+    listed = bank("memory", "list", "bank", "--json").json["entries"]
     assert [e["data"]["outcome"] for e in listed] == ["success"] * 4 + ["failure"]
     assert len(bank("diff", "bank", 3, 5, "--json").json["added"]) == 2
-    assert "gone" in bank("forget", "bank", "--task", "asked-5").out
+    assert "removed" in bank("forget", "bank", "--task", "asked-5").out
     bank("rollback", "bank", 3)
-    assert len(bank("memory", "bank", "--json").json["entries"]) == 3
+    assert len(bank("memory", "list", "bank", "--json").json["entries"]) == 3
     assert bank("run", "--context", "bank", "--learn", "Message 9: say word9", "--json").json["learned"]["version"] == 7
 
 
@@ -496,9 +496,9 @@ def test_run_in_one_clear_line(bank: Any, tmp_path: Path) -> None:
         ("--context", "bank", " "): "the query is empty",
         ("--context", "bank", "-"): "the query is empty",
         ("--context", "bank", "--k", "0", "q"): "--k",
-        ("--context", "bank", "--scaling", "wide", "q"): "scaling='wide'",
+        ("--context", "bank", "--scaling", "wide", "q"): "'wide' is not one of 'parallel', 'sequential', 'none'",
         ("--context", "bank", "--scaling", "none", "--k", "3", "q"): "k needs scaling=parallel or sequential",
-        ("--context", "bank", "--scorer", "exact", "q"): "--scorer is for --learn",
+        ("--context", "bank", "--scorer", "exact", "q"): "--scorer applies to --learn only",
         ("--context", "bank", "--target", "x", "q"): "--learn",
         ("--context", "book.md", "--model", "scripted:model", "--learn", "q"): "practicum import",
         ("--context", "book.md", "--model", "scripted:model", "--k", "3", "q"): "method ace has no setting 'k'",
@@ -521,7 +521,7 @@ def test_an_empty_memory_answers_and_says_so(bank: Any, tmp_path: Path) -> None:
         "Message 1: say word1",
     ).out
     assert said.startswith("word1\n")
-    assert "there are no memories yet" in said
+    assert "nothing has been learned yet" in said
 
 
 def test_a_query_from_standard_input(bank: Any, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

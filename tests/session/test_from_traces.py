@@ -120,8 +120,8 @@ def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
 
     start = ["learn", "--from-traces", "stored", "--model", "scripted:model", "--max-calls", "3", "--out", "run"]
     first = launcher.run([*start, "--json"], tmp_path)
-    assert first.err.count("not all could be read: ") == 20
-    assert "and 2 more such lines\nin all, 44 times something could not be read" in first.err
+    assert first.err.count("could not be read in full: ") == 20
+    assert "and 2 more such lines\nin all, 44 parts could not be read in full" in first.err
     again = launcher.run(["resume", "run", "--max-calls", "99", "--json"], tmp_path)
     for done, stopped in ((first, True), (again, False)):
         assert done.json["errors"]["trace_faults"] == 44

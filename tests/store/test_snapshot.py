@@ -329,7 +329,7 @@ def test_entries_embedded_anew_are_the_new_embedders(tmp_path: Path) -> None:
     saved(tmp_path)
     other = Counting("other", dims=32)
     with Store.open(tmp_path) as store:
-        with pytest.raises(StoreError, match=r"practicum memory .* reembed --embedder other"):
+        with pytest.raises(StoreError, match=r"practicum memory reembed .* --embedder other"):
             Vectors(other, store)
         assert asyncio.run(reembedded(store, other)) == len(SAID)
         assert read_run(store)[0].embedder == "other"

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ class Done:
         assert len(lines) == 1, self.err
         assert "Traceback" not in self.err
         return lines[0].removeprefix("practicum: ")
+
+
+def run_command(arguments: Sequence[object], folder: Path) -> Done:
+    """Run `practicum ARGUMENTS` in this process, in a folder."""
+    from practicum.cli.app import main
+
+    out, err, code = StringIO(), StringIO(), 0
+    with chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 @dataclass

@@ -1,0 +1,96 @@
+"""How commands print: text and tables for people, one JSON object for programs, errors on one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from practicum.core.types import Usage
+
+LONGEST_LINE = 4_000
+"""Characters of the longest line of a table, where no terminal limits it."""
+
+
+class Output(Console):
+    """What a command prints. People read standard output, or standard error where `--json` keeps standard output for
+    one JSON object. Brackets and colons are printed as they are: folders and learned texts may hold any.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        plain = not sys.stdout.isatty()
+        super().__init__(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=plain)
+        self.as_json = as_json
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The result as one JSON object, if `--json` asks for it."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], text: Sequence[str] = (), bold: str = ""
+    ) -> None:
+        """A table. Columns named in `text` are aligned left, the others right; a cell without a value (None) is a dash;
+        rows with a text in the column `bold` are bold. Outside a terminal each row is one line.
+        """
+        table = Table(box=SIMPLE_HEAD)
+        for name in columns:
+            table.add_column(name, justify="left" if name in text else "right", overflow="fold")
+        for row in rows:
+            style = "bold" if bold and row[columns.index(bold)] else ""
+            table.add_row(*("-" if cell is None else str(cell) for cell in row), style=style)
+        if self.is_terminal:
+            self.print(table)
+            return
+        table.box, table.padding = None, (0, 2, 0, 0)
+        width = self.measure(table, options=self.options.update(max_width=LONGEST_LINE)).maximum
+        for line in self.render_lines(table, self.options.update(width=min(width, LONGEST_LINE)), pad=False):
+            self.print("".join(segment.text for segment in line).rstrip())
+        self.print()
+
+    def usage(
+        self, usage: Usage, seconds: float | None = None, hits: int = 0, by_role: Mapping[str, Usage] | None = None
+    ) -> None:
+        """What was paid for, in all and for each role; `hits` counts results that came from the journal."""
+        time = "" if seconds is None else f" in {seconds:.1f} s"
+        journal = f"; {hits:,} results came from the journal and were not paid for again" if hits else ""
+        self.print(f"usage: {usage_text(usage)}{time}{journal}")
+        if by_role and len(by_role) > 1:
+            for role, part in sorted(by_role.items()):
+                self.print(f"  {role}: {usage_text(part)}")
+
+    def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
+        """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
+        from practicum.core.counts import Count
+
+        if refused or any(counts.values()):
+            self.print("Worth knowing:")
+        for count in sorted(Count, key=lambda count: not count.attention):
+            if number := counts.get(count):
+                self.print(f"  {'!' if count.attention else ' '} {number:,} {count.meaning}")
+        if refused:
+            self.print(f"    {refused:,} edits refused, because they do not fit the context")
+
+
+def usage_text(usage: Usage) -> str:
+    """Usage in a few words."""
+    money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
+    cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
+    return f"{usage.calls:,} calls, {usage.tokens:,} tokens{cached}{money}"
+
+
+def one_line(text: object, most: int = 80) -> str:
+    """A text on one line of at most `most` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def print_error(message: str) -> None:
+    """The one line that says why a command failed."""
+    print(f"practicum: {message}", file=sys.stderr)

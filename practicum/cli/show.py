@@ -1,0 +1,204 @@
+"""`practicum show`: the context of a run, one entry's history, or what the gate, the replay or the batch size did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Option
+
+from practicum.cli import options as opt
+from practicum.cli.output import Output
+from practicum.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from practicum.core.edits import Applied
+
+
+def show(
+    run: opt.RunFolder,
+    view: Literal["context", "gate", "replay", "delay"] = Option(
+        "context", help="The context; the gate's decisions; the replay buffer; the measured delays of batch sizes."
+    ),
+    version: int | None = Option(None, help="context: this version (default: the last)."),
+    entry: str | None = Option(None, help="context: one entry, with its whole history and its sources."),
+    output: Path | None = Option(None, help="delay: the PNG file (default: delay.png in the run's folder)."),
+    json_: opt.Json = False,
+) -> None:
+    """Show a run: its scores and its context, or one of the other views."""
+    if view != "context" and (version is not None or entry is not None):
+        raise UsageError(f"the view {view} is about the whole run: leave out --version and --entry")
+    if version is not None and entry is not None:
+        raise UsageError("an entry is shown with its whole history: leave out --version")
+    if output is not None and view != "delay":
+        raise UsageError("--output is the file of a picture: add --view delay, or leave it out")
+    out = Output(json_)
+    if view == "gate":
+        _show_gate(run, out)
+    elif view == "replay":
+        _show_replay(run, out)
+    elif view == "delay":
+        _show_delay(run, output or run / "delay.png", out)
+    elif entry is not None:
+        show_entry(run, entry, out)
+    else:
+        _show_context(run, version, out)
+
+
+def _show_context(run: Path, version: int | None, out: Output) -> None:
+    from practicum.core.edits import entry_json
+    from practicum.core.views import entry_line, render_full
+    from practicum.session.records import RUN, read_run, run_summary
+    from practicum.store.database import Store
+    from practicum.store.versions import read_versions, rebuild
+
+    with Store.read(run) as store:
+        versions, summary = read_versions(store, RUN), run_summary(store)
+        config, _, state = read_run(store)
+    context = rebuild(versions, version)
+    about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}
+    out.result({**about, "version": context.version, "entries": [*map(entry_json, context)]})
+    out.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
+    for name, score in summary["scores"].items():
+        out.print(f"{name}: {score:.1%}")
+    out.print(f"version {context.version}: {len(context)} entries, {render_full(context).tokens:,} tokens")
+    for e in context:
+        answer = f" → {e.data['answer']}" if "answer" in e.data else ""
+        votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
+        if "front" in e.data:  # a candidate on the Pareto front
+            votes += f"; score {e.data['score']:.1%}, nothing better on {e.data['front']} tasks"
+        out.print(f"{entry_line(e)}{answer}  {votes})")
+
+
+def show_entry(run: Path, id: str, out: Output) -> None:
+    """One entry with its whole history and what it came from."""
+    from dataclasses import asdict
+
+    from practicum.core.edits import entry_json
+    from practicum.session.records import RUN, read_run
+    from practicum.store.database import Store
+    from practicum.store.versions import entry_history, read_versions, rebuild
+
+    with Store.read(run) as store:
+        versions = read_versions(store, RUN)
+        _, splits, _ = read_run(store)
+    events = entry_history(versions, id)
+    if not events:
+        raise UsageError(f"there never was an entry {id!r} in {run}")
+    now = rebuild(versions).get(id)
+    edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in events]
+    out.result({"id": id, "now": entry_json(now) if now else None, "events": edits})
+    out.print(f"{id}: {now.text if now else '(removed)'}")
+    if now is not None:
+        out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
+    for event in events:
+        out.print(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
+    inputs = {f"task:{task.id}": task.input for split in (splits.train, splits.val, splits.test) for task in split}
+    for source in now.sources if now else ():
+        out.print(f"from {source}" + (f": {inputs[source]}" if inputs.get(source) else ""))
+
+
+def edit_text(done: Applied) -> str:
+    """An applied edit in words."""
+    edit = done.edit
+    match edit.op:
+        case "add":
+            text = f"added in {edit.section!r}: {edit.text}"
+        case "update":
+            text = f"changed to: {edit.text}" if edit.text is not None else "changed"
+        case "merge":
+            text = f"{', '.join(edit.ids)} merged into {done.id}"
+        case "delete":
+            text = "deleted"
+        case "vote":
+            text = f"votes: +{edit.helpful} -{edit.harmful}, used {edit.uses}"
+    return text + (f" ({edit.reason})" if edit.reason else "")
+
+
+def _show_gate(run: Path, out: Output) -> None:
+    """What the acceptance gate decided at each step, and on what evidence."""
+    from sqlalchemy import select
+
+    from practicum.session.records import RUN, read_run
+    from practicum.store.database import Store
+    from practicum.store.schema import steps
+
+    with Store.read(run) as store:
+        config, _, _ = read_run(store)
+        rows = store.rows(select(steps.c.step, steps.c.data).where(steps.c.run_id == RUN).order_by(steps.c.step))
+    if not config.settings.get("gate"):
+        raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
+    found = [{"step": row.step, **json.loads(row.data).get("evidence", {})} for row in rows]
+    trials: list[dict[str, Any]] = [trial for trial in found if "gate" in trial]
+    out.result({"gate": trials})
+    lines = []
+    for trial in trials:
+        differences = trial["differences"].values()
+        better, worse = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+        evidence = (f"{trial['mean']:+.3f}", f"{trial['e_worse']:.3g}", f"{trial['e_better']:.3g}")
+        lines.append((trial["step"], trial["gate"], trial["by"], trial["tasks"], better, worse, *evidence))
+    columns = ("step", "gate", "by", "tasks", "better", "worse", "mean", "e worse", "e better")
+    out.table(columns, lines, text=("gate", "by"))
+    dropped = sum(trial["gate"] == "dropped" for trial in trials)
+    out.print(f"{len(trials)} deltas tried, {dropped} dropped; deltas that the agent would not see are not tried")
+
+
+def _show_replay(run: Path, out: Output) -> None:
+    """The replay buffer after the last step: what is in it first, each part in the order of entry."""
+    from dataclasses import asdict
+
+    from practicum.blocks.sample.replay import replay_buffer, task_results
+    from practicum.methods import settings_of
+    from practicum.session.records import read_run, step_records
+    from practicum.store.database import Store
+
+    with Store.read(run) as store:
+        config, _, _ = read_run(store)
+        settings = settings_of(config.method).model_validate(config.settings).model_dump()
+        if not settings.get("replay"):
+            other = "" if "replay" in settings else " --method rcl, or --method ace with"
+            raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")
+        results = [result for step in step_records(store) for result in task_results(*step)]
+    buffer = replay_buffer(results, settings["graduate"], settings["evict"]).values()
+    tasks = sorted(buffer, key=lambda task: (not task.inside, task.entered, task.task))
+    out.result({"replay": [asdict(task) for task in tasks]})
+    if not tasks:
+        out.print("no task has failed yet, so the replay buffer is empty")
+        return
+    rows = [(task.task, task.entered, task.passes, task.failures, task.graduated, task.evicted) for task in tasks]
+    out.table(("task", "entered", "passes", "failures", "graduated", "evicted"), rows, text=("task",))
+    inside, graduated = sum(task.inside for task in tasks), sum(task.graduated is not None for task in tasks)
+    out.print(f"{inside} in the buffer; {graduated} graduated, {len(tasks) - inside - graduated} evicted")
+    out.print("entered, graduated, evicted: steps; passes, failures that were reflected on: in a row")
+
+
+def _show_delay(run: Path, output: Path, out: Output) -> None:
+    """How the batch size was chosen from the measured delays, as text and as a picture."""
+    from practicum.analysis.delay_plot import delay_plot
+    from practicum.analysis.png import check_png
+    from practicum.blocks.sample.delay import DelayFit
+    from practicum.session.records import step_data
+    from practicum.store.database import Store
+
+    check_png(output, "--output")
+    with Store.read(run) as store:
+        fits = [step["sampled"]["fit"] for step in step_data(store) if step.get("sampled", {}).get("fit")]
+    if not fits:
+        raise UsageError(
+            f"{run} holds no measured delays: only a run with a batch size controller has them, once it has tried its "
+            "sizes (practicum learn --method combee --batch-size auto)"
+        )
+    fit = DelayFit.from_json(fits[-1])
+    delay_plot(fit, output)
+    out.result({"plot": str(output), "fit": fit.as_json()})
+    if fit.A is not None and fit.alpha is not None:
+        sure = "" if fit.alpha_ci95 is None else " (95% interval {:z.2f} to {:z.2f})".format(*fit.alpha_ci95)
+        good = "" if fit.r2 is None else f"; R² {fit.r2:.3f}"
+        law = f"A = {fit.A:,.4g}, alpha = {fit.alpha:z.3f}{sure}{good}"
+        out.print(f"an epoch takes A · b^-alpha seconds at batch size b: {law}")
+    outliers = f", {len(fit.outliers)} outliers not counted" if fit.outliers else ""
+    untimed = f", {fit.left_out} without a usable time" if fit.left_out else ""
+    out.print(f"{len(fit.points)} iterations measured{outliers}{untimed}")
+    out.print(f"batch size {fit.chosen} chosen: {fit.why}")
+    out.print(f"picture written to {output}")
