@@ -20,8 +20,7 @@ from practicum.tasks.load import read_text
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds to connect to a server."""
+CONNECT_TIMEOUT = 10.0  # seconds
 
 APPWORLD_TURNS = 40
 """Turns per attempt: a task takes about twenty calls of APIs, most of which have to be looked up first."""

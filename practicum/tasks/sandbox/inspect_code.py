@@ -14,13 +14,11 @@ import sys
 import tokenize
 from typing import Any
 
-BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
-"""Each adds one path through the code (McCabe 1976)."""
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
+# Each adds one path through the code (McCabe 1976).
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+# A comment that promises more code.
 PROMISE = re.compile(r"\b(?:TODO|FIXME|XXX|placeholder|to be implemented|implement .* here)\b", re.IGNORECASE)
-"""A comment that promises more code."""
 
 
 def inspect_file(name: str, source: str) -> dict[str, Any]:

@@ -12,11 +12,9 @@ import sys
 import types
 from typing import Any
 
-MAX_QUOTED = 200  # characters of an assert
 
-
-class Checks:
-    """Records which asserts were reached, and why one failed. The rewritten asserts call its methods."""
+class Checks(ast.NodeTransformer):
+    """Turns every assert into a check that continues after a failure, and records which ones were reached or failed."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -25,41 +23,10 @@ class Checks:
         self.failed: dict[int, str] = {}
         self.out = sys.stdout
 
-    def report(self, **values: Any) -> None:
-        """Print a line for `scoring.unit_tests` to read."""
-        print("", self.mark + json.dumps(values), sep="\n", file=self.out, flush=True)
-
-    def at(self, index: int) -> None:
-        """An assert is about to be checked."""
-        if index not in self.reached:
-            self.reached.add(index)
-            self.report(at=self.source(index))
-
-    def source(self, index: int) -> str:
-        """The source of an assert, shortened, because the output has a limit."""
-        text = self.sources[index]
-        return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 3] + "..."
-
-    def checked(self, index: int, holds: object, value: object = None, compared: bool = False) -> None:
-        """An assert was evaluated. For a comparison, `value` is its left side."""
-        if not holds:
-            self.failed.setdefault(index, f"it gave {_short_repr(value)}" if compared else "it is not so")
-
-    def raised(self, index: int, error: BaseException) -> None:
-        """Evaluating an assert raised an exception."""
-        self.failed.setdefault(index, _one_line(error))
-
-
-class AssertRewriter(ast.NodeTransformer):
-    """Turns every assert into a check that continues after a failure."""
-
-    def __init__(self, checks: Checks) -> None:
-        self.checks = checks
-
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """`assert a == b` becomes `try: at(i); checked(i, (v := a) == b, v, True)`, `except ...: raised(i, error)`."""
-        index = len(self.checks.sources)
-        self.checks.sources.append(ast.unparse(node.test))
+        index = len(self.sources)
+        self.sources.append(_shortened(ast.unparse(node.test), 200))
         test: ast.expr = node.test
         record = f"__checks__.checked({index}, __test__)"
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
@@ -74,6 +41,25 @@ class AssertRewriter(ast.NodeTransformer):
         template.body[1] = ast.Assign([ast.Name("__test__", ast.Store())], test)
         return ast.fix_missing_locations(ast.copy_location(template, node))
 
+    def report(self, **values: Any) -> None:
+        """Print a line for `scoring.unit_tests` to read."""
+        print("", self.mark + json.dumps(values), sep="\n", file=self.out, flush=True)
+
+    def at(self, index: int) -> None:
+        """An assert is about to be checked."""
+        if index not in self.reached:
+            self.reached.add(index)
+            self.report(at=self.sources[index])
+
+    def checked(self, index: int, holds: object, value: object = None, compared: bool = False) -> None:
+        """An assert was evaluated. For a comparison, `value` is its left side."""
+        if not holds:
+            self.failed.setdefault(index, f"it gave {_short_repr(value)}" if compared else "it is not so")
+
+    def raised(self, index: int, error: BaseException) -> None:
+        """Evaluating an assert raised an exception."""
+        self.failed.setdefault(index, _one_line(error))
+
 
 def check(job: dict[str, Any]) -> None:
     """Run the answer, then its tests, and report."""
@@ -85,14 +71,14 @@ def check(job: dict[str, Any]) -> None:
     load(names, job["prompt"], job["code"], job["entry_point"])
     if job["entry_point"] is not None and job["entry_point"] not in names:
         return checks.report(fault=f"the answer defines no {job['entry_point']}")
-    tests = AssertRewriter(checks).visit(ast.parse(job["tests"], "tests.py"))
+    tests = checks.visit(ast.parse(job["tests"], "tests.py"))
     checks.report(total=len(checks.sources))
     names.pop("check", None)
     exec(_compiled(tests, "tests.py"), names)
     if "check" in names and job["entry_point"] is not None:
         names["check"](names[job["entry_point"]])
     failed = checks.failed
-    first = {"first": (checks.source(min(failed)), failed[min(failed)])} if failed else {}
+    first = {"first": (checks.sources[min(failed)], failed[min(failed)])} if failed else {}
     return checks.report(done=len(checks.reached), failed=len(failed), **first)
 
 
@@ -134,10 +120,13 @@ def _one_line(error: BaseException) -> str:
 
 def _short_repr(value: object) -> str:
     try:
-        text = repr(value)
+        return _shortened(repr(value), 120)
     except Exception as error:
         return f"what cannot be shown ({_one_line(error)})"
-    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _shortened(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: size - 3] + "..."
 
 
 if __name__ == "__main__":

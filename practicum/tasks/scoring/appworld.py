@@ -8,8 +8,7 @@ from practicum.core.errors import AgentError
 from practicum.core.types import Score, Task, Trace
 from practicum.core.views import truncate
 
-MAX_NOTE = 3000
-"""Most characters of a note about failed tests."""
+MAX_NOTE = 3000  # characters about failed tests
 
 
 class _Test(BaseModel):

@@ -14,8 +14,7 @@ from typing import Any
 
 from practicum.core.types import Score
 
-MAX_NAMED = 12
-"""Missing concepts that a note names."""
+MAX_NAMED = 12  # missing concepts in a note
 
 
 def concept_coverage(concepts: Sequence[str], text: str) -> Score:

@@ -27,8 +27,7 @@ from practicum.tasks.scoring.code_blocks import python_code
 
 TEST_SCRIPT = Path(__file__).parents[1] / "sandbox" / "run_tests.py"
 
-REPORT_KB = 3
-"""kB that the test script may print per assert to report on it, besides what the code prints."""
+REPORT_KB = 3  # that the test script may print per assert to report on it, besides what the code prints
 
 
 async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
@@ -58,17 +57,12 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
 class _Report(BaseModel):
     """What the test script has printed, a line at a time as it learns it."""
 
-    at: str | None = None
-    """The assert that is being checked."""
-    total: int | None = None
-    """Asserts in the tests."""
-    done: int | None = None
-    """Asserts that were reached, once the tests have ended."""
+    at: str | None = None  # the assert that is being checked
+    total: int | None = None  # asserts in the tests
+    done: int | None = None  # asserts that were reached, once the tests have ended
     failed: int = 0
-    first: tuple[str, str] = ("", "")
-    """The first assert that failed, and why."""
-    fault: str = ""
-    """Why nothing could be tested."""
+    first: tuple[str, str] = ("", "")  # the first assert that failed, and why
+    fault: str = ""  # why nothing could be tested
 
 
 def _fault_in(report: _Report, result: ProgramResult) -> str:
