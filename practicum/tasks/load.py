@@ -176,7 +176,7 @@ def parse_record(text: str, where: str) -> dict[str, Any]:
 def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, default_id: str) -> Task:
     if keys["input"] not in record:
         hint = "name the field to read with --fields input=NAME"
-        raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {_names(record)}: {hint}")
+        raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {field_names(record)}: {hint}")
     try:
         line = _Line.model_validate({name: record[key] for name, key in keys.items() if key in record})
     except ValidationError as error:
@@ -192,7 +192,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
     )
     if not task.input.strip():
         hint = "fill it, or name another field with --fields input=NAME"
-        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; the line has {_names(record)}: {hint}")
+        raise TaskFileError(f"{where}: field {keys['input']!r} is empty; the line has {field_names(record)}: {hint}")
     if not task.id.strip():
         raise TaskFileError(f"{where}: field {keys['id']!r} is empty; give an id or omit the field")
     tags = task.meta.get("tags", "")
@@ -202,9 +202,10 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
     return task
 
 
-def _names(record: Mapping[str, Any]) -> str:
-    more = f" and {len(record) - 10} more" if len(record) > 10 else ""
-    return (", ".join(repr(key[:40]) for key in list(record)[:10]) or "no fields") + more
+def field_names(record: Mapping[str, Any], most: int = 10) -> str:
+    """The names of a record's fields, for error messages."""
+    more = f" and {len(record) - most} more" if len(record) > most else ""
+    return (", ".join(repr(key[:40]) for key in list(record)[:most]) or "no fields") + more
 
 
 _TYPE_NAMES = {dict: "an object", str: "a string", type(None): "null", bool: "true or false", int: "a number"}

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json
 
 from practicum.core.types import Score, Task
-from practicum.tasks.traces.fields import Warn, mean_score, object_at, objects_in, own_id, stored_score, text_at
+from practicum.tasks.traces.fields import mean_score, object_at, objects_in, own_id, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
 from practicum.tasks.traces.trace import Item, Place
 
-RESULT_DEPTH = 4
-"""How many folders are searched for result.json, the trajectory's own first."""
-
+RESULT_DEPTH = 4  # folders that are searched for result.json, the trajectory's own first
 _SOURCES = {"system": "system", "user": "user", "agent": "message"}
 
 
@@ -42,72 +39,59 @@ def is_trial_result(record: Mapping[str, Any]) -> bool:
 
 def read(record: Mapping[str, Any], place: Place, parent: str | None = None) -> Iterator[Task]:
     """The task of one record, and those of the subagents in it."""
-    warn = place.warn
-    agent = object_at(record, "agent")
     id = own_id(record, "trajectory_id", "session_id")
-    parent = parent or text_at(object_at(agent, "extra"), "parent_session_id")
-    result = {} if parent else _trial_result(place.source.path, warn)
-    exception = text_at(object_at(result, "exception_info"), "exception_type")
-    score = None if parent else _score(record, result, exception, warn)
-    yield from place.task(
-        _items(record, warn),
-        id=id,
-        # If a verifier has scored the attempt, its verdict counts.
-        error=f"ended with {exception}" if exception and score is None else None,
-        score=score,
-        meta={
-            "session": text_at(record, "session_id"),
-            "agent": text_at(agent, "name"),
-            "agent_version": text_at(agent, "version"),
-            "model": text_at(agent, "model_name"),
-            "task": text_at(result, "task_name"),
-            "trial": text_at(result, "trial_name"),
-            "exception": exception,
-            "parent": parent,
-            "continued_in": text_at(record, "continued_trajectory_ref"),
-        },
-    )
-    for subagent in objects_in(record, "subagent_trajectories", warn):
+    parent = parent or text_at(record, "agent/extra/parent_session_id")
+    result = {} if parent else _trial_result(place)
+    exception = text_at(result, "exception_info/exception_type")
+    score = None if parent else _score(record, result, exception, place)
+    meta = texts_at(record, session="session_id", agent="agent/name", agent_version="agent/version")
+    meta |= texts_at(record, model="agent/model_name", continued_in="continued_trajectory_ref")
+    meta |= texts_at(result, task="task_name", trial="trial_name") | {"exception": exception, "parent": parent}
+    # If a verifier has scored the attempt, its verdict counts.
+    error = f"ended with {exception}" if exception and score is None else None
+    yield from place.task(_items(record, place), id=id, error=error, score=score, meta=meta)
+    for subagent in objects_in(record, "subagent_trajectories", place.warn):
         yield from read(subagent, place, id or "unnamed")
 
 
-def _items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
-    for step in objects_in(record, "steps", warn):
+def _items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
+    for step in objects_in(record, "steps", place.warn):
         source = step.get("source")
         if str(source) not in _SOURCES:
-            warn(f"a step of unknown source {source!r:.40}; its text is kept")
+            place.warn(f"a step of unknown source {source!r:.40}; its text is kept")
         kind = _SOURCES.get(str(source)) or str(source)[:40].strip() or "unknown"
         yield Item("thought", text_at(step, "reasoning_content"))
-        yield from items_of_content(step.get("message"), kind, warn)
-        for call in objects_in(step, "tool_calls", warn):
+        yield from items_of_content(step.get("message"), kind, place.warn)
+        for call in objects_in(step, "tool_calls", place.warn):
             yield action_item(call.get("function_name"), call.get("arguments") or "", text_at(call, "tool_call_id"))
-        for result in objects_in(object_at(step, "observation"), "results", warn):
-            text = result_text(result.get("content"), warn)
+        for result in objects_in(step, "observation/results", place.warn):
+            text = result_text(result.get("content"), place.warn)
             yield Item("observation", text, text_at(result, "source_call_id"))
 
 
-def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, warn: Warn) -> Score | None:
-    rewards = object_at(result, "verifier_result", "rewards")
+def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, place: Place) -> Score | None:
+    rewards = object_at(result, "verifier_result/rewards")
     score = (
-        mean_score({"reward": rewards["reward"]} if "reward" in rewards else rewards, warn)
-        or stored_score(record, warn)
-        or stored_score(object_at(record, "extra"), warn)
+        mean_score({"reward": rewards["reward"]} if "reward" in rewards else rewards, place.warn)
+        or stored_score(record, place.warn)
+        or stored_score(object_at(record, "extra"), place.warn)
     )
     return replace(score, note=f"{score.note}, ended with {exception}".lstrip(", ")) if score and exception else score
 
 
-def _trial_result(path: Path, warn: Warn) -> Mapping[str, Any]:
+def _trial_result(place: Place) -> Mapping[str, Any]:
     """Harbor's result for this trajectory, or for its part of the task if the result has several parts."""
-    for folder in list(path.absolute().parents)[:RESULT_DEPTH]:
+    path = place.source.path.absolute()
+    for folder in path.parents[:RESULT_DEPTH]:
         try:
             result = from_json((folder / "result.json").read_bytes())
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            warn(f"the result.json of the trial cannot be read ({error}); the trace has no score")
+            place.warn(f"the result.json of the trial cannot be read ({error}); the trace has no score")
             return {}
         if isinstance(result, Mapping) and result.keys() & {"verifier_result", "step_results"}:
-            parts = {text_at(part, "step_name"): part for part in objects_in(result, "step_results", warn)}
-            folders = path.absolute().parts[-RESULT_DEPTH:]
+            parts = {text_at(part, "step_name"): part for part in objects_in(result, "step_results", place.warn)}
+            folders = path.parts[-RESULT_DEPTH:]
             return {**result, **next((parts[name] for name in folders if name in parts), {})}
     return {}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from practicum.core.types import Task
-from practicum.tasks.traces.fields import object_at, text_at
+from practicum.tasks.traces.fields import text_at, texts_at, value_at
 from practicum.tasks.traces.messages import items_of_content
 from practicum.tasks.traces.trace import Item, Place, known_values
 
@@ -69,14 +69,14 @@ class ClaudeCodeReader:
         if type in ("user", "assistant"):
             kind = "user" if type == "user" else "message"
             items = self._session(record, place, root).items
-            for item in items_of_content(object_at(record, "message").get("content"), kind, place.warn):
+            for item in items_of_content(value_at(record, "message/content"), kind, place.warn):
                 items.append(item._replace(kind=_speaker(item, record)) if item.kind == kind else item)
             return
         self._bookkeeping = self._bookkeeping or place
-        attachment = object_at(record, "attachment")
-        if type == "attachment" and attachment.get("type") == "queued_command":
+        if type == "attachment" and value_at(record, "attachment/type") == "queued_command":
             # The user typed this while the agent was at work.
-            self._session(record, place, root).items += items_of_content(attachment.get("prompt"), "user", place.warn)
+            prompt = items_of_content(value_at(record, "attachment/prompt"), "user", place.warn)
+            self._session(record, place, root).items += prompt
         elif type not in _BOOKKEEPING.split():
             place.warn(f"a line of unknown type {type!r:.40} is left out")
 
@@ -94,13 +94,9 @@ class ClaudeCodeReader:
     def _session(self, record: Mapping[str, Any], place: Place, root: str) -> _Session:
         sidechain = (text_at(record, "agentId") or root) if record.get("isSidechain") else ""
         session = self._sessions.setdefault((text_at(record, "sessionId"), sidechain), _Session(place))
-        model = text_at(object_at(record, "message"), "model")
-        meta = {
-            "model": "" if model == "<synthetic>" else model,
-            "folder": text_at(record, "cwd"),
-            "branch": text_at(record, "gitBranch"),
-            "agent_version": text_at(record, "version"),
-        }
+        meta = texts_at(record, model="message/model", folder="cwd", branch="gitBranch", agent_version="version")
+        if meta["model"] == "<synthetic>":
+            del meta["model"]
         session.meta = known_values(meta) | session.meta
         return session
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
+from pydantic_core import from_json
+
 from practicum.core.types import Score
 from practicum.tasks.scoring.rules import PASS_MARK
 
@@ -22,28 +24,49 @@ def own_id(record: Mapping[str, Any], *keys: str) -> str | None:
     return next(filter(str.strip, ids), None)
 
 
-def object_at(record: Any, *keys: str) -> Mapping[str, Any]:
-    """The object below these keys; an empty one if there is none."""
-    for key in keys:
+def value_at(record: Any, path: str) -> Any:
+    """The value at a path such as `agent/name`; None if there is none."""
+    for key in path.split("/"):
         record = record.get(key) if isinstance(record, Mapping) else None
-    return record if isinstance(record, Mapping) else {}
+    return record
 
 
-def objects_in(record: Mapping[str, Any], key: str, warn: Warn) -> Iterator[Mapping[str, Any]]:
-    """The objects of the list in this field."""
-    value = record.get(key)
+def object_at(record: Any, path: str) -> Mapping[str, Any]:
+    """The object at a path; an empty one if there is none."""
+    value = value_at(record, path)
+    return value if isinstance(value, Mapping) else {}
+
+
+def objects_in(record: Any, path: str, warn: Warn) -> Iterator[Mapping[str, Any]]:
+    """The objects of the list at a path."""
+    value, name = value_at(record, path), path.rpartition("/")[2]
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping):
             yield item
         else:
-            warn(f"{key!r} contains something that is not an object")
+            warn(f"{name!r} contains something that is not an object")
     if value is not None and not isinstance(value, list):
-        warn(f"{key!r} is not a list")
+        warn(f"{name!r} is not a list")
 
 
-def text_at(record: Mapping[str, Any], *keys: str) -> str:
-    """The first of these fields that is a text; empty if none is."""
-    return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
+def text_at(record: Any, *paths: str) -> str:
+    """The first text at one of these paths; empty if there is none."""
+    return next((value for path in paths if isinstance(value := value_at(record, path), str) and value), "")
+
+
+def texts_at(record: Any, **paths: str) -> dict[str, str]:
+    """The text at each path, by the names of the arguments."""
+    return {name: text_at(record, path) for name, path in paths.items()}
+
+
+def decoded(value: Any) -> Any:
+    """A JSON object or list from a string; any other value unchanged."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    try:
+        return from_json(value)
+    except ValueError:
+        return value
 
 
 def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:

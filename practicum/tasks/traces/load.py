@@ -15,6 +15,7 @@ from typing import Any
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
+from practicum.tasks.load import field_names
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
 from practicum.tasks.traces.files import records
 from practicum.tasks.traces.trace import Place, Problem, Source, Traces
@@ -132,7 +133,8 @@ class _Loader:
                 if isinstance(record, Mapping) and atif.is_trial_result(record):
                     self.harbor_results.append(source.path)
                 else:
-                    place.warn("the format is unknown", _describe(record))
+                    what = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
+                    place.warn("the format is unknown", f"it {what}")
                 continue
             format = detected
             if format == "atif":
@@ -170,11 +172,3 @@ def _flatten(stored: Iterable[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]
                 yield replace(place, tag=f"{place.tag}{'.' if place.tag else ':'}{number}"), item
         else:
             yield place, value
-
-
-def _describe(record: Any) -> str:
-    if not isinstance(record, dict):
-        return "it is not an object"
-    names = ", ".join(repr(key[:40]) for key in list(record)[:6])
-    more = f" and {len(record) - 6} more" if len(record) > 6 else ""
-    return f"it has {names or 'no fields'}{more}"

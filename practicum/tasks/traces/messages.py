@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from practicum.tasks.traces.fields import Warn, object_at, text_at
+from practicum.tasks.traces.fields import Warn, text_at
 from practicum.tasks.traces.trace import Item
 
 _KIND_OF_ROLE = {
@@ -157,7 +157,7 @@ def _bedrock_item(part: Mapping[str, Any], kind: str, warn: Warn) -> Item:
         case {"toolResult": Mapping() as result}:
             return _result_item(result, warn)
         case {"reasoningContent": Mapping() as thought}:
-            return Item("thought", text_at(object_at(thought, "reasoningText"), "text"))
+            return Item("thought", text_at(thought, "reasoningText/text"))
         case _:
             return Item(kind, as_json(part))
 

@@ -21,10 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json
-
 from practicum.core.types import Task
-from practicum.tasks.traces.fields import Warn, mean_score, object_at, text_at
+from practicum.tasks.traces.fields import Warn, decoded, mean_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
 from practicum.tasks.traces.otlp import Span, SpanEvent, spans
 from practicum.tasks.traces.trace import Item, Place, known_values
@@ -38,8 +36,8 @@ def matches(record: Mapping[str, Any]) -> bool:
     """Whether a record has this format."""
     if any(isinstance(record.get(key), list) for key in ("resourceSpans", "resourceLogs")):
         return True
-    parts = (record, object_at(record, "context"))
-    has_trace_id = any(isinstance(part.get(key), str) for part in parts for key in ("traceId", "trace_id"))
+    ids = ("traceId", "trace_id", "context/traceId", "context/trace_id")
+    has_trace_id = any(isinstance(value_at(record, path), str) for path in ids)
     fields = {"spanId", "span_id", "attributes", "context", "eventName", "event_name"}
     return has_trace_id and not fields.isdisjoint(record)
 
@@ -104,7 +102,7 @@ def _tool_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     attributes = span.attributes
     id = text_at(attributes, "gen_ai.tool.call.id")
     call = action_item(attributes.get("gen_ai.tool.name"), attributes.get("gen_ai.tool.call.arguments") or "", id)
-    result = result_text(_decode(attributes.get("gen_ai.tool.call.result")), warn) or span.error
+    result = result_text(decoded(attributes.get("gen_ai.tool.call.result")), warn) or span.error
     return [call], [Item("observation", result, id)] if result else []
 
 
@@ -127,7 +125,7 @@ def _message_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
 
 def _parse_items(value: Any, kind: str, warn: Warn) -> list[Item]:
     """The items of messages, or of the parts of one message; on a span they may be a JSON string."""
-    value = _decode(value)
+    value = decoded(value)
     if isinstance(value, list) and any(isinstance(item, Mapping) and "role" in item for item in value):
         return list(items_of_messages(map(_decode_content, value), warn))
     return list(items_of_content(value, kind, warn))
@@ -157,35 +155,25 @@ def _event_messages(events: Sequence[SpanEvent]) -> dict[str, list[Mapping[str, 
     """
     messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
     for event in events:
-        body = event.body if event.body is not None else _decode(event.attributes.get("gen_ai.event.content"))
+        body = event.body if event.body is not None else decoded(event.attributes.get("gen_ai.event.content"))
         if not isinstance(body, Mapping):
             body = {"content": body} if isinstance(body, str) and body else event.attributes
         if role := _ROLE_OF_EVENT.get(event.name):
             # The event may hold a role of the application ("customer"); the event's name is one that is known here.
             messages["prompt"].append(_decode_content({**body, "role": role}))
         elif event.name == "gen_ai.choice":
-            message = _decode(body.get("message"))
+            message = decoded(body.get("message"))
             message = message if isinstance(message, Mapping) else {"content": message or body.get("content")}
-            calls = message.get("tool_calls") or _decode(body.get("tool_calls"))
+            calls = message.get("tool_calls") or decoded(body.get("tool_calls"))
             messages["completion"].append(_decode_content({**message, "role": "assistant", "tool_calls": calls}))
     return messages
-
-
-def _decode(value: Any) -> Any:
-    """A JSON object or list from a string; any other value unchanged."""
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return from_json(value)
-    except ValueError:
-        return value
 
 
 def _decode_content(message: Any) -> Any:
     """A message with its parts, if its content is a JSON string of parts; any other value unchanged."""
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
         return message
-    parts = _decode(message["content"])
+    parts = decoded(message["content"])
     keys = {"type", "text", "toolUse", "toolResult"}
     are_parts = isinstance(parts, list) and parts and all(isinstance(p, Mapping) and keys & p.keys() for p in parts)
     return {**message, "content": parts} if are_parts else message

@@ -57,10 +57,9 @@ def spans(record: Mapping[str, Any], warn: Warn) -> Iterator[Span]:
 
 
 def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[Span]:
-    context, status = object_at(record, "context"), object_at(record, "status")
     attributes = _attributes(record.get("attributes"))
     conversation = text_at(attributes, "gen_ai.conversation.id")
-    trace = text_at(record, "traceId", "trace_id") or text_at(context, "trace_id", "traceId") or conversation
+    trace = text_at(record, "traceId", "trace_id", "context/trace_id", "context/traceId") or conversation
     if not trace:
         warn("a span without a trace id is left out")
         return
@@ -72,7 +71,7 @@ def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[Span]:
     if name := text_at(record, "eventName", "event_name") or text_at(attributes, "event.name"):
         events.append(SpanEvent(name, attributes, _unwrap(record.get("body"))))
     start, end = _time(record, _START_FIELDS), _time(record, _END_FIELDS)
-    error = text_at(attributes, "error.type") or text_at(status, "message", "description")
+    error = text_at(attributes, "error.type") or text_at(record, "status/message", "status/description")
     yield Span(trace.removeprefix("0x"), start, end, attributes, events, error)
 
 

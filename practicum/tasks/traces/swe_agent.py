@@ -18,10 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_core import from_json
-
 from practicum.core.types import Task
-from practicum.tasks.traces.fields import Warn, object_at, objects_in, own_id, stored_score, text_at
+from practicum.tasks.traces.fields import decoded, object_at, objects_in, own_id, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import as_json, items_of_message, result_text
 from practicum.tasks.traces.trace import Item, Place
 
@@ -58,24 +56,21 @@ def read(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
 
 def read_mini(record: Mapping[str, Any], place: Place) -> Iterator[Task]:
     """The task of one record of mini-swe-agent."""
-    info = object_at(record, "info")
-    status = text_at(info, "exit_status")
+    status, given = text_at(record, "info/exit_status"), text_at(record, "info/submission")
     # When a run hits a limit, version 1 stores the error's text as its submission.
-    submission = text_at(info, "submission") if status in ("", "Submitted") else ""
-    items = list(_mini_items(record, place.warn))
+    submission = given if status in ("", "Submitted") else ""
+    items = list(_mini_items(record, place))
     if submission and items and items[-1].text == submission:
         items.pop()
     return place.task(
         items,
         id=_instance_id(record, place),
         answer=submission,
-        error=_missing_submission(info, submission),
+        error=_missing_submission(status, submission),
         score=stored_score(record, place.warn),
-        meta={
-            "model": text_at(object_at(info, "config", "model"), "model_name"),
-            "exit_status": status,
-            "agent": text_at(info, "mini_version"),
-        },
+        meta=texts_at(
+            record, model="info/config/model/model_name", exit_status="info/exit_status", agent="info/mini_version"
+        ),
     )
 
 
@@ -86,72 +81,57 @@ def _instance_id(record: Mapping[str, Any], place: Place) -> str | None:
     return own_id(record, "instance_id") or (path.name.removesuffix(".json").removesuffix(".traj") if alone else None)
 
 
-def _missing_submission(info: Mapping[str, Any], submission: str) -> str | None:
-    status = text_at(info, "exit_status")
+def _missing_submission(status: str, submission: str) -> str | None:
     return None if submission or not status else f"ended without a submission ({status})"
 
 
 def _read_attempt(attempt: Mapping[str, Any], id: str | None, place: Place, number: int | None) -> Iterator[Task]:
-    info = object_at(attempt, "info")
-    given = info.get("submission") or ""
+    given = object_at(attempt, "info").get("submission") or ""
     submission = given if isinstance(given, str) else as_json(given)
     steps = list(objects_in(attempt, "trajectory", place.warn))
+    # The name of the model is in the settings for a replay.
+    model = text_at(decoded(attempt.get("replay_config")), "agent/model/name")
+    meta = texts_at(attempt, exit_status="info/exit_status", agent="info/swe_agent_version", environment="environment")
     return place.task(
-        [*_prompt_items(attempt, steps, place.warn), *_step_items(steps, place.warn)],
+        [*_prompt_items(attempt, steps, place), *_step_items(steps, place)],
         id=id,
         answer=submission,
-        error=_missing_submission(info, submission),
+        error=_missing_submission(meta["exit_status"], submission),
         score=stored_score(attempt, place.warn),
-        meta={
-            "attempt": number,
-            "model": _model(attempt),
-            "exit_status": text_at(info, "exit_status"),
-            "agent": text_at(info, "swe_agent_version"),
-            "environment": text_at(attempt, "environment"),
-        },
+        meta={"attempt": number, "model": model, **meta},
     )
 
 
-def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], warn: Warn) -> Iterator[Item]:
+def _prompt_items(attempt: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], place: Place) -> Iterator[Item]:
     """What comes before the agent's first message."""
-    history = list(objects_in(attempt, "history", warn))
-    for message in history or objects_in(steps[0] if steps else {}, "query", warn):
+    history = list(objects_in(attempt, "history", place.warn))
+    for message in history or objects_in(steps[0] if steps else {}, "query", place.warn):
         if message.get("is_demo") or message.get("message_type") == "demonstration":
             continue
         if message.get("role") not in ("system", "user"):
             return
-        yield from (item for item in items_of_message(message, warn) if item.kind in ("system", "user"))
+        yield from (item for item in items_of_message(message, place.warn) if item.kind in ("system", "user"))
 
 
-def _step_items(steps: Iterable[Mapping[str, Any]], warn: Warn) -> Iterator[Item]:
+def _step_items(steps: Iterable[Mapping[str, Any]], place: Place) -> Iterator[Item]:
     for step in steps:
         fields = {"reasoning_content": "thought", "thought": "thought", "action": "action"}
-        items = [Item(kind, result_text(step.get(name), warn)) for name, kind in fields.items()]
+        items = [Item(kind, result_text(step.get(name), place.warn)) for name, kind in fields.items()]
         if not any(item.text for item in items):
-            items = [Item("message", result_text(step.get("response"), warn))]
-        items.append(Item("observation", result_text(step.get("observation"), warn)))
+            items = [Item("message", result_text(step.get("response"), place.warn))]
+        items.append(Item("observation", result_text(step.get("observation"), place.warn)))
         if not any(item.text for item in items):
-            warn("a step without thought, action, observation or response")
+            place.warn("a step without thought, action, observation or response")
         yield from items
 
 
-def _model(attempt: Mapping[str, Any]) -> str:
-    """The name of the model, from the settings for a replay."""
-    raw = attempt.get("replay_config")
-    try:
-        settings = from_json(raw) if isinstance(raw, str) else raw
-    except ValueError:  # settings of another version; the trace itself can be read
-        return ""
-    return text_at(object_at(settings, "agent", "model"), "name")
-
-
-def _mini_items(record: Mapping[str, Any], warn: Warn) -> Iterator[Item]:
+def _mini_items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
     has_task = False
-    for message in objects_in(record, "messages", warn):
+    for message in objects_in(record, "messages", place.warn):
         if message.get("role") == "exit":
             continue
-        by_person = text_at(object_at(message, "extra"), "interrupt_type").startswith("User")
-        for item in items_of_message(message, warn):
+        by_person = text_at(message, "extra/interrupt_type").startswith("User")
+        for item in items_of_message(message, place.warn):
             observed = item.kind == "user" and has_task and not by_person
             has_task = has_task or item.kind == "user"
             yield item._replace(kind="observation") if observed else item
