@@ -20,15 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import (
-    choices_from,
-    field_names,
-    numbered_lines,
-    parse_record,
-    read_text,
-    type_name,
-    unique_tasks,
-)
+from practicum.tasks.load import choices_from, numbered_lines, parse_record, read_text, type_name, unique_tasks
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -337,7 +329,7 @@ def _detect_format(record: Record, path: Path | str) -> str:
         return matches[0]
     if "input" in record:
         raise UsageError(f"{path}: the file already holds tasks, so there is nothing to convert")
-    fields = field_names(record)
+    fields = ", ".join(map(repr, record)) or "no fields"
     if not matches:
         raise TaskFileError(
             f"{path}: the fields of its first line ({fields}) match no known format; name one with --format "
