@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from practicum.analysis.monitor.contexts import ContextChange, context_metrics
 from practicum.analysis.monitor.plots import monitor_plots, moving_average
 from practicum.analysis.monitor.series import (
     SMALLEST_WINDOW,
-    Centroid,
     MetricGroup,
-    cosine_distance,
     distribution,
     window_size,
     windowed_rates,
 )
+from practicum.core.edits import Entry
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.intervals import mean_ci95, share_ci95
 
@@ -73,38 +73,47 @@ def unit(seed: int) -> np.ndarray:
     return vector
 
 
+VECTORS = {**{str(seed): unit(seed) for seed in range(10)}, "opposite": -unit(1)}
+
+
+def content(*changes: tuple[list[str], list[str]]) -> dict[str, list[float | None]]:
+    """Drift and coherence of versions that each remove and add entries with these texts."""
+    entries = [[tuple(Entry("e1", "s", text) for text in texts) for texts in change] for change in changes]
+    versions = [ContextChange(i, removed, added) for i, (removed, added) in enumerate(entries)]
+    records = [{"version": i, "entries": 0, "tokens": 0} for i in range(len(versions))]
+    _, group = context_metrics(versions, records, VECTORS)
+    return {name: list(values) for name, values in group.by_step.items()}
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
-def test_a_cloud_is_what_is_in_it_however_it_came_about(seeds: list[int], data: st.DataObject) -> None:
-    cloud, left = Centroid(), list(seeds)
-    for seed in seeds:
-        cloud.add(unit(seed))
-    for seed in data.draw(st.lists(st.sampled_from(seeds), unique=True, max_size=len(seeds))):
-        cloud.add(unit(seed), -1)
+def test_coherence_and_drift_depend_on_the_entries_and_not_on_their_history(
+    seeds: list[int], data: st.DataObject
+) -> None:
+    removed = data.draw(st.lists(st.sampled_from(seeds), unique=True, max_size=len(seeds)))
+    left = list(seeds)
+    for seed in removed:
         left.remove(seed)
-    assert cloud.n == len(left)
+    series = content(([], ["0"]), ([], [*map(str, seeds)]), (["0", *map(str, removed)], []))
     if not left:
-        assert (cloud.coherence, cloud.direction) == (None, None)
+        assert (series["coherence"][-1], series["from_first"][-1]) == (None, None)
         return
     vectors = np.stack([unit(seed) for seed in left]).astype(float)
-    mean = vectors.mean(axis=0)
-    direction = mean / np.linalg.norm(mean)
-    assert cloud.coherence == pytest.approx(float((vectors @ direction).mean()), abs=1e-6)
-    assert cloud.direction == pytest.approx(direction, abs=1e-5)
+    direction = vectors.mean(axis=0) / np.linalg.norm(vectors.mean(axis=0))
+    assert series["coherence"][-1] == pytest.approx(float((vectors @ direction).mean()), abs=1e-6)
+    assert series["from_first"][-1] == pytest.approx(1 - float(unit(0) @ direction), abs=1e-5)
 
 
-def test_distances() -> None:
-    here, there = np.array([1.0, 0.0]), np.array([0.0, 1.0])
-    assert [cosine_distance(here, here), cosine_distance(here, there), cosine_distance(here, -here)] == [0.0, 1.0, 2.0]
-    assert cosine_distance(None, here) is None
+def test_the_distance_of_equal_and_of_opposite_contexts() -> None:
+    series = content(([], ["1"]), ([], []), (["1"], ["opposite"]))
+    assert series["drift"] == [None, pytest.approx(0, abs=1e-6), pytest.approx(2, abs=1e-6)]
+    assert series["from_first"] == [pytest.approx(0, abs=1e-6), pytest.approx(0, abs=1e-6), pytest.approx(2, abs=1e-6)]
 
 
 def test_opposite_vectors_have_no_direction() -> None:
-    cloud = Centroid()
-    cloud.add(unit(1))
-    cloud.add(-unit(1))
-    assert cloud.coherence == pytest.approx(0, abs=1e-6)
-    assert cloud.direction is None
+    series = content(([], ["1"]), ([], ["opposite"]))
+    assert series["coherence"] == [pytest.approx(1), pytest.approx(0, abs=1e-6)]
+    assert (series["from_first"][1], series["drift"][1]) == (None, None)
 
 
 def parts_of(steps: int) -> dict[str, MetricGroup]:

@@ -8,17 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.compare import figures
-from practicum.analysis.formats import (
-    UNKNOWN,
-    count,
-    interval,
-    money,
-    p_value,
-    percent,
-    points,
-    seconds,
-    verdict_label,
-)
+from practicum.analysis.formats import UNKNOWN, count, money, percent, seconds
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import Count
@@ -50,20 +40,6 @@ MEANINGS: Mapping[str, str] = {counter.value: counter.meaning for counter in Cou
 
 COST_NAMES = {"alone_s": "time", "usd": "cost", "tokens": "tokens"}
 """What scores are drawn against, in one word."""
-
-READING = (
-    "Score: the mean over the tasks, each averaged over the seeds, with its 95% interval over the tasks.",
-    "Difference: from the baseline on the same tasks, with its own 95% interval. p: McNemar's exact test where every "
-    "score is 0 or 1 and there is one seed, otherwise a studentised paired bootstrap; corrected by Holm's method for "
-    "the rows of the table. A claim needs ten tasks, a corrected p of at most 0.05, and an interval without 0. More "
-    "seeds make the score of a task more certain, but they are not more tasks.",
-    "Calls, tokens and cost: means over the runs with a score, final evaluation included.",
-    "Time alone: an upper bound (Brent's) on how long a run takes with nothing beside it: the longest chain of calls "
-    "that wait for each other, plus the rest of the work divided by the number of calls allowed at once. Work: the sum "
-    "of the durations of all calls. Wall: how long the run took here, beside the other runs; this is not comparable.",
-    "Pareto front: no other variant is both cheaper and better.",
-)
-"""How to read the numbers."""
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -107,50 +83,20 @@ def _picture(figure: Figure | None) -> str | None:
 
 def _contents(report: Report) -> dict[str, Any]:
     """The values that both templates show."""
-    by_name = {row["name"]: row for row in report["variants"]}
-    roles = sorted({role for row in report["variants"] for role in row["by_role"]})
-    kind = "tasks of a stream, each predicted before it was learned from" if report["online"] else "test tasks"
+    rows = report["variants"]
+    roles = sorted({role for row in rows for role in row["by_role"]})
     return {
-        "title": f"{len(by_name)} variants on {report['tasks']['scored']:,} {kind}",
+        "report": report,
+        "variants": {row["name"]: row for row in rows},
         "conditions": _conditions(report),
-        "warnings": report["warnings"],
-        "tables": [
-            {**table, "rows": [_score_row(by_name[row["name"]], row) for row in table["rows"]]}
-            for table in report["tables"]
-        ],
         "cost_table": (
             [title for title, _, _ in COSTS],
-            [[row["name"], *(write(row[field]) for _, field, write in COSTS)] for row in report["variants"]],
+            [[row["name"], *(write(row[field]) for _, field, write in COSTS)] for row in rows],
         ),
-        "role_table": (
-            roles,
-            [[row["name"], *(_role_cost(row["by_role"].get(role)) for role in roles)] for row in report["variants"]],
-        ),
-        "front": report["front"],
+        "role_table": (roles, [[row["name"], *(_role_cost(row["by_role"].get(r)) for r in roles)] for row in rows]),
         "cost_names": COST_NAMES,
         "problems": _problems(report),
-        "reading": READING,
     }
-
-
-def _score_row(variant: Report, row: Report) -> dict[str, Any]:
-    """The score of one variant, and what is known of its difference from the table's baseline."""
-    cells = {
-        "name": variant["name"],
-        "share": variant["score"],
-        "ends": variant["ci95"],
-        "score": percent(variant["score"]),
-        "score_interval": interval(variant["ci95"]),
-        **dict.fromkeys(("difference", "difference_interval", "p", "better_worse"), ""),
-        "verdict": row["verdict"],
-        "label": verdict_label(row["verdict"]),
-    }
-    if "effect" in row:
-        cells["difference"] = points(row["effect"])
-        cells["difference_interval"] = interval(row["ci95"], signed=True)
-        cells["p"] = p_value(row["p_holm"])
-        cells["better_worse"] = f"{row['better']} / {row['worse']} of {row['n']}"
-    return cells
 
 
 def _conditions(report: Report) -> list[str]:

@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sqlalchemy import select
 
-from practicum.analysis.monitor.series import Centroid, MetricGroup, Series, cosine_distance
+from practicum.analysis.monitor.series import MetricGroup, Series
 from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -30,6 +31,7 @@ KEYS_PER_QUERY = 500
 OUTCOMES = {"success": "successes", "failure": "failures"}
 """The outcome stored with a memory, and the name of the metric that counts such memories."""
 
+Vectors = npt.NDArray[np.float64]
 VectorsByText = Mapping[str, np.ndarray]
 
 
@@ -94,60 +96,66 @@ async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | 
 def context_metrics(
     changes: Sequence[ContextChange], records: Sequence[Mapping[str, Any]], vectors: VectorsByText
 ) -> tuple[MetricGroup | None, MetricGroup]:
-    """The memories (None where there never was one) and the context after each step. Entries without a vector are left
-    out of drift and coherence."""
-    states = _states(changes, vectors)
-    last = changes[-1].version if changes else 0
+    """The memories (None where there never was one) and the context after each step: its size and, where there are
+    vectors, its coherence, and its drift from the step before and from the start."""
+    series: dict[str, Series] = {name: [r[name] for r in records] for name in ("version", "entries", "tokens")}
+    numbers = {name: records[-1][name] for name in series}
+    if not changes:
+        return None, MetricGroup(numbers, series)
     # A kill may come between a step and its version; the version before holds then.
-    at = [states[min(record["version"], last)] for record in records if states]
-    return _memory(at, states[last]) if states else None, _context(at, records)
+    row_of = {change.version: i for i, change in enumerate(changes)}
+    at = [row_of[min(record["version"], changes[-1].version)] for record in records]
+    directions, coherence = _directions(changes, vectors)
+    if not np.isnan(directions[at]).all():
+        now, first = directions[at], directions[~np.isnan(directions).any(axis=1)][0]
+        # The cosine distance of two directions is 1 minus their product.
+        drift = 1.0 - (now[1:] * now[:-1]).sum(axis=1)
+        series["drift"] = [None, *_known(drift.clip(0.0, 2.0))]
+        series["from_first"] = _known((1.0 - now @ first).clip(0.0, 2.0))
+        series["coherence"] = _known(coherence[at])
+        numbers |= {name: series[name][-1] for name in ("from_first", "coherence")}
+    return _memories(changes, at), MetricGroup(numbers, series)
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    """The context at one version: memories by outcome, and where its content lies."""
+def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tuple[Vectors, Vectors]:
+    """For each version the direction of the mean of its entries' unit vectors, of length 1, and the mean similarity of
+    the entries to it. Both are NaN where there is none; entries without a vector are left out.
 
-    memories: Mapping[str, int]
-    coherence: float | None
-    direction: np.ndarray | None
-    from_first: float | None
+    The mean similarity of n unit vectors v to the direction of their mean m is |m|, since the mean of v·m/|m| over all
+    of them is m·m/|m|. So only the sum of the vectors is needed.
+    """
+    width = max((len(vector) for vector in vectors.values()), default=1)
+    added, counts = np.zeros((len(changes), width)), np.zeros(len(changes))
+    for i, change in enumerate(changes):
+        for entries, sign in ((change.removed, -1), (change.added, 1)):
+            for entry in entries:
+                if not entry.hidden and (vector := vectors.get(entry.embedded_text)) is not None:
+                    added[i] += sign * vector
+                    counts[i] += sign
+    sums, n = added.cumsum(axis=0), counts.cumsum()
+    lengths = np.linalg.norm(sums, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        coherence = np.where(n > 0, np.minimum(lengths / n, 1.0), np.nan)
+        # The sum of opposite vectors is only a rounding error.
+        directions = np.where((n > 0) & (lengths > 1e-6 * n), sums.T / lengths, np.nan).T
+    return directions, coherence
 
 
-def _states(changes: Sequence[ContextChange], vectors: VectorsByText) -> dict[int, _State]:
-    centroid, memories, first = Centroid(), Counter[str](), None
-    states: dict[int, _State] = {}
+def _known(values: Vectors) -> Series:
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _memories(changes: Sequence[ContextChange], at: Sequence[int]) -> MetricGroup | None:
+    count, counts = Counter[str](), []
     for change in changes:
         for entries, sign in ((change.removed, -1), (change.added, 1)):
             for entry in entries:
                 if entry.section == MEMORIES:
-                    memories[OUTCOMES.get(entry.data.get("outcome", ""), "others")] += sign
-                if not entry.hidden and (vector := vectors.get(entry.embedded_text)) is not None:
-                    centroid.add(vector, sign)
-        direction = centroid.direction
-        first = direction if first is None else first
-        from_first = cosine_distance(first, direction)
-        states[change.version] = _State(dict(memories), centroid.coherence, direction, from_first)
-    return states
-
-
-def _memory(at: Sequence[_State], last: _State) -> MetricGroup | None:
-    if not any(state.memories for state in (*at, last)):
+                    count[OUTCOMES.get(entry.data.get("outcome", ""), "others")] += sign
+        counts.append(Counter(count))
+    if not any(counts):
         return None
-    names = [*OUTCOMES.values(), *(["others"] if last.memories.get("others") else [])]
-    series: dict[str, Series] = {"entries": [sum(state.memories.values()) for state in at]}
-    series |= {name: [state.memories.get(name, 0) for state in at] for name in names}
-    counts = {name: last.memories.get(name, 0) for name in names}
-    return MetricGroup({"entries": sum(last.memories.values()), **counts}, series)
-
-
-def _context(at: Sequence[_State], records: Sequence[Mapping[str, Any]]) -> MetricGroup:
-    """The size after each step and, where there are vectors, the drift from the step before and from the start."""
-    series: dict[str, Series] = {name: [r[name] for r in records] for name in ("version", "entries", "tokens")}
-    numbers = {name: records[-1][name] for name in series}
-    if any(state.direction is not None for state in at):
-        before = [None, *(state.direction for state in at)]
-        series["drift"] = [cosine_distance(old, state.direction) for old, state in zip(before, at, strict=False)]
-        series["from_first"] = [state.from_first for state in at]
-        series["coherence"] = [state.coherence for state in at]
-        numbers |= {"from_first": at[-1].from_first, "coherence": at[-1].coherence}
-    return MetricGroup(numbers, series)
+    names = [*OUTCOMES.values(), *(["others"] if count["others"] else [])]
+    series: dict[str, Series] = {"entries": [counts[i].total() for i in at]}
+    series |= {name: [counts[i][name] for i in at] for name in names}
+    return MetricGroup({"entries": count.total(), **{name: count[name] for name in names}}, series)
