@@ -41,12 +41,7 @@ class ChatAgent:
         if form is not None:
             turns = tuple(Turn(t.user, json.dumps({"answer": t.assistant}, ensure_ascii=False)) for t in turns)
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
-        prompt = Prompt(
-            system="\n\n".join(part for part in (self.instructions, usage) if part),
-            pages=view.pages,
-            turns=turns,
-            user=f"{task.input}\n\n{view.note}" if view.note else task.input,
-        )
+        prompt = first_prompt(task, view, turns, self.instructions, usage)
         if form is None:
             return Trace(answer=(await run.ask_text("agent", prompt)).strip())
         reply: Any = await run.ask("agent", prompt, form)
@@ -56,6 +51,12 @@ class ChatAgent:
             data=read_annotations(reply, view),
             **read_citations(getattr(reply, "used", ()), view),
         )
+
+
+def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) -> Prompt:
+    """The prompt of an attempt's first call; `system` are the parts of the instructions, any of which may be empty."""
+    user = f"{task.input}\n\n{view.note}" if view.note else task.input
+    return Prompt("\n\n".join(filter(None, system)), user, view.pages, turns)
 
 
 @cache

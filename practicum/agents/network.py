@@ -100,16 +100,6 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class _Division:
-    """An assignment that was divided: its parts, the agents they go to in turn, and the solutions as they arrive."""
-
-    whole: Assignment
-    parts: Sequence[TaskPart]
-    helpers: Sequence[str]
-    solutions: Sequence[asyncio.Future[Solution]]
-
-
-@dataclass(frozen=True)
 class Network(Generic[R]):
     """Solves tasks with a team. `depth` is the most levels of decomposition, `rounds` the most rounds of critique of a
     part. An agent hands parts only to neighbours that are not above it, so no task goes in circles."""
@@ -147,8 +137,27 @@ class Network(Generic[R]):
     ) -> Solution:
         """Solve all parts at once, each as soon as the parts it needs are solved, then aggregate."""
         loop = asyncio.get_running_loop()
-        division = _Division(whole, parts, helpers, [loop.create_future() for _ in parts])
-        jobs = [(f"part {n}", partial(self._solve_part, division, n)) for n in range(len(parts))]
+        solved: list[asyncio.Future[Solution]] = [loop.create_future() for _ in parts]
+
+        async def solve(n: int, run: R) -> Solution:
+            try:
+                needed = [(parts[m - 1].text, await solved[m - 1]) for m in parts[n].needs]
+                results = "\n".join(f"- {text}: {solution.text}" for text, solution in needed)
+                task = f"{parts[n].text}\n\n# Results it needs\n{results}" if results else parts[n].text
+                part = Assignment(
+                    helpers[n % len(helpers)], task, f"{whole.id}.{n + 1}".lstrip("."),
+                    (*whole.above, whole.agent), whole.again,
+                )  # fmt: skip
+                solution = await self._solve_part(whole, part, helpers[(n + 1) % len(helpers)], run)
+            except BaseException as error:
+                # The parts that wait for this one fail with it. Reading the exception marks it as retrieved.
+                solved[n].set_exception(error)
+                solved[n].exception()
+                raise
+            solved[n].set_result(solution)
+            return solution
+
+        jobs = [(f"part {n}", partial(solve, n)) for n in range(len(parts))]
         solutions: list[Solution] = await run.gather(jobs)
         moves += [move for solution in solutions for move in solution.moves]
         results = "\n\n".join(
@@ -163,36 +172,15 @@ class Network(Generic[R]):
             return _failure(error, moves, rounds)
         return Solution(aggregated.text, tuple(moves), rounds)
 
-    async def _solve_part(self, division: _Division, number: int, run: R) -> Solution:
-        part, solved = division.parts[number], division.solutions[number]
-        try:
-            needed = [(division.parts[n - 1].text, await division.solutions[n - 1]) for n in part.needs]
-            results = "\n".join(f"- {text}: {solution.text}" for text, solution in needed)
-            task = f"{part.text}\n\n# Results it needs\n{results}" if results else part.text
-            assignment, solution = await self._assign(division, number, task, run)
-            if not solution.error:
-                solution = await self._refine(division.whole, assignment, solution, run)
-        except BaseException as error:
-            # The parts that wait for this one fail with it. Reading the exception marks it as retrieved.
-            solved.set_exception(error)
-            solved.exception()
-            raise
-        solved.set_result(solution)
-        return solution
-
-    async def _assign(self, division: _Division, number: int, task: str, run: R) -> tuple[Assignment, Solution]:
-        """Have a neighbour solve the part; if it fails, another one tries once."""
-        whole, helpers = division.whole, division.helpers
-        first, *others = [helpers[(number + n) % len(helpers)] for n in range(len(helpers))]
-        id = f"{whole.id}.{number + 1}".lstrip(".")
-        assignment = Assignment(first, task, id, (*whole.above, whole.agent), whole.again)
-        solution = await self._work(assignment, run.at(first))
-        if not solution.error or not others:
-            return assignment, solution
-        assignment = replace(assignment, agent=others[0], again=(*assignment.again, id))
-        second = await self._work(assignment, run.at(f"{others[0]} instead"))
-        rounds = max(solution.rounds, second.rounds)
-        return assignment, replace(second, moves=solution.moves + second.moves, rounds=rounds)
+    async def _solve_part(self, whole: Assignment, part: Assignment, other: str, run: R) -> Solution:
+        """Have a neighbour solve the part, and refine its solution; if it fails, another neighbour tries once."""
+        solution = await self._work(part, run.at(part.agent))
+        if solution.error and other != part.agent:
+            first, part = solution, replace(part, agent=other, again=(*part.again, part.id))
+            solution = await self._work(part, run.at(f"{other} instead"))
+            rounds = max(first.rounds, solution.rounds)
+            solution = replace(solution, moves=first.moves + solution.moves, rounds=rounds)
+        return solution if solution.error else await self._refine(whole, part, solution, run)
 
     async def _refine(self, whole: Assignment, part: Assignment, solution: Solution, run: R) -> Solution:
         """Criticise and refine a part's solution until it is adequate or the rounds are over. A failure ends it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -40,8 +40,8 @@ class Team:
         names = [member.name for member in self.members]
         if not names:
             raise UsageError("the team has no agents")
-        if duplicate := _duplicate(names):
-            raise UsageError(f"two agents of the team are called {duplicate!r}")
+        if duplicates := [name for name in names if names.count(name) > 1]:
+            raise UsageError(f"two agents of the team are called {duplicates[0]!r}")
         for one, other in self.edges:
             if missing := {one, other} - {*names}:
                 raise UsageError(f"the team has a link to {min(missing)!r}, which is not one of its agents")
@@ -98,22 +98,14 @@ def make_team(size: int, shape: str, seed: int = 0) -> Team:
         case "chain":
             graph = nx.path_graph(size)
         case "random":
-            graph = _random(size, seed)
+            # A random tree, which is connected, plus each further link with a chance of one half.
+            rng = random.Random(seed)
+            graph = nx.empty_graph(size)
+            graph.add_edges_from((rng.randrange(n), n) for n in range(1, size))
+            graph.add_edges_from((a, b) for b in range(size) for a in range(b) if rng.random() < 0.5)
         case _:
             raise UsageError(f"unknown topology {shape!r}: give one of {', '.join(SHAPES)}, or a file")
     return Team(tuple(map(Member, names)), frozenset((names[a], names[b]) for a, b in graph.edges))
-
-
-def _random(size: int, seed: int) -> nx.Graph[int]:
-    """A random tree, which is connected, plus each further link with a chance of one half."""
-    import networkx as nx
-
-    rng = random.Random(seed)
-    graph: nx.Graph[int] = nx.Graph()
-    graph.add_nodes_from(range(size))
-    graph.add_edges_from((rng.randrange(n), n) for n in range(1, size))
-    graph.add_edges_from((a, b) for b in range(size) for a in range(b) if rng.random() < 0.5)
-    return graph
 
 
 def load_team(source: Path | str | Mapping[str, Any]) -> Team:
@@ -127,9 +119,8 @@ def load_team(source: Path | str | Mapping[str, Any]) -> Team:
         if isinstance(source, Mapping):
             return _from_json(source)
         path = Path(source)
-        if path.suffix.lower() in (".graphml", ".xml"):
-            return _from_graphml(path)
-        return _from_json(json.loads(path.read_text(encoding="utf-8")))
+        graphml = path.suffix.lower() in (".graphml", ".xml")
+        return _from_json(_read_graphml(path) if graphml else json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"cannot read the team {name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
@@ -138,7 +129,8 @@ def load_team(source: Path | str | Mapping[str, Any]) -> Team:
         raise UsageError(f"{name}: {error}") from error
 
 
-def _from_graphml(path: Path) -> Team:
+def _read_graphml(path: Path) -> dict[str, Any]:
+    """A GraphML file as node-link data."""
     from xml.etree import ElementTree
 
     import networkx as nx
@@ -149,43 +141,38 @@ def _from_graphml(path: Path) -> Team:
         raise ValueError(str(error)) from error
     # networkx merges nodes of one id and adds ids that only a link has, so the ids are read from the file.
     ids = [str(node.get("id")) for node in ElementTree.parse(path).findall(".//{*}node")]
-    return _from_nodes([(id, graph.nodes[id]) for id in ids], graph.edges)
+    links = [{"source": a, "target": b} for a, b in graph.edges]
+    return {"nodes": [{**graph.nodes[id], "id": id} for id in ids], "links": links}
 
 
 def _from_json(value: Any) -> Team:
     if not isinstance(value, Mapping):
         raise ValueError("it must be an object with 'agents' and 'links'")
     if "nodes" in value:
-        nodes = [(str(node["id"]), {k: v for k, v in node.items() if k != "id"}) for node in value["nodes"]]
-        links = value.get("links", value.get("edges", []))
-        return _from_nodes(nodes, [(str(link["source"]), str(link["target"])) for link in links])
+        value = _named(value["nodes"], value.get("links", value.get("edges", [])))
     if "agents" not in value:
         raise ValueError(f"it has no 'agents' (its keys are: {', '.join(value) or 'none'})")
-    return _from_agents(value["agents"], [(str(a), str(b)) for a, b in value.get("links", [])])
-
-
-def _from_nodes(nodes: Sequence[tuple[str, Mapping[str, Any]]], links: Iterable[Sequence[str]]) -> Team:
-    """A team from nodes with ids, which links refer to. An agent has its node's name, or else the node's id."""
-    if duplicate := _duplicate([id for id, _ in nodes]):
-        raise ValueError(f"two nodes have the id {duplicate!r}")
-    agents = {id: {"name": id, **data} for id, data in nodes}
-    names = {id: str(agent["name"]) for id, agent in agents.items()}
-    return _from_agents(agents.values(), [(names.get(a, a), names.get(b, b)) for a, b in links])
-
-
-def _from_agents(agents: Iterable[Mapping[str, Any]], links: Iterable[Sequence[str]]) -> Team:
     members = []
-    for agent in agents:
+    for agent in value["agents"]:
         if not isinstance(agent, Mapping):
             raise ValueError(f"{agent!r} is not an agent: write an object with 'name'")
         if unknown := {*agent} - {"name", "role", "model"}:
             raise ValueError(f"agent {agent.get('name')!r} has an unknown field {min(unknown)!r}")
-        if not all(isinstance(value, str) for value in agent.values()) or not str(agent["name"]).strip():
+        if not all(isinstance(value, str) for value in agent.values()) or not agent["name"].strip():
             raise ValueError(f"agent {agent.get('name')!r}: name, role and model must be texts, the name not empty")
-        members.append(Member(str(agent["name"]), str(agent.get("role", "")), str(agent.get("model", ""))))
-    edges = frozenset((min(a, b), max(a, b)) for a, b in links if a != b)
-    return Team(tuple(members), edges)
+        members.append(Member(**agent))
+    links = [(str(a), str(b)) for a, b in value.get("links", [])]
+    return Team(tuple(members), frozenset((min(a, b), max(a, b)) for a, b in links if a != b))
 
 
-def _duplicate(names: Sequence[str]) -> str | None:
-    return next((name for name in names if names.count(name) > 1), None)
+def _named(nodes: Iterable[Mapping[str, Any]], links: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Node-link data with names in place of ids. An agent has its node's name, or else the node's id."""
+    agents: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        id = str(node["id"])
+        if id in agents:
+            raise ValueError(f"two nodes have the id {id!r}")
+        agents[id] = {"name": id, **{field: value for field, value in node.items() if field != "id"}}
+    names = {id: agent["name"] for id, agent in agents.items()}
+    ends = [(str(link["source"]), str(link["target"])) for link in links]
+    return {"agents": [*agents.values()], "links": [(names.get(a, a), names.get(b, b)) for a, b in ends]}

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
 from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annotations, read_citations
 from practicum.agents.base import AgentRun
+from practicum.agents.chat import first_prompt
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
@@ -106,12 +107,8 @@ class _Attempt:
     def _first_prompt(self) -> Prompt:
         view, agent = self.view, self.agent
         work = WORK.format(most=agent.max_turns, tools=self.environment.manual, finish=FINISH)
-        return Prompt(
-            system="\n\n".join(part for part in (agent.instructions, work, USING if view.citable else "") if part),
-            pages=view.pages,
-            turns=tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns),
-            user=f"{self.task.input}\n\n{view.note}" if view.note else self.task.input,
-        )
+        turns = tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns)
+        return first_prompt(self.task, view, turns, agent.instructions, work, USING if view.citable else "")
 
     async def _act(self, at: AgentRun, name: str, arguments: Any) -> str:
         self.steps.append(Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}"))
