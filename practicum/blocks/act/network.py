@@ -121,7 +121,13 @@ def by_network(
 
     async def act(task: Task, context: Context, run: Run) -> Rollout:
         team = seeded(run.seed)
-        past_trace = await _past_trace(team, task, context, experience, run.at("experience"))
+        past_trace, searching = "", run.at("experience")
+        kinds: tuple[Kind, ...] = ("judge", "solve")
+        for kind in kinds if experience.retrieval == "task" else ():
+            where = OfKind(team.entry, kind)
+            if best := await _nearest(where, task.input, context, experience, searching.at(kind)):
+                past_trace = str(best.entry.data.get("trace", ""))
+                break
         minds = Minds(team, task, context, experience, past_trace)
         solved = await Network(team, minds.decide, rounds, depth).solve(
             task.input, replace(run, warmth=warmth).at("network")
@@ -152,17 +158,6 @@ def by_network(
         return Rollout(task, trace, score, feedback, run.place, retrieved=retrieved)
 
     return act
-
-
-async def _past_trace(team: Team, task: Task, context: Context, how: Experience, run: Run) -> str:
-    """For task-wise retrieval, the past trace with the highest retrieval score for the whole task; else empty."""
-    if how.retrieval == "task":
-        kinds: tuple[Kind, ...] = ("judge", "solve")
-        for kind in kinds:
-            best = await _nearest(OfKind(team.entry, kind), task.input, context, how, run.at(kind))
-            if best is not None:
-                return str(best.entry.data.get("trace", ""))
-    return ""
 
 
 async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Match | None:

@@ -54,17 +54,16 @@ def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
     """
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
+        attempts = _Attempts(how, run)
         jobs = [(f"try {n}", partial(act, task, context)) for n in range(1, how.k + 1)]
-        # The attempts are judged together, so no attempt is judged by itself.
-        tries = await replace(run, warmth=how.warmth, teaches=False).gather(jobs)
-        judging = _Judging(how, run)
-        choosing = len({came_to(r.trace) for r in tries}) > 1
-        tries = await judging.judge(tries, run.at("verdicts"), choosing)
-        if len(tries) == 1:
-            return tries[0]
-        contrast = await contrasted(tries, run.at("contrast")) if run.teaches else None
-        best, by, why = _best(tries, judging, contrast)
-        return _chosen(tries, judging, best, by, why, contrast)
+        made = await attempts.attempting.gather(jobs)
+        choosing = len({came_to(r.trace) for r in made}) > 1
+        await attempts.add(made, run.at("verdicts"), choosing)
+        if len(made) == 1:
+            return attempts.tries[0]
+        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches else None
+        chosen = attempts.choose(*attempts.best(contrast))
+        return chosen if contrast is None else replace(chosen, choice={**chosen.choice, "contrast": contrast.findings})
 
     return scaled
 
@@ -75,18 +74,15 @@ def in_sequence(act: Answer, how: Scaling) -> ActSeam:
     """
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
-        attempting, judging = replace(run, warmth=how.warmth, teaches=False), _Judging(how, run)
-        tries: list[Rollout] = []
-        ended = None
-        while ended is None:
-            n = len(tries)
-            note = _earlier(tries, judging) if tries else ""
-            one = await act(task, context, attempting.at(f"pass {n}"), note)
-            tries += await judging.judge([one], run.at(f"verdict {n}"), choosing=True)
-            ended = _ended(tries, judging)
-        best = max(range(len(tries)), key=lambda n: (*judging.rank(tries[n])[:2], n))
-        judged = judging.verdict(tries[best]) is not None and tries[best].trace.error is None
-        return _chosen(tries, judging, best, judging.chooser(tries[best]) if judged else "agreement", ended)
+        attempts = _Attempts(how, run)
+        while (ended := attempts.ended()) is None:
+            n = len(attempts.tries)
+            made = await act(task, context, attempts.attempting.at(f"pass {n}"), attempts.as_note())
+            await attempts.add([made], run.at(f"verdict {n}"), choosing=True)
+        best = max(range(len(attempts.tries)), key=lambda n: (*attempts.rank(attempts.tries[n])[:2], n))
+        last = attempts.tries[best]
+        judged = attempts.verdict(last) is not None and last.trace.error is None
+        return attempts.choose(best, attempts.chooser(last) if judged else "agreement", ended)
 
     return scaled
 
@@ -112,54 +108,57 @@ def came_to(trace: Trace) -> str:
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
 
 
+Rank = tuple[bool, bool, int, float]
+"""Whether there is an answer, whether there was an attempt at all, the verdict, and the score in [0, 1]."""
+
+
 @dataclass(frozen=True)
-class _Judging:
-    """What is known about attempts at one task: scores that may be seen, and the verdicts of a judge by outcome."""
+class _Attempts:
+    """Attempts at one task, and what is known about them: the verdicts of a judge by outcome, scores if they may be
+    seen."""
 
     how: Scaling
     run: Run
-    said: dict[str, Feedback] = field(default_factory=dict)
+    tries: list[Rollout] = field(default_factory=list)
+    judged: dict[str, Feedback] = field(default_factory=dict)
+
+    @property
+    def attempting(self) -> Run:
+        """The run for the attempts. They are judged together, so no attempt is judged by itself."""
+        return replace(self.run, warmth=self.how.warmth, teaches=False)
 
     @property
     def scored(self) -> bool:
         """Whether the choice may look at scores."""
         return self.run.teaches and self.run.labels and not self.how.blind
 
-    async def judge(self, tries: Sequence[Rollout], at: Run, choosing: bool) -> list[Rollout]:
-        """Ask a judge about each new outcome that has no other verdict: to learn from it or, if `choosing`, to choose.
-        Returns the attempts with the feedback that learning may see."""
+    async def add(self, made: Sequence[Rollout], at: Run, choosing: bool) -> None:
+        """Add attempts. A judge is asked about each new outcome that has no other verdict: to learn from it or, if
+        `choosing`, to choose. Its verdict becomes the feedback that learning sees."""
         asked: dict[str, Rollout] = {}
-        for rollout in tries:
+        for rollout in made:
             outcome = came_to(rollout.trace)
-            undecided = choosing and self.how.by == "judge" and self._known(rollout) is None
-            if rollout.trace.error is None and outcome not in self.said and (self._unlearned(rollout) or undecided):
+            learning = self.run.teaches and rollout.feedback.success is None
+            undecided = choosing and self.how.by == "judge" and self.verdict(rollout) is None
+            if rollout.trace.error is None and outcome not in self.judged and (learning or undecided):
                 asked.setdefault(outcome, rollout)
-        jobs = [
-            (f"{n}", partial(judged_feedback, task=rollout.task, trace=rollout.trace))
-            for n, rollout in enumerate(asked.values(), 1)
-        ]
-        self.said.update(zip(asked, await at.gather(jobs), strict=True))
-        return [
-            replace(r, feedback=self.said.get(came_to(r.trace), r.feedback)) if self._unlearned(r) else r for r in tries
-        ]
-
-    def _unlearned(self, rollout: Rollout) -> bool:
-        """Whether learning needs a verdict that the attempt does not have."""
-        return self.run.teaches and rollout.feedback.success is None
-
-    def _known(self, rollout: Rollout) -> Feedback | None:
-        """What the choice may know without a judge: that the attempt failed, or how it was scored."""
-        if rollout.trace.error is not None:
-            return Feedback(False, rollout.trace.error)
-        return rollout.feedback if self.scored and rollout.score is not None else None
+        jobs = [(f"{n}", partial(judged_feedback, task=r.task, trace=r.trace)) for n, r in enumerate(asked.values(), 1)]
+        self.judged.update(zip(asked, await at.gather(jobs), strict=True))
+        for rollout in made:
+            if self.run.teaches and rollout.feedback.success is None:
+                rollout = replace(rollout, feedback=self.judged.get(came_to(rollout.trace), rollout.feedback))
+            self.tries.append(rollout)
 
     def verdict(self, rollout: Rollout) -> Feedback | None:
-        """What the choice may know about an attempt."""
-        known = self._known(rollout)
-        return known if known is not None or self.how.by != "judge" else self.said.get(came_to(rollout.trace))
+        """What the choice may know about an attempt: that it failed, its score, else a judge's verdict."""
+        if rollout.trace.error is not None:
+            return Feedback(False, rollout.trace.error)
+        if self.scored and rollout.score is not None:
+            return rollout.feedback
+        return self.judged.get(came_to(rollout.trace)) if self.how.by == "judge" else None
 
     def rank(self, rollout: Rollout) -> Rank:
-        """How good the attempt is, by all that the choice may know."""
+        """How good an attempt is, by all that the choice may know."""
         verdict = self.verdict(rollout)
         success = None if verdict is None else verdict.success
         value = rollout.score.value if self.scored and rollout.score is not None else 0.0
@@ -169,81 +168,70 @@ class _Judging:
         """Who chose this attempt, if it was chosen by its verdict."""
         return "score" if self.scored and best.score is not None else self.how.by
 
+    def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
+        """Which attempt stands, who chose it, and why. Ranks decide, then the contrast, then agreement, then order."""
+        outcomes = [came_to(r.trace) for r in self.tries]
+        ranks = [self.rank(r) for r in self.tries]
+        shares = Counter(outcomes)
+        best = [n for n, rank in enumerate(ranks) if rank == max(ranks)]
+        most = max(best, key=lambda n: (shares[outcomes[n]], -n))
+        if len(shares) > 1 and len({outcomes[n] for n in best}) == 1:
+            verdict = self.verdict(self.tries[most])
+            why = verdict.text if verdict is not None and verdict.success else "the others failed"
+            first, second, *_ = sorted(set(ranks), reverse=True)
+            if first[:-1] == second[:-1]:
+                why = f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
+            return most, self.chooser(self.tries[most]), why
+        # The contrast has read the scores, which a prediction that counts must not know.
+        decides = self.how.by == "judge" and not (self.how.blind and self.run.labels)
+        if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
+            return contrast.best - 1, "contrast", contrast.why
+        return most, "agreement", f"{shares[outcomes[most]]} of {len(self.tries)} came to it"
 
-Rank = tuple[bool, bool, int, float]
-"""Whether there is an answer, whether there was an attempt at all, the verdict, and the score in [0, 1]."""
+    def ended(self) -> str | None:
+        """Why no further pass is made; None if there is one."""
+        if not self.tries:
+            return None
+        last, verdict, n = self.tries[-1], self.verdict(self.tries[-1]), len(self.tries) - 1
+        if last.trace.lost:
+            return f"pass {n} was lost"
+        if verdict is not None and verdict.success:
+            return f"content after pass {n}: {verdict.text}"
+        unjudged = verdict is None or verdict.success is None
+        if n and unjudged and came_to(last.trace) == came_to(self.tries[-2].trace):
+            return f"pass {n} changed nothing"
+        return None if n < self.how.k else f"the last of {len(self.tries)} passes"
 
+    def choose(self, best: int, by: str, why: str) -> Rollout:
+        """The attempt that stands, with the others as its siblings and a record of the choice."""
+        outcomes, verdicts = [came_to(r.trace) for r in self.tries], map(self.verdict, self.tries)
+        choice: dict[str, object] = {
+            "of": len(self.tries),
+            "by": by,
+            "why": why,
+            "agreement": outcomes.count(outcomes[best]) / len(self.tries),
+            "verdicts": [None if verdict is None else verdict.success for verdict in verdicts],
+        }
+        others = tuple(r for n, r in enumerate(self.tries) if n != best)
+        return replace(self.tries[best], choice=choice, siblings=others)
 
-def _best(tries: Sequence[Rollout], judging: _Judging, contrast: Contrast | None) -> tuple[int, str, str]:
-    """Which attempt stands, who chose it, and why. Ranks decide, then the contrast, then agreement, then order."""
-    outcomes = [came_to(r.trace) for r in tries]
-    ranks = [judging.rank(r) for r in tries]
-    shares = Counter(outcomes)
-    best = [n for n, rank in enumerate(ranks) if rank == max(ranks)]
-    most = max(best, key=lambda n: (shares[outcomes[n]], -n))
-    if len(shares) > 1 and len({outcomes[n] for n in best}) == 1:
-        return most, judging.chooser(tries[most]), _lead(ranks, judging.verdict(tries[most]))
-    # The contrast has read the scores, which a prediction that counts must not know.
-    decides = judging.how.by == "judge" and not (judging.how.blind and judging.run.labels)
-    if len(shares) > 1 and decides and contrast is not None and contrast.best - 1 in best:
-        return contrast.best - 1, "contrast", contrast.why
-    return most, "agreement", f"{shares[outcomes[most]]} of {len(tries)} came to it"
-
-
-def _lead(ranks: Sequence[Rank], verdict: Feedback | None) -> str:
-    """Why the attempt of the highest rank, which has this verdict, is better than the others."""
-    first, second, *_ = sorted(set(ranks), reverse=True)
-    if first[:-1] == second[:-1]:
-        return f"it scored {first[-1]:.3g}, the next best {second[-1]:.3g}"
-    return verdict.text if verdict is not None and verdict.success else "the others failed"
-
-
-def _ended(tries: Sequence[Rollout], judging: _Judging) -> str | None:
-    """Why no further pass is made; None if there is one."""
-    last, verdict, n = tries[-1], judging.verdict(tries[-1]), len(tries) - 1
-    if last.trace.lost:
-        return f"pass {n} was lost"
-    if verdict is not None and verdict.success:
-        return f"content after pass {n}: {verdict.text}"
-    unjudged = verdict is None or verdict.success is None
-    if n and unjudged and came_to(last.trace) == came_to(tries[-2].trace):
-        return f"pass {n} changed nothing"
-    return None if n < judging.how.k else f"the last of {len(tries)} passes"
-
-
-def _chosen(
-    tries: Sequence[Rollout], judging: _Judging, best: int, by: str, why: str, contrast: Contrast | None = None
-) -> Rollout:
-    """The attempt that stands, with the others as its siblings and a record of the choice."""
-    outcomes, verdicts = [came_to(r.trace) for r in tries], map(judging.verdict, tries)
-    choice: dict[str, object] = {
-        "of": len(tries),
-        "by": by,
-        "why": why,
-        "agreement": outcomes.count(outcomes[best]) / len(tries),
-        "verdicts": [None if verdict is None else verdict.success for verdict in verdicts],
-    }
-    if contrast is not None:
-        choice["contrast"] = contrast.findings
-    return replace(tries[best], choice=choice, siblings=tuple(r for n, r in enumerate(tries) if n != best))
-
-
-def _earlier(tries: Sequence[Rollout], judging: _Judging) -> str:
-    """What a pass reads about the earlier ones: their work and answers, the agent's notes, and whether they were found
-    wrong. A judge's reason is shown; the feedback of a score is not, because it holds the right answer."""
-    said = []
-    for n, rollout in enumerate(tries, 1):
-        trace, verdict = rollout.trace, judging.verdict(rollout)
-        parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
-        work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
-        if work:
-            parts.append(f"how you came to it: {truncate(work, 2 * WORK)}")
-        if note := trace.data.get("note"):
-            parts.append(f"your note: {note}")
-        if trace.error is None and verdict is not None and verdict.success is False:
-            parts.append("found wrong" if judging.scored else f"found wrong: {verdict.text}")
-        said.append(f"{n}. " + "\n   ".join(parts))
-    return REFINE.format("\n".join(said))
+    def as_note(self) -> str:
+        """What the next pass reads about the earlier ones: their work and answers, the agent's notes, and whether they
+        were found wrong. A judge's reason is shown; the feedback of a score is not, because it holds the right answer.
+        """
+        said = []
+        for n, rollout in enumerate(self.tries, 1):
+            trace, verdict = rollout.trace, self.verdict(rollout)
+            parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
+            work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
+            if work:
+                parts.append(f"how you came to it: {truncate(work, 2 * WORK)}")
+            if note := trace.data.get("note"):
+                parts.append(f"your note: {note}")
+            if trace.error is None and verdict is not None and verdict.success is False:
+                parts.append("found wrong" if self.scored else f"found wrong: {verdict.text}")
+            said.append(f"{n}. " + "\n   ".join(parts))
+        return REFINE.format("\n".join(said)) if said else ""
 
 
 REFINE = """\
