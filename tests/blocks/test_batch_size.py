@@ -15,6 +15,7 @@ from helpers import client, make_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import method, steps
+from profiles import examples
 
 from practicum.blocks.sample.batch_size import NEWEST, candidates, controlled
 from practicum.blocks.sample.delay import DelayFit
@@ -89,9 +90,9 @@ def test_the_next_epoch_goes_on_and_its_short_end_is_no_measurement() -> None:
     assert {p.batch for b in batches[3:] for p in fit_of(b).points} == {10, 20, 40, 53}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(
-    st.integers(0, 150), st.integers(1, 3), st.integers(1, 120), st.integers(1, 30), st.floats(0.01, 0.9),
+    st.integers(0, 100), st.integers(1, 2), st.integers(1, 120), st.integers(1, 30), st.floats(0.01, 0.9),
     st.randoms(use_true_random=False),
 )  # fmt: skip
 def test_every_task_once_an_epoch_in_batches_within_bounds(
@@ -144,12 +145,12 @@ def test_where_larger_batches_gain_nothing_the_smallest_is_kept() -> None:
 
 def test_later_iterations_change_the_choice() -> None:
     """A server that is quick at first and later as slow as it is loaded."""
-    batches = drive(3_000, lambda step, size: 1.0 if step <= 4 else 0.05 * size)
+    batches = drive(800, lambda step, size: 1.0 if step <= 4 else 0.05 * size)
     assert batches[4].data["size"] > batches[-1].data["size"]
 
 
 def test_only_the_newest_measurements_of_a_size_count() -> None:
-    batches = drive(3_000, lambda step, size: 0.1 * size)
+    batches = drive(400, lambda step, size: 0.1 * size)
     points = fit_of(batches[-1]).points
     assert sum(p.batch == 10 for p in points) == NEWEST
     assert {p.batch for p in points} == {10, 20, 40, 80}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
 
@@ -154,7 +155,6 @@ measured = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(measured, st.integers(1, 20), st.integers(0, 200), st.floats(0.01, 0.9))
 def test_the_choice_is_allowed_explained_and_survives_json(
     points: list[Point], b_min: int, room: int, tau: float
@@ -166,7 +166,7 @@ def test_the_choice_is_allowed_explained_and_survives_json(
     assert DelayFit.from_json(json.loads(json.dumps(fit.as_json(), allow_nan=False))) == fit
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 1_000), st.floats(1e-3, 1e3))
 def test_the_unit_of_time_does_not_count(seed: int, unit: float) -> None:
     points = simulated(seed, (*CANDIDATES, 50, 50), 0.7, noise=0.3)

@@ -17,6 +17,7 @@ from helpers import Done, client, make_tasks, number_of, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import method, steps
+from profiles import examples
 
 import practicum
 from practicum.blocks.reflect.per_trace import tagged
@@ -357,7 +358,7 @@ def test_what_a_batch_says_of_the_buffer_is_the_buffer() -> None:
 SIZES = st.none() | st.just("auto") | st.integers(1, 12)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 40), st.integers(1, 3), st.integers(1, 6), st.floats(0, 1), SIZES, st.integers(1, 4),
     st.integers(1, 4), st.integers(0, 99),
@@ -389,7 +390,6 @@ def test_as_many_as_make_the_failures_likely(batch: int, rate: float, size: int)
     assert rollouts_needed(batch, rate)[0] == size
 
 
-@settings(deadline=None)
 @given(st.integers(1, 12), st.floats(0.01, 0.99))
 def test_laws_of_the_size(batch: int, rate: float) -> None:
     size, chance = rollouts_needed(batch, rate)
@@ -414,7 +414,7 @@ def test_the_rollout_batch_follows_the_failure_rate() -> None:
     def improving(step: int, task: Task) -> tuple[bool | None, bool]:
         return step > 12, True
 
-    found = batches(2_000, replayed(1, 3, 0.0, "auto"), improving)
+    found = batches(800, replayed(1, 3, 0.0, "auto"), improving)
     sizes = [len(b.tasks) for b in found]
     assert sizes[:3] == [8, 4, 3]
     assert sizes[8] == 3

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from runs import indoors
 from scripts import FORM, shape
@@ -254,7 +254,6 @@ def test_the_state_left_behind_tells_attempts_apart() -> None:
 traces = st.sampled_from(["good", "bad", "worse", LOST, FAILED])
 
 
-@settings(deadline=None)
 @given(
     tries=st.lists(traces, min_size=2, max_size=5), right=st.sets(st.sampled_from(["good", "bad"])),
     best=st.integers(1, 5), labels=st.booleans(), blind=st.booleans(), teaches=st.booleans(),
