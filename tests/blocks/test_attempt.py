@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from helpers import client, make_tasks
-from places import within
+from runs import indoors
 
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import NOTE, Refine, once, refined, shown_answers
@@ -21,13 +21,8 @@ from practicum.models.scripted import Call, ScriptedClient
 ACT = answer(full_view)
 
 
-def attempted(folder: Path, model: ScriptedClient, attempt: AttemptSeam, tasks: Sequence[Task]) -> list[Rollout]:
-    async def work(run: Run) -> list[Rollout]:
-        return await attempt(Batch(tuple(tasks)), Context(), run.at("attempt"))
-
-    found = within(folder, model, work)
-    assert isinstance(found, list)
-    return found
+def attempted(model: ScriptedClient, attempt: AttemptSeam, tasks: Sequence[Task]) -> list[Rollout]:
+    return asyncio.run(attempt(Batch(tuple(tasks)), Context(), indoors(model).at("attempt")))
 
 
 class Reflector:
@@ -48,24 +43,24 @@ def last_line(call: Call) -> str:
     return call.prompt.user.splitlines()[-1]
 
 
-def test_once_is_each_task_at_its_own_place_with_its_own_provenance(tmp_path: Path) -> None:
+def test_once_is_each_task_at_its_own_place_with_its_own_provenance() -> None:
     tasks = make_tasks(3, tags=["a", "b"])
-    rollouts = attempted(tmp_path / "run", client(lambda call: call.prompt.user.split()[-1]), once(ACT), tasks)
+    rollouts = attempted(client(lambda call: call.prompt.user.split()[-1]), once(ACT), tasks)
     assert [r.task.id for r in rollouts] == ["t0", "t1", "t2"]
     assert [r.place for r in rollouts] == ["attempt/0.t0", "attempt/1.t1", "attempt/2.t2"]
     assert rollouts[1].sources == ("task:t1", "rollout:attempt/1.t1", "tag:a", "tag:b")
     assert all(r.feedback.success for r in rollouts)
 
 
-def test_the_same_task_twice_in_a_batch_is_two_attempts(tmp_path: Path) -> None:
+def test_the_same_task_twice_in_a_batch_is_two_attempts() -> None:
     model = client(last_line)
-    rollouts = attempted(tmp_path / "run", model, once(ACT), [*make_tasks(1), *make_tasks(1)])
+    rollouts = attempted(model, once(ACT), [*make_tasks(1), *make_tasks(1)])
     assert len({r.place for r in rollouts}) == len(model.calls) == 2
 
 
-def test_each_retry_is_told_the_newest_insight_and_reflected_on_in_turn(tmp_path: Path) -> None:
+def test_each_retry_is_told_the_newest_insight_and_reflected_on_in_turn() -> None:
     model, reflector = client(last_line), Reflector()
-    (rollout,) = attempted(tmp_path / "run", model, refined(ACT, reflector, 3, "retry"), make_tasks(1))
+    (rollout,) = attempted(model, refined(ACT, reflector, 3, "retry"), make_tasks(1))
     task = make_tasks(1)[0].input
     assert [call.prompt.user for call in model.calls] == [
         task, *(f"{task}\n\n{NOTE.format(f'hint {n}')}" for n in (1, 2, 3)),
@@ -77,66 +72,66 @@ def test_each_retry_is_told_the_newest_insight_and_reflected_on_in_turn(tmp_path
 
 
 @pytest.mark.parametrize("refine", ["retry", "critique"])
-def test_a_success_is_not_refined(tmp_path: Path, refine: Refine) -> None:
+def test_a_success_is_not_refined(refine: Refine) -> None:
     reflector = Reflector()
     model = client(lambda call: call.prompt.user.split()[-1])
-    (rollout,) = attempted(tmp_path / "run", model, refined(ACT, reflector, 3, refine), make_tasks(1))
+    (rollout,) = attempted(model, refined(ACT, reflector, 3, refine), make_tasks(1))
     assert (rollout.rounds, reflector.seen, len(model.calls)) == ((), [], 1)
 
 
 @pytest.mark.parametrize("refine", ["retry", "critique"])
-def test_what_the_provider_lost_is_not_reflected_on(tmp_path: Path, refine: Refine) -> None:
+def test_what_the_provider_lost_is_not_reflected_on(refine: Refine) -> None:
     reflector = Reflector()
     gone = client(lambda call: ProviderError("gone"))
-    (rollout,) = attempted(tmp_path / "run", gone, refined(ACT, reflector, 3, refine), make_tasks(1))
+    (rollout,) = attempted(gone, refined(ACT, reflector, 3, refine), make_tasks(1))
     assert rollout.trace.lost
     assert (rollout.rounds, reflector.seen) == ((), [])
 
 
-def test_where_nothing_says_that_it_failed_there_is_no_retry(tmp_path: Path) -> None:
+def test_where_nothing_says_that_it_failed_there_is_no_retry() -> None:
     """A task without a target cannot be scored."""
     reflector = Reflector()
     model = client(last_line)
     tasks = [Task("t0", "What?")]
-    (rollout,) = attempted(tmp_path / "run", model, refined(ACT, reflector, 3, "retry"), tasks)
+    (rollout,) = attempted(model, refined(ACT, reflector, 3, "retry"), tasks)
     assert rollout.feedback.success is None
     assert (rollout.rounds, reflector.seen) == ((), [])
 
 
-def test_a_lost_retry_leaves_the_try_before_it_to_reflect_on(tmp_path: Path) -> None:
+def test_a_lost_retry_leaves_the_try_before_it_to_reflect_on() -> None:
     def flaky(call: Call) -> str | Exception:
         return ProviderError("gone") if "hint 1" in call.prompt.user else last_line(call)
 
     reflector = Reflector(lambda n: "hint 1" if n == 1 else "word0")
-    rollout = attempted(tmp_path / "run", client(flaky), refined(ACT, reflector, 3, "retry"), make_tasks(1))[0]
+    rollout = attempted(client(flaky), refined(ACT, reflector, 3, "retry"), make_tasks(1))[0]
     assert [text for text, _ in reflector.seen][:2] == [make_tasks(1)[0].input] * 2
     assert [round.lesson.confirmed for round in rollout.rounds] == [False] * 3
 
 
-def test_no_insight_and_no_reflection_end_the_retries(tmp_path: Path) -> None:
+def test_no_insight_and_no_reflection_end_the_retries() -> None:
     silent = Reflector(lambda n: "hint" if n == 1 else "")
-    (rollout,) = attempted(tmp_path / "a", client(last_line), refined(ACT, silent, 5, "retry"), make_tasks(1))
+    (rollout,) = attempted(client(last_line), refined(ACT, silent, 5, "retry"), make_tasks(1))
     assert [round.lesson.text for round in rollout.rounds] == ["hint", ""]
     absent = Reflector(lambda n: "hint" if n == 1 else None)
-    (rollout,) = attempted(tmp_path / "b", client(last_line), refined(ACT, absent, 5, "retry"), make_tasks(1))
+    (rollout,) = attempted(client(last_line), refined(ACT, absent, 5, "retry"), make_tasks(1))
     assert [round.lesson.text for round in rollout.rounds] == ["hint"]
 
 
-def test_the_votes_of_a_retry_are_those_of_every_try_and_of_a_critique_those_of_the_last_word(tmp_path: Path) -> None:
+def test_the_votes_of_a_retry_are_those_of_every_try_and_of_a_critique_those_of_the_last_word() -> None:
     votes = {}
     both: tuple[Refine, ...] = ("retry", "critique")
     for refine in both:
         attempt = refined(ACT, Reflector(), 3, refine)
-        (rollout,) = attempted(tmp_path / refine, client(last_line), attempt, make_tasks(1))
+        (rollout,) = attempted(client(last_line), attempt, make_tasks(1))
         votes[refine] = [dict(round.lesson.votes) for round in rollout.rounds]
     harmed = {"e0": "harmful"}
     assert votes == {"retry": [harmed] * 3, "critique": [{}, {}, harmed]}
 
 
-def test_right_answers_are_shown_without_a_call_where_they_are_known(tmp_path: Path) -> None:
+def test_right_answers_are_shown_without_a_call_where_they_are_known() -> None:
     model = client()
     tasks = [*make_tasks(1), Task("t1", "What?")]
-    known, unknown = attempted(tmp_path / "run", model, shown_answers(), tasks)
+    known, unknown = attempted(model, shown_answers(), tasks)
     assert model.calls == []
     assert (known.trace.answer, known.feedback.success) == ("word0", True)
     assert unknown.feedback.success is None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import client
-from places import within
+from runs import indoors
 
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import as_experience, by_model, per_trace, without_reflector
@@ -17,7 +17,6 @@ from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
 from practicum.engine.loop import ReflectSeam
-from practicum.engine.run import Run
 from practicum.models.scripted import ScriptedClient
 
 CONTEXT = seed_context([("rules", "If it is red, stop."), ("rules", "If it is green, go.")])
@@ -40,27 +39,19 @@ def reflection(insight: str = "If it is red, wait.", **tags: str) -> str:
 
 
 def reflected(
-    folder: Path, reflect: ReflectSeam, rollouts: Sequence[Rollout], model: ScriptedClient | None = None
+    reflect: ReflectSeam, rollouts: Sequence[Rollout], model: ScriptedClient | None = None
 ) -> tuple[list[Lesson], dict[str, int]]:
-    counts: dict[str, int] = {}
-
-    async def work(run: Run) -> list[Lesson]:
-        lessons = await reflect(rollouts, CONTEXT, run.at("reflect"))
-        counts.update(run.counts)
-        return lessons
-
-    found = within(folder, model or client(), work)
-    assert isinstance(found, list)
-    return found, counts
+    run = indoors(model or client()).at("reflect")
+    return asyncio.run(reflect(rollouts, CONTEXT, run)), dict(run.counts)
 
 
 MODEL = by_model("Reflect.", EXAMPLES)
 
 
-def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_relied_on(tmp_path: Path) -> None:
+def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_relied_on() -> None:
     model = client(lambda call: reflection())
     steps = (Step("action", "looked"),)
-    ((lesson,), _) = reflected(tmp_path / "run", per_trace(MODEL), [rollout(reasoning="hm", steps=steps)], model)
+    ((lesson,), _) = reflected(per_trace(MODEL), [rollout(reasoning="hm", steps=steps)], model)
     (call,) = model.calls
     assert (call.role, call.prompt.system, call.prompt.turns, call.prompt.pages) == (
         "reflector", "Reflect.", EXAMPLES, (),
@@ -74,19 +65,19 @@ def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_r
     assert dict(lesson.data) == {"kind": "a light", "diagnosis": "ran", "correction": "x"}
 
 
-def test_votes_are_for_what_was_used_and_no_other_entry(tmp_path: Path) -> None:
+def test_votes_are_for_what_was_used_and_no_other_entry() -> None:
     model = client(lambda call: reflection(e0="harmful", e1="helpful", e9="harmful"))
-    ((lesson,), counts) = reflected(tmp_path / "a", per_trace(MODEL), [rollout(used=("e0",))], model)
+    ((lesson,), counts) = reflected(per_trace(MODEL), [rollout(used=("e0",))], model)
     assert dict(lesson.votes) == {"e0": "harmful"}
     assert counts["unknown_tags"] == 2
-    ((lesson,), counts) = reflected(tmp_path / "b", per_trace(MODEL), [rollout(used=("e0", "e1"))],
+    ((lesson,), counts) = reflected(per_trace(MODEL), [rollout(used=("e0", "e1"))],
                                     client(lambda call: reflection(e1="helpful")))  # fmt: skip
     assert dict(lesson.votes) == {"e0": "neutral", "e1": "helpful"}
 
 
-def test_a_success_may_teach_nothing_and_a_failure_has_to(tmp_path: Path) -> None:
+def test_a_success_may_teach_nothing_and_a_failure_has_to() -> None:
     model = client(lambda call: reflection(""))
-    reflected(tmp_path / "run", per_trace(MODEL), [rollout(RIGHT), rollout(WRONG, 1), rollout(UNKNOWN, 2)], model)
+    reflected(per_trace(MODEL), [rollout(RIGHT), rollout(WRONG, 1), rollout(UNKNOWN, 2)], model)
     patterns = {
         call.prompt.user.split("What is ")[1][0]: (call.schema or {})["properties"]["insight"]["pattern"]
         for call in model.calls
@@ -94,30 +85,28 @@ def test_a_success_may_teach_nothing_and_a_failure_has_to(tmp_path: Path) -> Non
     assert [patterns[n].endswith(")?$") for n in "012"] == [True, False, True]
 
 
-def test_the_attempts_of_a_batch_are_reflected_on_each_by_itself_in_order(tmp_path: Path) -> None:
+def test_the_attempts_of_a_batch_are_reflected_on_each_by_itself_in_order() -> None:
     model = client(lambda call: reflection("If " + call.prompt.user.split("What is ")[1][0] + ", wait."))
-    lessons, _ = reflected(tmp_path / "run", per_trace(MODEL), [rollout(n=n) for n in range(5)], model)
+    lessons, _ = reflected(per_trace(MODEL), [rollout(n=n) for n in range(5)], model)
     assert len(model.calls) == 5
     assert [lesson.text for lesson in lessons] == [f"If {n}, wait." for n in range(5)]
     assert len({lesson.id for lesson in lessons}) == 5
 
 
 @pytest.mark.parametrize(("answer", "calls"), [("no JSON", 3), (ProviderError("gone"), 1)], ids=["bad", "gone"])
-def test_a_reflection_that_is_lost_is_counted_and_the_others_stay(
-    tmp_path: Path, answer: str | Exception, calls: int
-) -> None:
+def test_a_reflection_that_is_lost_is_counted_and_the_others_stay(answer: str | Exception, calls: int) -> None:
     model = client(lambda call: answer if "What is 1" in call.text else reflection())
-    lessons, counts = reflected(tmp_path / "run", per_trace(MODEL), [rollout(n=n) for n in range(3)], model)
+    lessons, counts = reflected(per_trace(MODEL), [rollout(n=n) for n in range(3)], model)
     assert [lesson.sources[0] for lesson in lessons] == ["task:t0", "task:t2"]
     assert counts["lost_reflections"] == 1
     assert len(model.calls) == 2 + calls
 
 
-def test_what_the_provider_lost_teaches_nothing(tmp_path: Path) -> None:
+def test_what_the_provider_lost_teaches_nothing() -> None:
     gone = rollout(Feedback(False, "The attempt failed: gone"), lost=True, error="gone")
     for reflect in (per_trace(MODEL), per_trace(without_reflector()), as_experience()):
         model = client(lambda call: reflection())
-        assert reflected(tmp_path / str(id(reflect)), reflect, [gone], model) == ([], {})
+        assert reflected(reflect, [gone], model) == ([], {})
         assert model.calls == []
 
 
@@ -130,32 +119,28 @@ def with_rounds(*confirmed: bool) -> Rollout:
 
 
 @pytest.mark.parametrize(("only_confirmed", "texts"), [(False, ["insight 0", "insight 1"]), (True, ["", "insight 1"])])
-def test_reflections_of_the_attempt_are_taken_as_they_are(
-    tmp_path: Path, only_confirmed: bool, texts: list[str]
-) -> None:
+def test_reflections_of_the_attempt_are_taken_as_they_are(only_confirmed: bool, texts: list[str]) -> None:
     model = client(lambda call: reflection())
     reflect = per_trace(MODEL, "all", only_confirmed)
-    lessons, _ = reflected(tmp_path / "run", reflect, [with_rounds(False, True)], model)
+    lessons, _ = reflected(reflect, [with_rounds(False, True)], model)
     assert [lesson.text for lesson in lessons] == texts
     assert [dict(lesson.votes) for lesson in lessons] == [{"e0": "harmful"}] * 2
     assert model.calls == []
 
 
 @pytest.mark.parametrize(("said", "verdict"), [(RIGHT, "helpful"), (WRONG, "harmful"), (UNKNOWN, "neutral")])
-def test_without_a_reflector_the_outcome_votes_and_the_attempt_is_the_lesson(
-    tmp_path: Path, said: Feedback, verdict: str
-) -> None:
+def test_without_a_reflector_the_outcome_votes_and_the_attempt_is_the_lesson(said: Feedback, verdict: str) -> None:
     model = client()
-    ((lesson,), _) = reflected(tmp_path / "run", per_trace(without_reflector()), [rollout(said)], model)
+    ((lesson,), _) = reflected(per_trace(without_reflector()), [rollout(said)], model)
     assert model.calls == []
     assert dict(lesson.votes) == {"e0": verdict}
     assert lesson.text == evidence(rollout(said))
 
 
-def test_from_failures_a_success_only_votes(tmp_path: Path) -> None:
+def test_from_failures_a_success_only_votes() -> None:
     model = client(lambda call: reflection())
     rollouts = [rollout(RIGHT), rollout(UNKNOWN, 1)]
-    (first, second), _ = reflected(tmp_path / "run", per_trace(MODEL, "failures"), rollouts, model)
+    (first, second), _ = reflected(per_trace(MODEL, "failures"), rollouts, model)
     assert (first.text, dict(first.votes)) == ("", {"e0": "helpful"})
     assert second.text
     assert len(model.calls) == 1
@@ -172,8 +157,8 @@ def test_from_failures_a_success_only_votes(tmp_path: Path) -> None:
     ids=["right", "wrong with its target", "wrong without", "unknown"],
 )
 def test_experience_is_what_was_asked_and_what_was_or_would_have_been_right(
-    tmp_path: Path, said: Feedback, answer: str, good: bool, corrected: bool
+    said: Feedback, answer: str, good: bool, corrected: bool
 ) -> None:
-    ((lesson,), _) = reflected(tmp_path / "run", as_experience(), [rollout(said)])
+    ((lesson,), _) = reflected(as_experience(), [rollout(said)])
     assert lesson.text == "What is 0?"
     assert dict(lesson.data) == {"answer": answer, "good": good, "corrected": corrected}

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from helpers import client, make_tasks
-from places import within
+from helpers import make_tasks, world
+from runs import indoors
 
 from practicum.blocks.sample.orders import everything, nothing, shuffled_epochs, stream
 from practicum.engine.loop import Batch, SampleSeam
-from practicum.engine.run import Run
 
 
-def batches(folder: Path, sample: SampleSeam, n: int, seed: int = 0) -> list[Batch]:
-    async def work(run: Run) -> list[Batch]:
-        return list(sample(make_tasks(n), [], run.at("sample")))
-
-    found = within(folder, client(), work, seed)
-    assert isinstance(found, list)
-    return found
+def batches(sample: SampleSeam, n: int, seed: int = 0) -> list[Batch]:
+    return list(sample(make_tasks(n), [], indoors(world, seed).at("sample")))
 
 
 def ids(some: Sequence[Batch]) -> list[str]:
@@ -28,37 +21,35 @@ def ids(some: Sequence[Batch]) -> list[str]:
 
 
 @pytest.mark.parametrize(("n", "batch", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (0, 5, [])])
-def test_every_epoch_has_each_task_once_in_batches(tmp_path: Path, n: int, batch: int, sizes: list[int]) -> None:
-    found = batches(tmp_path / "run", shuffled_epochs(2, batch), n)
+def test_every_epoch_has_each_task_once_in_batches(n: int, batch: int, sizes: list[int]) -> None:
+    found = batches(shuffled_epochs(2, batch), n)
     assert [len(b.tasks) for b in found] == sizes * 2
     assert {b.steps for b in found} <= {len(found)}
     for epoch in (1, 2):
         assert sorted(ids([b for b in found if b.epoch == epoch])) == sorted(t.id for t in make_tasks(n))
 
 
-def test_epochs_differ_in_order_and_the_seed_decides_it(tmp_path: Path) -> None:
-    one, same, other = (
-        ids(batches(tmp_path / name, shuffled_epochs(2, 4), 20, seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
-    )
+def test_epochs_differ_in_order_and_the_seed_decides_it() -> None:
+    one, same, other = (ids(batches(shuffled_epochs(2, 4), 20, seed)) for seed in (1, 1, 2))
     assert one == same != other
     assert one[:20] != one[20:]
     assert one[:20] != [t.id for t in make_tasks(20)]
 
 
-def test_more_epochs_begin_with_the_same_ones(tmp_path: Path) -> None:
-    two = ids(batches(tmp_path / "two", shuffled_epochs(2, 3), 10))
-    three = ids(batches(tmp_path / "three", shuffled_epochs(3, 3), 10))
+def test_more_epochs_begin_with_the_same_ones() -> None:
+    two = ids(batches(shuffled_epochs(2, 3), 10))
+    three = ids(batches(shuffled_epochs(3, 3), 10))
     assert three[:20] == two
 
 
-def test_a_stream_keeps_the_given_order(tmp_path: Path) -> None:
-    found = batches(tmp_path / "run", stream(2), 5)
+def test_a_stream_keeps_the_given_order() -> None:
+    found = batches(stream(2), 5)
     assert [len(b.tasks) for b in found] == [2, 2, 1]
     assert ids(found) == [f"t{n}" for n in range(5)]
     assert {b.steps for b in found} == {3}
 
 
-def test_all_at_once_and_not_at_all(tmp_path: Path) -> None:
-    assert [len(b.tasks) for b in batches(tmp_path / "all", everything(), 5)] == [5]
-    assert batches(tmp_path / "none of none", everything(), 0) == []
-    assert batches(tmp_path / "none", nothing(), 5) == []
+def test_all_at_once_and_not_at_all() -> None:
+    assert [len(b.tasks) for b in batches(everything(), 5)] == [5]
+    assert batches(everything(), 0) == []
+    assert batches(nothing(), 5) == []

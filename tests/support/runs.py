@@ -1,4 +1,4 @@
-"""A Run without a folder, for tests of blocks: everything is real but the disk, the model and the embedder."""
+"""A Run without a folder, for tests of blocks: all is real except the disk, the model and the embedder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 from helpers import client, number_of, world
 
-from practicum.agents.base import Agent
+from practicum.agents.chat import ChatAgent
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.run import Run
@@ -21,7 +21,9 @@ from practicum.engine.state import RunState, Seat
 from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
+from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal, JournalRow
+from practicum.tasks.scoring.registry import load_scorer
 
 
 class Memory:
@@ -67,13 +69,11 @@ def indoors(
     choices: tuple[str, ...] = (),
     journal: Memory | None = None,
 ) -> Run:
-    """The top of a run whose model answers so."""
+    """The top of a run with a chat agent whose model answers so, and exact scores."""
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
-    state = RunState(
-        journal=cast(Journal, journal or Memory()), seats={"agent": Seat(model)}, agent=cast(Agent, None), scorer=None,
-        vectors=Vectors(Words()), seed=seed, choices=choices,
-    )  # fmt: skip
-    return Run(state)
+    scorer = PlainScorer(load_scorer("exact", None), pure=True)
+    kept, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
+    return Run(RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices))
 
 
 def lessons_read(call: Call) -> list[str]:
