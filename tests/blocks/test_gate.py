@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scripts import Learned, learned, number, scripted
 
 import practicum
-from practicum.blocks.accept.gate import WORSE, Trial, Wealth, unshown_part
+from practicum.blocks.accept.gate import WORSE, Trial, unshown_part
 from practicum.cli.app import main
 from practicum.core.context import ApplyResult, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Resolution, Update, Vote
@@ -44,10 +44,10 @@ def ran(arguments: list[str]) -> object:
 @given(st.lists(st.floats(-1, 1), max_size=8), st.floats(0, 1))
 def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], size: float) -> None:
     def after(last: float) -> float:
-        wealth = Wealth()
-        for difference in past:
-            wealth.take(difference)
-        return wealth.take(last)
+        trial = Trial(1e-9)
+        for difference in (*past, last):
+            trial.take("t", difference)
+        return trial.better
 
     assert (after(size) + after(-size)) / 2 == pytest.approx(after(0.0))
 

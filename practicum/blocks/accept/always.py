@@ -1,4 +1,4 @@
-"""Whether a delta is taken, and in what form."""
+"""Every delta is accepted, as it is or after wrappers of an update have seen it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from practicum.engine.run import Run
 
 
 async def always(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-    """Every delta is taken."""
+    """Accept every delta."""
     return delta
 
 
 def always_after(wrap: Callable[[UpdateSeam], UpdateSeam]) -> AcceptSeam:
-    """Every delta is taken, after the wrappers of an update (de-duplication, budget) have seen it against the context
-    it is applied to: for schedules in which that is not the one it was made from."""
+    """Accept every delta, after wrappers of an update (de-duplication, budget) have seen it beside the context that it
+    is applied to: for schedules in which that is not the context that it was made from."""
 
     async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         async def given(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

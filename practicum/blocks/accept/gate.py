@@ -1,19 +1,19 @@
-"""An acceptance gate for any method: a delta is kept only where it is not worse on held-out tasks, by a paired test.
+"""An acceptance gate for any method: a delta is kept only if it is not worse on held-out tasks, by a paired test.
 
-Both contexts, without and with the delta, are scored on the same tasks, a few at a time, in an order drawn anew for
-each delta. A sequential test looks after every pair, so that a large difference costs few tasks.
+The contexts without and with the delta are scored on the same tasks, a few at a time, in an order drawn anew for each
+delta. A sequential test looks after every pair, so that a large difference costs few tasks.
 
 The test is a bet (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"). A wealth of
-1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. Where the claim holds,
+1 is staked against the claim that the mean difference, of numbers in [-1, 1], is not below 0. If the claim holds,
 wealth does not grow on average, and by Ville's inequality it ever reaches 1/alpha with a chance of at most alpha,
-however often one looks. So the test drops at most the share alpha of deltas that are not worse; a second bet, the other
-way round, keeps what is clearly better with the same error. Stakes from small to large share the wealth, so that none
-needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
+however often one looks. So the test drops at most the share alpha of deltas that are not worse; a second bet, in the
+other direction, keeps what is clearly better with the same error. Stakes from small to large share the wealth, so that
+none needs to be tuned, no variance is assumed, and scores may lie between 0 and 1.
 
-Where the tasks are used up and neither bet is won, the sample has the word: the delta is kept unless its mean is below
-that of the old context. Most small harm is seen only there. The error of this last word is not bounded by alpha: a
-delta that changes nothing on average is dropped nearly as often as not, at no loss. And the same held-out tasks judge
-every step, so alpha is that of one delta, not of a run.
+If the tasks are used up and neither bet is won, the sample decides: the delta is kept unless its mean is below that of
+the old context. Most small harm is detected only there. The error of this last decision is not bounded by alpha: a
+delta that changes nothing on average is dropped nearly half the time, at no loss. And the same held-out tasks judge
+every step, so alpha holds for one delta, not for a run.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Resolution, Vote
@@ -29,10 +31,10 @@ from practicum.core.types import Rollout, Task
 from practicum.engine.loop import AcceptSeam, Method
 from practicum.engine.run import ActSeam, Run
 
-AT_ONCE = 8
-"""Tasks scored together: seven in a row that are lost outright decide at an alpha of 0.05."""
+TOGETHER = 8
+"""Tasks scored together: at an alpha of 0.05, seven in a row that get worse by 1 decide."""
 
-STAKES = tuple((n + 0.5) / 20 for n in range(20))
+STAKES = (np.arange(20) + 0.5) / 20
 """Shares of the wealth that are bet, each by an equal part of it."""
 
 WORSE = "the gate dropped it: worse on held-out tasks"
@@ -40,68 +42,63 @@ WORSE = "the gate dropped it: worse on held-out tasks"
 
 
 @dataclass
-class Wealth:
-    """What a bet that differences are above 0 on average made of 1."""
-
-    parts: list[float] = field(default_factory=lambda: [1.0] * len(STAKES))
-
-    def take(self, difference: float) -> float:
-        """The wealth after one more difference, in [-1, 1]: an e-value."""
-        self.parts = [part * (1 + stake * difference) for part, stake in zip(self.parts, STAKES, strict=True)]
-        return self.value
-
-    @property
-    def value(self) -> float:
-        return sum(self.parts) / len(self.parts)
-
-
-@dataclass
 class Trial:
-    """A delta on trial: differences (new score less old) by task, and what the two bets made of them."""
+    """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets.
+
+    `parts` has shape (2, stakes): the bet that the delta is worse, and the bet that it is better.
+    """
 
     alpha: float
     differences: dict[str, float] = field(default_factory=dict)
-    worse: Wealth = field(default_factory=Wealth)
-    better: Wealth = field(default_factory=Wealth)
+    parts: np.ndarray = field(default_factory=lambda: np.ones((2, len(STAKES))))
+
+    @property
+    def worse(self) -> float:
+        """The wealth of the bet that the delta is worse: an e-value."""
+        return float(self.parts[0].mean())
+
+    @property
+    def better(self) -> float:
+        """The wealth of the bet that the delta is better: an e-value."""
+        return float(self.parts[1].mean())
 
     @property
     def decided(self) -> bool:
         """Whether a bet is won."""
-        return max(self.worse.value, self.better.value) >= 1 / self.alpha
+        return max(self.worse, self.better) >= 1 / self.alpha
 
     @property
     def kept(self) -> bool:
         """The verdict: that of the bet that is won, else that of the mean."""
-        if self.decided:
-            return self.better.value > self.worse.value
-        return sum(self.differences.values()) >= 0
+        return self.better > self.worse if self.decided else sum(self.differences.values()) >= 0
 
     def take(self, task: str, difference: float) -> None:
-        """One more pair; once decided, none counts."""
+        """Count one more pair; after the decision none counts. The difference is in [-1, 1]."""
         if not self.decided:
             self.differences[task] = difference
-            self.worse.take(-difference)
-            self.better.take(difference)
+            self.parts *= 1 + np.outer((-difference, difference), STAKES)
 
     def as_json(self) -> dict[str, Any]:
-        """The evidence, as it is kept with the step."""
-        found = self.differences.values()
+        """The evidence, as it is stored with the step."""
         return {
             "gate": "kept" if self.kept else "dropped",
             "by": "test" if self.decided else "mean",
             "alpha": self.alpha,
-            "tasks": len(found),
-            "mean": sum(found) / len(found) if found else 0.0,
-            "e_worse": self.worse.value,
-            "e_better": self.better.value,
+            "tasks": len(self.differences),
+            "mean": sum(self.differences.values()) / max(len(self.differences), 1),
+            "e_worse": self.worse,
+            "e_better": self.better,
             "differences": dict(self.differences),
         }
 
 
 @dataclass(frozen=True)
 class Gate:
-    """An accept seam around another one. Scores come from `run.evaluate`, which pays for none twice, and which
-    validation shares; what changes nothing that is shown, as votes, passes at no cost."""
+    """An accept seam around another one.
+
+    Scores come from `run.evaluate`, which pays for none twice and shares them with validation. A delta that changes
+    nothing that is shown, such as votes, passes at no cost.
+    """
 
     accept: AcceptSeam
     act: ActSeam
@@ -113,26 +110,20 @@ class Gate:
         new = context.apply(delta).context
         if new.digest == context.digest:
             return delta
-        trial = await self._tried(context, new, run)
-        if trial.kept:
-            return replace(delta, evidence=trial.as_json())
-        run.count(Count.GATED_DELTAS)
-        return replace(unshown_part(context, delta), evidence=trial.as_json())
-
-    async def _tried(self, old: Context, new: Context, run: Run) -> Trial:
         trial = Trial(self.alpha)
         tasks = run.rng("gate").sample(self.tasks, len(self.tasks))
-        for start in range(0, len(tasks), AT_ONCE):
-            some = tasks[start : start + AT_ONCE]
-            before = await run.evaluate(self.act, "val", some, old)
+        for start in range(0, len(tasks), TOGETHER):
+            some = tasks[start : start + TOGETHER]
+            before = await run.evaluate(self.act, "val", some, context)
             after = await run.evaluate(self.act, "val", some, new)
             for task, one, other in zip(some, before, after, strict=True):
-                # What the provider lost, or nothing could score, says nothing of the delta.
+                # An attempt that was lost, or that nothing could score, says nothing about the delta.
                 if one.score and other.score and not (one.trace.lost or other.trace.lost):
                     trial.take(task.id, other.score.value - one.score.value)
             if trial.decided:
                 break
-        return trial
+        run.count(Count.GATED_DELTAS, not trial.kept)
+        return replace(delta if trial.kept else unshown_part(context, delta), evidence=trial.as_json())
 
 
 def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
@@ -141,11 +132,13 @@ def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:
-    """What of a delta changes nothing that is shown: votes, and edits of what is hidden from the agent. The lessons of
-    all other edits are told as dropped, whatever they voted."""
+    """The part of a delta that changes nothing that is shown: votes, and edits of hidden entries.
+
+    The lessons of all other edits are resolved as dropped, whatever they voted.
+    """
     kept: list[Edit] = []
-    # Each edit is tried on what those before it came to. Only a name lives no longer than its delta, so that an
-    # addition with one is applied together with what comes after it.
+    # Each edit is tried on the outcome of those before it. A ref is known only within its delta, so an addition with a
+    # ref is applied together with the edits after it.
     now, together = context, list[Edit]()
     for edit in delta.edits:
         outcome = now.apply(Delta((*together, edit)))
@@ -157,14 +150,9 @@ def unshown_part(context: Context, delta: Delta) -> Delta:
         else:
             now = outcome.context
     refs = {edit.ref for edit in kept if isinstance(edit, Add)}
-    told = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons}
-    stand = [
-        resolution
-        for resolution in delta.resolutions
-        if not resolution.entry or resolution.entry in refs or resolution.entry in context
-    ]
-    told |= {resolution.lesson for resolution in stand}
-    changes = [edit for edit in delta.edits if not isinstance(edit, Vote)]
-    named = [*(id for edit in changes for id in edit.lessons), *(resolution.lesson for resolution in delta.resolutions)]
-    lost = [Resolution(id, reason=WORSE) for id in dict.fromkeys(named) if id not in told]
-    return Delta(tuple(kept), (*stand, *lost))
+    standing = [r for r in delta.resolutions if not r.entry or r.entry in refs or r.entry in context]
+    settled = {id for edit in kept if not isinstance(edit, Vote) for id in edit.lessons} | {r.lesson for r in standing}
+    named = [id for edit in delta.edits if not isinstance(edit, Vote) for id in edit.lessons]
+    named += [resolution.lesson for resolution in delta.resolutions]
+    dropped = [Resolution(id, reason=WORSE) for id in dict.fromkeys(named) if id not in settled]
+    return Delta(tuple(kept), (*standing, *dropped))

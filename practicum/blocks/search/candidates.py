@@ -1,13 +1,13 @@
 """Whole instructions as candidates: proposed by a model, scored on tasks, the best kept (ProTeGi, OPRO and the like).
 
-A candidate is an entry of one section, with its mean score and on how many attempts it rests. An attempt is shown the
-best one only.
+A candidate is an entry of one section, with its mean score `score` over `n` attempts. An attempt is shown the best one
+only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Protocol
 
@@ -18,14 +18,14 @@ from practicum.blocks.attempt.attempt import once
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Task
 from practicum.core.views import View, count_tokens
 from practicum.engine.loop import AcceptSeam, Batch, UpdateSeam, sources_of
 from practicum.engine.run import ActSeam, Run
 
 SECTION = "instructions"
-"""The section candidates stand in."""
+"""The section of candidates."""
 
 
 class Proposals(Output):
@@ -37,23 +37,23 @@ class Proposals(Output):
 
 
 class ProposalPrompt(Protocol):
-    """What the proposer reads: of the candidates it is shown, best first, and of this step's lessons."""
+    """What the proposer reads about the candidates it is shown, best first, and about this step's lessons."""
 
     def __call__(self, candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str: ...
 
 
 def value(candidate: Entry | Add) -> float:
-    """The mean score of a candidate; one that was never tried counts 0."""
+    """The mean score of a candidate; 0 if it was never tried."""
     return float(candidate.data.get("score", 0.0))
 
 
 def ranked(context: Context) -> list[Entry]:
-    """Candidates, the best first; the older on ties."""
+    """Candidates, the best first; the older one on ties."""
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
 def answer_with_best() -> Answer:
-    """An attempt under the best candidate there is."""
+    """An attempt with the best candidate there is."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         return instruction_view(best[0].text) if (best := ranked(context)) else View()
@@ -62,18 +62,18 @@ def answer_with_best() -> Answer:
 
 
 def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
-    """Up to `most` new candidates from one call, which reads the best `shown` there are (None: all) and the lessons,
-    and so has the sources of both; a call that fails, which is counted, proposes none."""
+    """Up to `most` new candidates from one call, which reads the best `shown` candidates (None: all) and the lessons.
+
+    New candidates have the sources of both. If the call fails, which is counted, there are none.
+    """
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)
         read = known[:shown]
         prompt = Prompt(system.format(most=most), "\n\n".join([*run.agent_instructions, ask(read, lessons)]))
         said = await run.try_ask("curator", prompt, Proposals, Count.LOST_UPDATES, temperature=warmth)
-        if said is None:
-            return Delta()
-        texts = dict.fromkeys(" ".join(text.split()) for text in said.candidates[:most])
-        new = [text for text in texts if text and text not in {e.text for e in known}]
+        texts = [] if said is None else [" ".join(text.split()) for text in said.candidates[:most]]
+        new = dict.fromkeys(text for text in texts if text and text not in {e.text for e in known})
         sources = ordered_union([sources_of(lessons), *(e.sources for e in read)])
         ids = tuple(lesson.id for lesson in lessons)
         return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
@@ -81,82 +81,78 @@ def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, sh
     return update
 
 
-@dataclass(frozen=True)
-class Selection:
-    """Each proposed candidate is tried on the tasks of the step, all at once; the `beam` best of old and new stay.
+def keep_best(beam: int) -> AcceptSeam:
+    """Try each proposed candidate on the tasks of the step, all at once, and keep the `beam` best of old and new.
 
-    The best one had its attempts in the step already: they count for it.
+    The best candidate had its attempts in the step already: they count for it.
     """
 
-    beam: int
-
-    async def __call__(self, context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        """The delta with what the candidates scored, and without those that fell out."""
+    async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         adds = [edit for edit in delta.edits if isinstance(edit, Add)]
-        jobs = [(str(n), partial(_mean_of, add.text, [r.task for r in rollouts])) for n, add in enumerate(adds)]
+        jobs = [(str(n), partial(_tried, add.text, rollouts)) for n, add in enumerate(adds)]
         means = await run.gather(jobs)
         run.count(Count.TRIED_CANDIDATES, len(adds))
-        known, now = ranked(context), _mean(rollouts, run)
-        again = _seen(known[0], now) if known and now is not None else None
-        old = [replace(e, data=again.data or {}) if again is not None and e.id == again.id else e for e in known]
-        # The first ones have to be better than none.
-        least = now.score if not known and now is not None else -1.0
+        old, now = ranked(context), _mean(rollouts, run)
+        seen: list[Edit] = []
+        # First candidates have to be better than none.
+        least = now[0] if not old and now is not None else -1.0
+        if old and now is not None:
+            before = int(old[0].data.get("n", 0))
+            whole = (value(old[0]) * before + now[0] * now[1]) / (before + now[1])
+            old[0] = replace(old[0], data={**old[0].data, "score": round(whole, 6), "n": before + now[1]})
+            seen.append(Update(old[0].id, data=old[0].data))
         tried = zip(adds, means, strict=True)
-        new = [_scored(add, mean) for add, mean in tried if mean is not None and mean.score > least]
-        # The older one on ties, so that as many stay as are asked for.
+        new = [_scored(add, mean) for add, mean in tried if mean is not None and mean[0] > least]
+        # The older one on ties, so that no more than `beam` are kept.
         pool: list[Entry | Add] = [*sorted(old, key=lambda e: e.number), *new]
-        best = sorted(pool, key=value, reverse=True)[: self.beam]
-        seen = (again,) if again is not None and old[0] in best else ()
-        gone = (Delete(e.id, reason="fell out of the beam") for e in old if e not in best)
-        return Delta((*seen, *(add for add in new if add in best), *gone))
+        best = sorted(pool, key=value, reverse=True)[:beam]
+        removed = (Delete(e.id, reason="fell out of the beam") for e in old if e not in best)
+        return Delta((*(e for e in seen if old[0] in best), *(add for add in new if add in best), *removed))
 
-
-def keep_best(beam: int) -> AcceptSeam:
-    """Keep the `beam` best candidates."""
-    return Selection(beam)
+    return accept
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-    """One candidate at a time: a new one is tried on the tasks of the step, and becomes the text of the old one unless
-    it does worse there. As one entry, it goes with whatever it was first made of. Edits of other sections stand."""
-    rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
+    """One candidate at a time: a new one is tried on the tasks of the step, and replaces the text of the old one unless
+    it scores lower there. Edits of other sections are kept."""
     new = next((edit for edit in delta.edits if isinstance(edit, Add) and edit.section == SECTION), None)
     if new is None:
         return delta
+    rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
     run.count(Count.TRIED_CANDIDATES)
-    mean, now = await _mean_of(new.text, [r.task for r in rollouts], run), _mean(rollouts, run)
-    if mean is None or now is None or mean.score < now.score:
+    mean, now = await _tried(new.text, rollouts, run), _mean(rollouts, run)
+    if mean is None or now is None or mean[0] < now[0]:
         return Delta(rest)
     new = _scored(new, mean)
-    old = next(iter(ranked(context)), None)
-    taken = new if old is None else Update(old.id, new.text, data=new.data, sources=new.sources, lessons=new.lessons)
-    return Delta((taken, *rest))
+    if not (known := ranked(context)):
+        return Delta((new, *rest))
+    # One entry all along, so that it also rests on what it was first made from.
+    update = Update(known[0].id, new.text, data=new.data, sources=new.sources, lessons=new.lessons)
+    return Delta((update, *rest))
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """What attempts scored, and how many of them counted."""
+async def _tried(text: str, rollouts: Sequence[Rollout], run: Run) -> tuple[float, int] | None:
+    """The mean score of an instruction on the tasks of these attempts."""
 
-    score: float
-    n: int
-
-
-async def _mean_of(text: str, tasks: Sequence[Task], run: Run) -> Mean | None:
     async def show(context: Context, task: Task, run: Run) -> View:
         return instruction_view(text)
 
-    return _mean(await once(answer(show))(Batch(tuple(tasks)), Context(), run), run)
+    return _mean(await once(answer(show))(Batch(tuple(r.task for r in rollouts)), Context(), run), run)
 
 
-def _mean(rollouts: Sequence[Rollout], run: Run) -> Mean | None:
-    """Mean of what learning may see of attempts; None where it may see nothing."""
-    seen = [value for rollout in rollouts if (value := visible_score(rollout, run)) is not None]
-    return Mean(sum(seen) / len(seen), len(seen)) if seen else None
+def _mean(rollouts: Sequence[Rollout], run: Run) -> tuple[float, int] | None:
+    """The mean of the scores that learning may see, and their number; None if there are none."""
+    seen = [score for rollout in rollouts if (score := visible_score(rollout, run)) is not None]
+    return (sum(seen) / len(seen), len(seen)) if seen else None
+
+
+def _scored(add: Add, mean: tuple[float, int]) -> Add:
+    return replace(add, data={**add.data, "score": round(mean[0], 6), "n": mean[1]})
 
 
 def visible_score(rollout: Rollout, run: Run) -> float | None:
-    """What learning may see of an attempt: its score where it may see that, else whether it went well, if known. One
-    that was lost says nothing of what it was made under."""
+    """What learning may see of an attempt: its score, or without labels whether it succeeded; None if neither is known
+    or if the attempt was lost, which tells nothing about the candidate."""
     if rollout.trace.lost:
         return None
     if rollout.score is not None and run.labels:
@@ -167,26 +163,15 @@ def visible_score(rollout: Rollout, run: Run) -> float | None:
 async def compare(
     act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
 ) -> list[Rollout]:
-    """Attempts that candidates are compared by, each made once in a run. A judge gives no verdict in an evaluation, and
-    is needed here: where one is heard, they are attempts like any, at the place `name`."""
+    """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge gives
+    the feedback, they are ordinary attempts at the place `name`."""
     if run.judged:
         return await once(act)(Batch(tuple(tasks)), context, run.at(name))
     return await run.evaluate(act, split, tasks, context)
 
 
-def _seen(entry: Entry, mean: Mean) -> Update:
-    """A candidate with further attempts in its mean."""
-    before = int(entry.data.get("n", 0))
-    whole = (value(entry) * before + mean.score * mean.n) / (before + mean.n)
-    return Update(entry.id, data={**entry.data, "score": round(whole, 6), "n": before + mean.n})
-
-
-def _scored(add: Add, mean: Mean) -> Add:
-    return replace(add, data={**add.data, "score": round(mean.score, 6), "n": mean.n})
-
-
 def instruction_view(text: str) -> View:
-    """An instruction as it is shown: nothing else, for every task alike."""
+    """An instruction as it is shown for every task alike."""
     return View(pages=(text,), tokens=count_tokens(text))
 
 
