@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from runs import indoors, make_lessons
 
 from practicum.blocks.update.append import append, votes
-from practicum.blocks.update.top_k import middles, summarized, top_k
+from practicum.blocks.update.top_k import nearest_to_centers, summarized, top_k
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Delta
 from practicum.core.errors import ProviderError
@@ -122,18 +122,18 @@ def test_the_middles_are_distinct_rows_one_for_each_cluster(
 ) -> None:
     vectors = unit(seed, n, centres, spread)
     k = data.draw(st.integers(1, n))
-    rows = middles(vectors, k, seed)
+    rows = nearest_to_centers(vectors, k, seed)
     assert rows == sorted(set(rows))
     distinct = len(np.unique(vectors, axis=0))
     assert len(rows) == len(np.unique(vectors[rows], axis=0)) <= min(k, distinct)
     if k >= distinct:
         assert len(rows) == distinct
-    assert middles(vectors, k, seed) == rows
+    assert nearest_to_centers(vectors, k, seed) == rows
 
 
 def test_the_one_nearest_to_the_middle_stands_for_its_cluster() -> None:
     ring = np.array([[1, 0.0], [1, 0.2], [1, -0.2], [-1, 0.3], [-1, 0.0], [-1, -0.3]], dtype=np.float32)
-    assert middles(ring, 2, 0) == [0, 4]
+    assert nearest_to_centers(ring, 2, 0) == [0, 4]
 
 
 # ---- summaries

@@ -1,6 +1,6 @@
-"""One sheet that is written anew after every task (Dynamic Cheatsheet, Suzgun et al. 2025).
+"""One sheet that is rewritten after every task (Dynamic Cheatsheet, Suzgun et al. 2025).
 
-The whole memory is one text in one entry. What a rewriting does not carry over is gone, which is how such a context
+The whole memory is one text in one entry. A rewrite loses what it does not repeat, which is how such a context
 collapses; the tokens of each step show it.
 """
 
@@ -28,7 +28,7 @@ SHEET = "cheatsheet"
 """The section of the one entry that is the sheet."""
 
 CASES = "cases"
-"""The section of attempts that a sheet is synthesized from."""
+"""The section of the attempts from which a sheet is written for a task."""
 
 
 class Sheet(Output):
@@ -38,7 +38,7 @@ class Sheet(Output):
 
 
 def attempts_as_lessons() -> ReflectSeam:
-    """Each attempt as it was, without an outcome: the sheet's writer judges it itself, as in the paper."""
+    """Each attempt as it was, without its outcome: the writer of the sheet judges it, as in the paper."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         made = (r for r in rollouts if not r.trace.lost)
@@ -48,46 +48,44 @@ def attempts_as_lessons() -> ReflectSeam:
 
 
 def rewrite_cheatsheet(system: str) -> UpdateSeam:
-    """After each step the sheet is written anew from the old one and the new attempts. A call that fails, which is
-    counted, leaves it as it is."""
+    """Rewrite the sheet after each step from the old one and the new attempts. If the call fails, which is counted, the
+    sheet stays as it is."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         old = sheet(context)
-        tried = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
-        written = await _written(system, old, tried, run) if lessons else None
-        if not written or (old is not None and written == old.text):
+        attempts = [f"# Attempt {n}\n{lesson.text}" for n, lesson in enumerate(lessons, 1)]
+        text = await _written(system, old, attempts, run) if lessons else ""
+        sources, ids = sources_of(lessons), tuple(lesson.id for lesson in lessons)
+        if not text or (old is not None and text == old.text):
             return Delta()
-        sources = sources_of(lessons)
-        ids = tuple(lesson.id for lesson in lessons)
         if old is None:
-            return Delta((Add(SHEET, written, sources=sources, lessons=ids),))
-        return Delta((Update(old.id, written, sources=sources, lessons=ids),))
+            return Delta((Add(SHEET, text, sources=sources, lessons=ids),))
+        return Delta((Update(old.id, text, sources=sources, lessons=ids),))
 
     return update
 
 
 def synthesized_cheatsheet(system: str, k: int) -> Show:
-    """A sheet written for this task from the last k attempts at tasks like it (retrieval and synthesis); the one there
-    is where no attempt is known, or where the call fails."""
+    """A sheet written for each task from the last k attempts at similar tasks (retrieval and synthesis). If there are
+    no attempts, or if the call fails, the present sheet is shown."""
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, Filter(section=CASES))
         old = sheet(context)
-        if not found:
-            return View() if old is None else render_selected([old])
-        tried = [f"# Attempt at a task like it\n{f.entry.text}" for f in found]
-        tried.append(f"# The task to prepare for\n{task.input}")
-        written = await _written(system, old, tried, run.at("sheet"))
-        if not written:
-            return View() if old is None else render_selected([old])
-        retrieved = similarities(found)
-        return View(pages=(written,), tokens=count_tokens(written), retrieved=retrieved)
+        text = ""
+        if found:
+            parts = [f"# Attempt at a task like it\n{f.entry.text}" for f in found]
+            parts.append(f"# The task to prepare for\n{task.input}")
+            text = await _written(system, old, parts, run.at("sheet"))
+        if text:
+            return View(pages=(text,), tokens=count_tokens(text), retrieved=similarities(found))
+        return View() if old is None else render_selected([old])
 
     return show
 
 
 def append_attempts() -> UpdateSeam:
-    """Every attempt is kept, to be found by its task."""
+    """Keep every attempt, to be found by its task."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return Delta(tuple(Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons))
@@ -96,13 +94,13 @@ def append_attempts() -> UpdateSeam:
 
 
 def sheet(context: Context) -> Entry | None:
-    """The sheet, where there is one."""
+    """The sheet, if there is one."""
     return next(iter(context.in_section(SHEET)), None)
 
 
-async def _written(system: str, old: Entry | None, tried: Sequence[str], run: Run) -> str:
+async def _written(system: str, old: Entry | None, parts: Sequence[str], run: Run) -> str:
     before = f"# The cheatsheet so far\n{old.text if old is not None else '(empty)'}"
-    prompt = Prompt.from_parts(system, [*run.agent_instructions, before, *tried], turns=WRITTEN)
+    prompt = Prompt.from_parts(system, [*run.agent_instructions, before, *parts], turns=WRITTEN)
     said = await run.try_ask("curator", prompt, Sheet, Count.LOST_UPDATES)
     return said.sheet.strip() if said is not None else ""
 
@@ -133,4 +131,4 @@ WRITTEN = (
 - Keeping a book longer: Green, not Blue."}""",
     ),
 )
-"""Worked examples from elsewhere: a sheet is begun, and goes on."""
+"""Worked examples about other tasks: a first sheet, and its continuation."""

@@ -1,5 +1,5 @@
-"""Insights that rise and fall by vote (ExpeL, Zhao et al. 2024, section 4.2): each begins with two, one more where it
-is agreed with, one fewer where it is doubted, and goes at nought.
+"""Insights that rise and fall by vote (ExpeL, Zhao et al. 2024, section 4.2): each starts with two votes, gains one if
+the model agrees with it, loses one if the model doubts it, and is removed at zero.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from practicum.core.views import render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 
-BEGINS = 2
-"""Votes an insight begins with."""
+FIRST_VOTES = 2
+"""Votes that an insight starts with."""
 
 
 class Operation(Output):
@@ -39,8 +39,10 @@ class Operations(Output):
 
 
 def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
-    """Operations on the insights from this step's attempts, asked for once. The section `besides` is not shown. A call
-    that fails, or an insight that is not there, changes nothing and is counted."""
+    """Operations on the insights from this step's attempts, in one call, which is not shown the section `besides`.
+
+    A call that fails, or an operation on an insight that does not exist, changes nothing and is counted.
+    """
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [lesson for lesson in lessons if lesson.detail]
@@ -48,12 +50,8 @@ def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
             return Delta()
         tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
         pages = render_full(context, without=besides).pages or ("(no insights yet)",)
-        said = await run.try_ask(
-            "curator",
-            Prompt.from_parts(f"{system}\n\n# The insights", tried, pages, DECIDED),
-            Operations,
-            Count.LOST_UPDATES,
-        )
+        prompt = Prompt.from_parts(f"{system}\n\n# The insights", tried, pages, DECIDED)
+        said = await run.try_ask("curator", prompt, Operations, Count.LOST_UPDATES)
         if said is None:
             return Delta()
         sources = sources_of(telling)
@@ -67,7 +65,7 @@ def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
 def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Edit]:
     id, text = said.id.strip(" []()#"), " ".join(said.text.split())
     if said.op == "ADD":
-        return [Add(section, text, helpful=BEGINS)] if text else []
+        return [Add(section, text, helpful=FIRST_VOTES)] if text else []
     entry = context.get(id)
     if entry is None or entry.section != section or (said.op == "EDIT" and text in ("", entry.text)):
         run.count(Count.UNKNOWN_INSIGHTS)

@@ -1,7 +1,7 @@
 """The optimizer's state: a rolling document that gives the mutator a memory of its own changes (RCL, section 3.5).
 
-It is one entry of a hidden section: with versions like any other, seen by the curator, never by the agent or the
-reflector, whose diagnoses stay their own.
+It is one entry of a hidden section: it has versions like any other and is shown to the curator, never to the agent or
+the reflector, so that their diagnoses stay independent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta, Entry, Merge, Update
+from practicum.core.edits import Add, Delta, Edit, Entry, Update, Vote, targets
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
@@ -23,7 +23,7 @@ from practicum.engine.run import Run
 from practicum.store.versions import context_changes
 
 STATE = ".state"
-"""The hidden section it stands in."""
+"""The hidden section of the document."""
 
 
 class Assessment(Output):
@@ -47,23 +47,29 @@ class State(Output):
 
 
 def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Turn, ...] = ()) -> UpdateSeam:
-    """`update`, and after it one call that brings the document up to date from the lessons and both contexts.
+    """`update`, followed by one call that updates the document from the lessons and the contexts before and after.
 
-    The document never has more than `tokens`: the oldest lines of its ledger go first. Nothing else changes it. A step
-    that teaches nothing leaves it as it is; a call that fails does too, and is counted.
+    The document never has more than `tokens`: the oldest lines of its ledger are removed first. Nothing else changes
+    it. A step without lessons leaves it as it is, and so does a call that fails, which is counted.
     """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         old = state_entry(context)
-        delta = _sparing(old, await update(lessons, context, run))
+        delta = await update(lessons, context, run)
+        if old is not None:
+            # An update that rewrites all entries, say, must not remove the document.
+            delta = replace(delta, edits=tuple(e for e in delta.edits if old.id not in _named(e)))
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:
             return delta
-        prompt = _prompt(system, old, telling, context, context.apply(delta).context)
-        said = await run.at("state").try_ask("state", replace(prompt, turns=examples), State, Count.LOST_STATES)
+        prompt = replace(_prompt(system, old, telling, context, context.apply(delta).context), turns=examples)
+        said = await run.at("state").try_ask("state", prompt, State, Count.LOST_STATES)
         if said is None:
             return delta
-        data = _bounded(said, tokens)
+        data = said.model_dump()
+        for part in ("ledger", "hypotheses", "assessment"):
+            while data[part] and count_tokens(state_text(data)) > tokens:
+                data[part] = data[part][1:]
         sources = sources_of(telling)
         if old is None:
             return delta + Delta((Add(STATE, state_text(data), data=data, sources=sources),))
@@ -74,17 +80,13 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
     return wrapped
 
 
+def _named(edit: Edit) -> tuple[str, ...]:
+    return (edit.id,) if isinstance(edit, Vote) else targets(edit)
+
+
 def state_entry(context: Context) -> Entry | None:
-    """The document, where there is one."""
+    """The document, if there is one."""
     return next(iter(context.in_section(STATE)), None)
-
-
-def _sparing(document: Entry | None, delta: Delta) -> Delta:
-    """The delta without what it would do to the document: one that writes all entries anew, say, must not drop it."""
-    if document is None:
-        return delta
-    kept = [e for e in delta.edits if document.id not in (e.ids if isinstance(e, Merge) else (getattr(e, "id", ""),))]
-    return replace(delta, edits=tuple(kept))
 
 
 def state_text(data: dict[str, Any]) -> str:
@@ -98,39 +100,23 @@ def state_text(data: dict[str, Any]) -> str:
     return "\n".join([*said, f"Phase: {data['phase']}"])
 
 
-def _bounded(said: State, tokens: int) -> dict[str, Any]:
-    data = said.model_dump()
-    for part in ("ledger", "hypotheses", "assessment"):
-        while data[part] and count_tokens(state_text(data)) > tokens:
-            data[part] = data[part][1:]
-    return data
-
-
 def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
     added, removed, changed = context_changes(before, after)
     edits = [f"+ {entry_line(e)}" for e in added if not e.hidden]
     edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
     edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
-    said = [f"- {lesson.text or '(no rule)'} ({_why(lesson)})" for lesson in lessons]
-    user = "\n\n".join(
-        [
-            f"# The state so far\n{old.text if old else '(none yet)'}",
-            "# This step's diagnoses\n" + "\n".join(said),
-            "# This step's edits\n" + ("\n".join(edits) or "(none)"),
-            "# What entries were seen to do\n" + (_seen(after) or "(nothing yet)"),
-        ]
-    )
-    return Prompt(
-        f"{system}\n\n# The playbook before this step", user, render_full(before).pages or ("(no rules yet)",)
-    )
-
-
-def _seen(context: Context) -> str:
-    """Counters, which no page shows: they change at each step, and a page should not."""
-    voted = (e for e in context if not e.hidden and (e.helpful or e.harmful))
-    return "\n".join(f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted)
-
-
-def _why(lesson: Lesson) -> str:
-    said = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
-    return "; ".join(said) or "no diagnosis"
+    diagnoses = []
+    for lesson in lessons:
+        why = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
+        diagnoses.append(f"- {lesson.text or '(no rule)'} ({'; '.join(why) or 'no diagnosis'})")
+    # No page shows the counters: they change at each step, and a page should not.
+    voted = [e for e in after if not e.hidden and (e.helpful or e.harmful)]
+    seen = [f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted]
+    parts = [
+        f"# The state so far\n{old.text if old else '(none yet)'}",
+        "# This step's diagnoses\n" + "\n".join(diagnoses),
+        "# This step's edits\n" + ("\n".join(edits) or "(none)"),
+        "# What entries were seen to do\n" + ("\n".join(seen) or "(nothing yet)"),
+    ]
+    pages = render_full(before).pages or ("(no rules yet)",)
+    return Prompt(f"{system}\n\n# The playbook before this step", "\n\n".join(parts), pages)

@@ -1,9 +1,9 @@
-"""Parallel scan aggregation: many lessons become one delta without any one model call having to read them all
-(Combee, sections 3.1 and 3.2).
+"""Parallel scan aggregation: many lessons become one delta, and no model call has to read them all (Combee, sections
+3.1 and 3.2).
 
-The lessons are copied, dealt into groups, and each group goes through the wrapped update by itself, all at once; then
-the deltas of the groups are joined (see `join`). Any update can be wrapped: edits of a playbook, appended memories, a
-rewritten prompt.
+The lessons are copied and dealt into groups; each group goes through the wrapped update, all at once; then the deltas
+of the groups are joined (see `join`). Any update can be wrapped: edits of a playbook, appended memories, a rewritten
+prompt.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FEW = 4
 class Dealing:
     """How n lessons are dealt into groups.
 
-    `groups` is a number, or "sqrt" for the square root of n; each lesson is copied `copies` times. `fan_in` is the
-    most lessons a group may have: where the groups would be larger, there are more of them; None sets no bound. Raises
-    ValueError for what cannot be.
+    `groups` is a number, or "sqrt" for the square root of n; each lesson goes to `copies` groups. `fan_in` is the most
+    lessons of a group (None: no limit): if groups would be larger, there are more of them. Raises ValueError if
+    `copies` does not fit.
     """
 
     groups: int | Literal["sqrt"] = "sqrt"
@@ -59,12 +59,12 @@ class Dealing:
         return max(min(k, n), 1)
 
     def size(self, n: int) -> int:
-        """Most lessons in a group, where n of them are dealt."""
+        """The most lessons in a group if n of them are dealt."""
         k = self.count(n)
         return -(-n * self.copies // k) if self.shuffle == "random" else min(self.copies, k) * -(-n // k)
 
     def deal(self, n: int, rng: Random) -> list[list[int]]:
-        """Groups of lesson numbers, in linear time; lesson i is in `copies` groups (in each once, if stratified)."""
+        """Groups of lesson numbers, in linear time. If stratified, a lesson is in a group at most once."""
         k = self.count(n)
         if self.shuffle == "random":
             pool = [i for i in range(n) for _ in range(self.copies)]
@@ -75,17 +75,17 @@ class Dealing:
         rng.shuffle(order)
         groups: list[list[int]] = [[] for _ in range(k)]
         for start in range(0, n, k):
-            # A row of k lessons lands once in each group per copy. The rows are turned by different amounts, so that
-            # the copies of a lesson have other neighbours than it has.
-            turns = [0, *rng.sample(range(1, k), copies - 1)]
+            # Each copy of a row of k lessons puts one into each group. The copies are shifted by different amounts, so
+            # that they meet other neighbours.
+            shifts = [0, *rng.sample(range(1, k), copies - 1)]
             for column, lesson in enumerate(order[start : start + k]):
-                for turn in turns:
-                    groups[(column + turn) % k].append(lesson)
+                for shift in shifts:
+                    groups[(column + shift) % k].append(lesson)
         return groups
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """`update` on groups of lessons, all at once, and `join` of what they give.
+    """`update` on groups of lessons, all at once, and `join` of their deltas.
 
     Votes are counted once for each lesson, before it is copied. Fewer than four lessons are one plain update.
     """
@@ -94,19 +94,13 @@ def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
         silent = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
         if len(silent) < FEW:
             return await update(lessons, context, run)
-        _tell(dealing, len(silent), run)
+        k = dealing.count(len(silent))
+        asked = k if dealing.groups == "sqrt" else dealing.groups
+        run.count(Count.GROUPS_LOWERED, asked > k)
+        run.count(Count.GROUPS_RAISED, asked < k)
+        run.count(Count.COPIES_LOWERED, dealing.shuffle == "stratified" and dealing.copies > k)
         groups = dealing.deal(len(silent), run.rng("shuffle"))
         jobs = [(f"group {g}", partial(update, [silent[i] for i in group], context)) for g, group in enumerate(groups)]
-        deltas = await run.gather(jobs)
-        return votes(lessons) + await join(deltas, context, run.at("join"))
+        return votes(lessons) + await join(await run.gather(jobs), context, run.at("join"))
 
     return wrapped
-
-
-def _tell(dealing: Dealing, n: int, run: Run) -> None:
-    """Count where a batch could not be dealt as was asked for."""
-    k = dealing.count(n)
-    asked = k if dealing.groups == "sqrt" else dealing.groups
-    run.count(Count.GROUPS_LOWERED, asked > k)
-    run.count(Count.GROUPS_RAISED, asked < k)
-    run.count(Count.COPIES_LOWERED, dealing.shuffle == "stratified" and dealing.copies > k)

@@ -1,6 +1,6 @@
 """Fewer lessons before the update: the baselines that Combee is compared with (Combee, section 4.1).
 
-Votes are counted for every lesson, whatever becomes of its words.
+Votes are counted for every lesson, even if its text is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from practicum.engine.run import Run
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Top-K retrieval: the lessons are embedded and clustered, and one of each cluster goes on, the one nearest to its
-    middle. `k` clusters; None takes the square root of their number, as many as Combee would make groups."""
+    """Top-K retrieval: the lessons are embedded and clustered, and the update sees the one nearest to each center.
+
+    `k` is the number of clusters, by default the square root of the number of lessons, as for Combee's groups.
+    """
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
@@ -35,20 +37,19 @@ def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
         if not telling or wanted >= len(telling):
             return await update(lessons, context, run)
         vectors = await run.embed([lesson.text for lesson in telling])
-        chosen = middles(vectors, wanted, run.rng("clusters").randrange(2**31))
+        chosen = nearest_to_centers(vectors, wanted, run.rng("clusters").randrange(2**31))
         run.count(Count.LESSONS_OUTSIDE_CENTERS, len(telling) - len(chosen))
         return votes(lessons) + await update([telling[i] for i in chosen], context, run)
 
     return wrapped
 
 
-def middles(vectors: np.ndarray, k: int, seed: int) -> list[int]:
-    """The rows nearest to the centres of k clusters, in order; fewer where rows are alike. `vectors` is (n, d)."""
-    distinct = len(np.unique(vectors, axis=0))
-    centres, label = kmeans2(
-        vectors.astype(np.float64), min(k, distinct), minit="++", seed=np.random.default_rng(seed), missing="warn"
-    )
-    distance = ((vectors - centres[label]) ** 2).sum(axis=1)
+def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
+    """The rows nearest to the centers of k clusters, in order; fewer if rows are equal. `vectors` has shape (n, d)."""
+    k = min(k, len(np.unique(vectors, axis=0)))
+    rng = np.random.default_rng(seed)
+    centers, label = kmeans2(vectors.astype(np.float64), k, minit="++", seed=rng, missing="warn")
+    distance = ((vectors - centers[label]) ** 2).sum(axis=1)
     return sorted(int(rows[distance[rows].argmin()]) for c in np.unique(label) for rows in [np.flatnonzero(label == c)])
 
 
@@ -61,7 +62,7 @@ class Summary(Output):
 
 
 def summarized(update: UpdateSeam, system: str) -> UpdateSeam:
-    """Summarization: one call sums up all lessons, and the update sees its points. Each point rests on all of them."""
+    """Summarization: one call summarizes all lessons, and the update sees its points. Each rests on all lessons."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [lesson for lesson in lessons if lesson.text]
