@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers import Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
+from kills import BEFORE_THE_TABLES
 
 import practicum
 from practicum.core.context import seed_context
@@ -66,6 +67,46 @@ def journaled(folder: Path) -> int:
         return 0  # killed before there were tables
 
 
+@pytest.mark.durable
+def test_kills_change_nothing_and_repeat_only_what_was_in_flight(
+    tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
+) -> None:
+    batch = 3
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(3, 50))
+    options = ("--method", "ace", "--batch-size", str(batch), "--test", "test.jsonl", "--json")
+    first = ("learn", "tasks.jsonl", *options, "--model", f"{fast_server.url}#sim")
+    folder = tmp_path / "killed"
+    whole = launcher.run((*first, "--out", "whole"), tmp_path).json
+    once = fast_server.stats()["calls"]
+    assert once == whole["usage"]["calls"] == journaled(tmp_path / "whole")
+
+    moments = {
+        "before the tables": BEFORE_THE_TABLES,
+        "in a step": ("journal", "step 1/attempt", 5),
+        "between steps": ("steps", "", 1),
+        "in the next step": ("journal", "step 2/attempt", 2),
+        "in the evaluation": ("journal", "evaluate test", 2),
+    }
+    for name, moment in moments.items():
+        command = ("resume", "killed") if _holds_a_run(folder) else (*first, "--out", "killed")
+        ended = launcher.start(command, tmp_path, kill_before=moment).end()
+        assert ended.code == -signal.SIGKILL, (name, ended.err)
+        assert journaled(folder) < once
+
+    last = launcher.run(("resume", "killed", "--json"), tmp_path)
+    assert last.code == 0, last.err
+    for key in ("entries", "version", "scores"):
+        assert last.json[key] == whole[key]
+    assert last.json["usage"]["calls"] == once
+    assert practicum.export(practicum.load_context(folder), "json") == practicum.export(
+        practicum.load_context(tmp_path / "whole"), "json"
+    )
+    assert 2 * once < fast_server.stats()["calls"] <= 2 * once + batch * len(moments)
+    assert rows(folder, "select count(*) from journal") == rows(tmp_path / "whole", "select count(*) from journal")
+
+
+@pytest.mark.slow
 @pytest.mark.durable
 def test_twenty_kills_change_nothing_and_repeat_only_what_was_in_flight(
     tmp_path: Path, slow_server: ServerProcess, launcher: Launcher

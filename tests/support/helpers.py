@@ -177,11 +177,13 @@ class Launcher:
         assert self._process.stdout is not None
         return int(self._process.stdout.readline())
 
-    def start(self, arguments: Sequence[str], folder: Path) -> Running:
-        """Start `practicum arguments` in a folder."""
+    def start(self, arguments: Sequence[str], folder: Path, kill_before: tuple[str, str, int] | None = None) -> Running:
+        """Start `practicum arguments` in a folder. `kill_before` chooses when it is killed (see `kills`)."""
         files = (folder / ".stdout", folder / ".stderr")
-        request = {"arguments": [str(a) for a in arguments], "folder": str(folder), "files": [str(f) for f in files]}
-        request["synchronous"] = os.environ[SYNCHRONOUS_VARIABLE]
+        request: dict[str, Any] = {
+            "arguments": [str(a) for a in arguments], "folder": str(folder), "files": [str(f) for f in files],
+        }  # fmt: skip
+        request |= {"synchronous": os.environ[SYNCHRONOUS_VARIABLE], "kill_before": kill_before}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request).encode() + b"\n")
         return Running(self.receive(), self, files)
@@ -232,6 +234,10 @@ def _become(request: dict[str, Any]) -> None:
     from practicum.cli.app import main
 
     os.environ[SYNCHRONOUS_VARIABLE] = request["synchronous"]
+    if request["kill_before"]:
+        from kills import kill_before
+
+        kill_before(*request["kill_before"])
     os.chdir(request["folder"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number, file in zip((1, 2), request["files"], strict=True):
