@@ -29,7 +29,7 @@ from practicum.core.context import seed_context
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
 from practicum.session.learn import learn
-from practicum.session.result import Nobody
+from practicum.session.result import Watch
 from practicum.testing.server import ServerProcess, start_process
 
 RATIO, CACHED = 1.03, 0.85
@@ -96,13 +96,13 @@ async def one_run(count: int, rounds: int, folder: Path) -> dict[str, Any]:
     }
 
 
-class Clock(Nobody):
+class Clock(Watch):
     """Notes the CPU of this process after each step."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
 
-    def stepped(self, session: Any, report: Any) -> None:
+    def stepped(self, report: Any, progress: Any) -> None:
         self.at.append(time.process_time())
 
 

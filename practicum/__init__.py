@@ -44,7 +44,8 @@ _HOMES = {
     "session.ask": ("Answered", "ask"),
     "session.components": ("Parts",),
     "session.evaluate": ("Evaluation", "evaluate"),
-    "session.learn": ("learn", "load_context", "resume"),
+    "session.learn": ("learn", "resume"),
+    "session.records": ("load_context",),
     "session.result": ("Result",),
     "tasks.load": ("load_tasks",),
 }

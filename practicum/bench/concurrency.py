@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from practicum.bench import simulated_world
-from practicum.bench.measure import InFlight, Report, Target, in_process, peak_mb, timed_run
+from practicum.bench.measure import Report, Target, in_process, peak_mb, timed_run
 from practicum.core.gc import collect_rarely
-from practicum.session.learn import Session
+from practicum.models.budget import Budget
+from practicum.session.result import RunInfo, Watch
 from practicum.testing.server import allow_many_connections, start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
@@ -72,14 +73,8 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
     """Measure one method in this process. A small run before it loads the libraries and the embedder."""
     name, settings = METHODS[method]
     timed_run(url, 8, name, {**settings, "batch": 8}, folder / "warm", 8)
-    in_flight, cpu = InFlight(), time.process_time()
-
-    def count(session: Session) -> None:
-        for client in {id(seat.client): seat.client for seat in session.state.seats.values()}.values():
-            in_flight.count(client)
-
-    settings = {**settings, "batch": at_once}
-    result, wall = timed_run(url, at_once, name, settings, folder / "run", at_once, on_session=count)
+    gauge, cpu = _Gauge(), time.process_time()
+    result, wall = timed_run(url, at_once, name, {**settings, "batch": at_once}, folder / "run", at_once, watch=gauge)
     cpu = time.process_time() - cpu
     return ConcurrencyRow(
         method=method,
@@ -87,9 +82,18 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
         calls=result.usage.calls,
         cpu_ms=round(1000 * cpu / result.usage.calls, 3),
         peak_mb=round(peak_mb(), 1),
-        most=in_flight.most,
+        most=gauge.budget.most_in_flight,
         wall_s=round(wall, 2),
     )
+
+
+class _Gauge(Watch):
+    """Keeps the budget of a run, which counts the calls in flight."""
+
+    budget: Budget
+
+    def began(self, run: RunInfo) -> None:
+        self.budget = run.budget
 
 
 def main(arguments: list[str]) -> None:

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from practicum.bench.measure import rounded
+from practicum.bench.shared_budget import SharedBudget
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.differences import Difference, difference
@@ -25,7 +26,6 @@ from practicum.core.edits import Delete, Delta
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.types import Task, Usage
-from practicum.models.budget import Budget, BudgetLimits, Need
 from practicum.session.components import Parts
 from practicum.session.evaluate import Evaluation, evaluate
 from practicum.session.learn import begun, learn, resume
@@ -97,42 +97,6 @@ class MaelRow:
 
     def as_json(self) -> dict[str, Any]:
         return rounded(asdict(self) | {"measures": rounded(self.measures)})
-
-
-@dataclass
-class SharedBudget:
-    """The budget of all runs of a bench together. They follow one another: `budget` is that of the current run, `calls`
-    and `tokens` are those of the runs before it. `stop` stops them all."""
-
-    limits: BudgetLimits = field(default_factory=BudgetLimits)
-    calls: int = 0
-    tokens: int = 0
-    budget: Budget | None = None
-    reason: str = ""
-
-    @property
-    def in_flight(self) -> int:
-        """The calls that will still finish after a stop."""
-        return self.budget.in_flight if self.budget else 0
-
-    def stop(self, reason: str) -> None:
-        """Start no further call."""
-        self.reason = self.reason or reason
-        if self.budget is not None:
-            self.budget.stop(self.reason)
-
-    def open(self, budget: Budget) -> None:
-        """Begin or continue a run, which may spend what the runs before it left."""
-        self.budget = budget
-        budget.limits = self.limits
-        budget.hold(Need(self.calls, self.tokens))
-        if self.reason:
-            budget.stop(self.reason)
-
-    def close(self, usage: Usage) -> None:
-        """End the current run."""
-        self.calls += usage.calls
-        self.tokens += usage.tokens
 
 
 @dataclass(frozen=True)
@@ -216,7 +180,7 @@ def _claim(plan: MaelPlan, path: Path) -> None:
 async def _learn_pools(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
     """The pools of all tasks to learn from, and why learning stopped early, if it did."""
     settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
-    options: dict[str, Any] = {"parts": parts, "on_session": lambda session: budget.open(session.state.budget)}
+    options: dict[str, Any] = {"parts": parts, "watch": budget}
     if begun(folder):
         result = await resume(folder, **options)
     else:
@@ -243,7 +207,7 @@ async def _evaluate(
     given = {k: v for k, v in plan.settings.items() if k != "alpha" or variant.settings["retrieval"] != "none"}
     evaluation = await evaluate(
         plan.testing, pools, out=out, method="mael", settings={**given, **variant.settings}, parts=parts,
-        on_state=lambda state: budget.open(state.budget), **plan.config,
+        watch=budget, **plan.config,
     )  # fmt: skip
     budget.close(evaluation.usage)
     return evaluation

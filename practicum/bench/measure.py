@@ -62,10 +62,10 @@ def timed_run(
     Returns the result and the seconds of the whole run, including its folder and its connections.
     """
     from practicum.bench import simulated_world
-    from practicum.methods import described
+    from practicum.methods import setting_docs
     from practicum.session.learn import learn
 
-    rounds = {"rounds": 0} if "rounds" in described(method) else {}
+    rounds = {"rounds": 0} if "rounds" in setting_docs(method) else {}
     run = learn(
         simulated_world.tasks(tasks, easy=5),
         method=method,
@@ -107,30 +107,6 @@ def peak_mb() -> float:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
-
-
-class InFlight:
-    """Counts the calls in flight of the clients it is given; `most` is the highest count."""
-
-    def __init__(self) -> None:
-        self.now = self.most = 0
-
-    async def __aenter__(self) -> None:
-        self.now += 1
-        self.most = max(self.most, self.now)
-
-    async def __aexit__(self, *error: object) -> None:
-        self.now -= 1
-
-    def count(self, client: Any) -> None:
-        """Count the calls of a client of practicum from now on."""
-        complete = client.complete
-
-        async def counted(*arguments: Any) -> Any:
-            async with self:
-                return await complete(*arguments)
-
-        client.complete = counted
 
 
 def load_average() -> float:

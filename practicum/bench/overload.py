@@ -21,6 +21,7 @@ from practicum import methods
 from practicum.bench import overloaded_curator
 from practicum.bench.facts import Fact, count_facts, make_facts
 from practicum.bench.measure import Target
+from practicum.bench.shared_budget import SharedBudget
 from practicum.blocks.attempt.attempt import shown_answers
 from practicum.blocks.update.curator import Decisions
 from practicum.core.context import Context
@@ -30,11 +31,12 @@ from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
 from practicum.models.client import CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
+from practicum.retrieval.vectors import open_embedder
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, checked, configured
-from practicum.session.learn import Session
-from practicum.session.opening import furnished
-from practicum.session.records import RUN, begin, create, read_run, seconds_spent, step_data, update_run
+from practicum.session.config import Config, Splits
+from practicum.session.learn import learn, resume
+from practicum.session.records import read_run, step_data
+from practicum.session.setup import set_up
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.testing.server import start_process
@@ -57,7 +59,6 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 INSTRUCTIONS = "You work in the office of a trading state. Asked what to do in a case, say it with the number it needs."
 
-LIMITS = ("max_calls", "max_tokens", "max_usd")
 
 MANY = 40
 """The fewest lessons that have targets: a few do not overload a curator."""
@@ -67,14 +68,13 @@ KEPT, TOKENS, WALL = 0.8, 1.5, 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class OverloadPlan:
-    """What to measure. `config` holds further fields of `Config`; `limits` are for all measurements together."""
+    """What to measure. `config` holds further fields of `Config`."""
 
     sizes: Sequence[int] = (10, 20, 40, 80)
     arms: Sequence[str] = tuple(ARMS)
     model: str = SIMULATED
     seed: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
-    limits: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if unknown := [arm for arm in self.arms if arm not in ARMS]:
@@ -125,18 +125,18 @@ async def overload(
     *,
     client: Client | None = None,
     report: Callable[[OverloadRow], None] = lambda row: None,
-    on_session: Callable[[Session], None] = lambda session: None,
+    budget: SharedBudget | None = None,
 ) -> list[OverloadRow]:
     """Measure each method with each number of lessons; ends early if a limit is reached or a stop is requested.
 
     `client` replaces the model's name. Raises UsageError if `out` holds runs with other settings or lessons.
     """
-    rows: list[OverloadRow] = []
+    rows, budget = list[OverloadRow](), budget or SharedBudget()
     async with _client(plan, client) as model:
         for size in plan.sizes:
             for arm in plan.arms:
-                limits = _remaining(plan.limits, sum((row.usage for row in rows), Usage()))
-                rows.append(await _measure(plan, arm, size, out / f"{arm}-{size}", limits, model, on_session))
+                rows.append(await _measure(plan, arm, size, out / f"{arm}-{size}", model, budget))
+                budget.close(rows[-1].usage)
                 report(rows[-1])
                 if rows[-1].stopped:
                     return rows
@@ -161,46 +161,31 @@ def targets(rows: Sequence[OverloadRow], model: str) -> list[Target]:
     return targets
 
 
-def _remaining(limits: Mapping[str, Any], spent: Usage) -> dict[str, Any]:
-    """The limits less what was spent. A limit must be positive, so a spent one becomes too small for a call."""
-    used = {"max_calls": spent.calls, "max_tokens": spent.tokens, "max_usd": spent.usd or 0.0}
-    least = {"max_calls": 1, "max_tokens": 1, "max_usd": 1e-9}
-    return {name: max(limits[name] - used[name], least[name]) for name in LIMITS if limits.get(name) is not None}
-
-
 async def _measure(
-    plan: OverloadPlan,
-    arm: str,
-    size: int,
-    folder: Path,
-    limits: Mapping[str, Any],
-    client: Client | None,
-    on_session: Callable[[Session], None],
+    plan: OverloadPlan, arm: str, size: int, folder: Path, client: Client | None, budget: SharedBudget
 ) -> OverloadRow:
     """Begin or continue the run in the folder unless it is done, and read its row."""
     facts = make_facts(size, plan.seed)
-    parts = Parts(clients={"agent": client} if client else {})
-    config, splits = _config(plan, arm, size, limits, parts, facts)
-    state = _state(folder, config, splits)
-    if state != "done":
-        with Store.open(folder) if state else create(folder) as store:
-            await _run(store, folder, config, splits, parts, state, on_session)
+    name, settings = ARMS[arm]
+    # The attempts and the reflections of the run are ready-made.
+    method = replace(methods.build(name, {"batch": size, **settings}), attempt=shown_answers(), reflect=_lessons)
+    tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(facts, 1))
+    # Load the embedder before the clock starts.
+    embedder = open_embedder("wordllama")
+    await embedder.embed([INSTRUCTIONS])
+    parts = Parts(method=method, clients={"agent": client} if client else {}, embedder=embedder)
+    values = {"model": plan.model, "seed": plan.seed, "instructions": INSTRUCTIONS, **plan.config}
+    setup = set_up({**values, "method": method}, Splits(tasks), parts)
+    state = _state(folder, setup.config, setup.splits)
+    if state is None:
+        await learn(tasks, **values, method=method, out=folder, parts=parts, watch=budget)
+    elif state != "done":
+        await resume(folder, parts=parts, watch=budget)
     return _row(folder, arm, facts)
 
 
-def _config(
-    plan: OverloadPlan, arm: str, size: int, limits: Mapping[str, Any], parts: Parts, facts: Sequence[Fact]
-) -> tuple[Config, Splits]:
-    method, settings = ARMS[arm]
-    tasks = tuple(Task(f"fact-{n}", fact.text, fact.value) for n, fact in enumerate(facts, 1))
-    given = {"method": method, "settings": {"batch": size, **settings}, "model": plan.model, "seed": plan.seed}
-    config = configured({**given, "instructions": INSTRUCTIONS, **plan.config, **limits})
-    return checked(config, Splits(tasks), parts), Splits(tasks)
-
-
 def _state(folder: Path, config: Config, splits: Splits) -> str | None:
-    """The state of the run in this folder, None if there is none. Raises UsageError if its settings or lessons differ,
-    except its limits."""
+    """The state of the run in this folder, if there is one. Raises UsageError if its settings or lessons differ."""
     if not (folder / DATABASE_FILE).is_file():
         return None
     with Store.read(folder) as store:
@@ -208,35 +193,11 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
             return None
         old, tasks, state = read_run(store)
     for name, value in config:
-        if name not in LIMITS and getattr(old, name) != value:
+        if getattr(old, name) != value:
             raise UsageError(f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out")
     if tasks != splits:
         raise UsageError(f"{folder} was made with other lessons: give another --out")
     return state
-
-
-async def _run(
-    store: Store,
-    folder: Path,
-    config: Config,
-    splits: Splits,
-    parts: Parts,
-    begun: str | None,
-    on_session: Callable[[Session], None],
-) -> None:
-    """Update with all lessons, as a run whose attempts and reflections are ready-made."""
-    method = replace(methods.build(config.method, config.settings), attempt=shown_answers(), reflect=_lessons)
-    seconds = seconds_spent(store)
-    async with furnished(store, RUN, folder, config, parts, roles=method.roles, agent=False, seconds=seconds) as state:
-        session = Session(folder, config, splits, method, state, store, Context())
-        if begun is None:
-            begin(store, config, splits, Context())
-        else:
-            update_run(store, state="running", config=config.model_dump_json())
-        on_session(session)
-        # Load the embedder before the clock starts.
-        await state.vectors([INSTRUCTIONS])
-        await session.run()
 
 
 async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:

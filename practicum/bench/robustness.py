@@ -36,8 +36,7 @@ from practicum.core.types import Task
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Session
-from practicum.session.result import Nobody
+from practicum.session.result import Progress, Watch
 from practicum.testing.fill import fill
 
 KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
@@ -93,10 +92,10 @@ class RobustnessRow:
 
 
 @dataclass(frozen=True)
-class _ContextRecorder(Nobody):
+class _ContextRecorder(Watch):
     contexts: list[Context]
 
-    def stepped(self, session: Session, report: StepReport) -> None:
+    def stepped(self, report: StepReport, progress: Progress) -> None:
         self.contexts.append(report.context)
 
 

@@ -26,9 +26,9 @@ from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
+from practicum.session.amend import save_snapshot
 from practicum.session.config import Config, Splits
 from practicum.session.records import RUN, begin
-from practicum.session.upkeep import keep
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 
@@ -132,7 +132,7 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
         numbers["recall"] = await _recall(n, context, retriever)
         began = time.perf_counter()
         begin(run, Config(method="none"), Splits(()), context, "done")
-        await keep(run, replace(context, version=0), retriever)
+        await save_snapshot(run, replace(context, version=0), retriever)
         numbers["save_s"] = time.perf_counter() - began
     return numbers
 

@@ -88,20 +88,23 @@ def overload(
     **given: Any,
 ) -> int:
     """Measure context overload: how many of n facts are left in a context after one update, by method."""
-    from practicum.bench.overload import LIMITS, OverloadPlan, targets
+    from practicum.bench.overload import OverloadPlan, targets
     from practicum.bench.overload import overload as measure
     from practicum.bench.plots import overload_plot
+    from practicum.bench.shared_budget import SharedBudget
     from practicum.cli.inputs import bench_window, numbers
     from practicum.cli.running import run_work
-    from practicum.session.learn import INTERRUPTED
+    from practicum.models.budget import BudgetLimits
     from practicum.session.records import new_folder
+    from practicum.session.result import INTERRUPTED
 
     config = {name: value for name, value in given.items() if value is not None}
-    seed, limits = config.pop("seed"), {name: config.pop(name, None) for name in LIMITS}
+    seed, limits = config.pop("seed"), (config.pop(name, None) for name in ("max_calls", "max_tokens", "max_usd"))
+    budget = SharedBudget(BudgetLimits(*limits))
     config["window"] = bench_window(given["window"], model)
     chosen: Any = {} if methods is None else {"arms": _names(methods, "--methods")}
     sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
-    plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, limits=limits, **chosen)
+    plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
     folder = folder or new_folder("overload")
     out, load = Output(json_), _load()
     out.print(f"kept in {folder}")
@@ -111,7 +114,7 @@ def overload(
         result = row.stopped or f"{row.readable:.0%} readable, {row.calls} calls{wall}"
         out.print(f"{row.n} lessons, {row.method}: {result}")
 
-    rows = run_work(lambda stop: measure(plan, folder, report=report, on_session=stop.session), out)
+    rows = run_work(lambda stop: measure(plan, folder, report=report, budget=stop.stops(budget)), out)
     reached = targets(rows, model)
     value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
     value |= {"targets": [target.as_json() for target in reached], "load": [load, _load()]}

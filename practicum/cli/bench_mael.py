@@ -14,7 +14,7 @@ from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from practicum.bench.mael import MaelResult, MaelRow
+    from practicum.bench.mael import MaelRow
 
 
 @opt.settings(
@@ -35,15 +35,16 @@ def mael(
 
     Budgets hold for all measurements together.
     """
-    from practicum.bench.mael import MaelPlan, SharedBudget
+    from practicum.bench.mael import MaelPlan
     from practicum.bench.mael import mael as measure
     from practicum.bench.plots import cells_plot, pools_plot
+    from practicum.bench.shared_budget import SharedBudget
     from practicum.cli.inputs import bench_window, config_values, numbers, read_tasks
     from practicum.cli.running import run_work
     from practicum.core.files import write_atomic
     from practicum.models.budget import BudgetLimits
-    from practicum.session.learn import INTERRUPTED
     from practicum.session.records import new_folder
+    from practicum.session.result import INTERRUPTED
 
     rule = "whole numbers from 0, one of them above it, as 0,10,20,30"
     pools = numbers(sizes, int, lambda size: size >= 0, "--sizes", rule)
@@ -64,18 +65,14 @@ def mael(
     def report(row: MaelRow) -> None:
         out.print(f"{row.name}: {row.score:.1%}, {row.tokens:,.0f} tokens and {row.rounds:.2f} rounds a task")
 
-    async def work(stop: Any) -> MaelResult:
-        stop.stoppable = budget
-        return await measure(plan, folder, budget=budget, report=report)
-
-    found = run_work(work, out)
+    found = run_work(lambda stop: measure(plan, folder, budget=stop.stops(budget), report=report), out)
     value = {"bench": "mael", "model": model, "seed": config["seed"], "rows": [row.as_json() for row in found.rows]}
-    value |= {"calls": budget.calls, "tokens": budget.tokens, "stopped": found.stopped}
+    value |= {"calls": budget.spent.calls, "tokens": budget.spent.tokens, "stopped": found.stopped}
     write_atomic(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     if found.rows:
         out.print()
         _print_rows(out, found.rows)
-    out.print(f"{budget.calls:,} calls, {budget.tokens:,} tokens in all")
+    out.print(f"{budget.spent.calls:,} calls, {budget.spent.tokens:,} tokens in all")
     if found.stopped:
         out.print(f"Stopped early, with {len(found.rows)} variants measured: {found.stopped}.")
         out.print(f"The same command with --out {folder} continues.")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from practicum.analysis.compare.outcome import RunOutcome
     from practicum.analysis.compare.plan import ComparisonPlan
     from practicum.analysis.compare.variants import Study
+    from practicum.cli.live import Stopper
 
 
 @opt.settings(*opt.MODELS, "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
@@ -55,11 +56,10 @@ def compare(
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     out, halt = Output(json_), Halt()
 
-    async def work(stop: Any) -> Comparison:
-        stop.stoppable = halt
+    async def work(stop: Stopper) -> Comparison:
         return await start(
             train, test=tests, val=vals, methods=study, seeds=seeds, online=online, out=folder,
-            runs_at_once=runs_at_once, watch=_Progress(out), halt=halt, parts=telling(out), **config,
+            runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=telling(out), **config,
         )  # fmt: skip
 
     comparison = run_work(work, out)

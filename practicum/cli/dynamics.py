@@ -14,7 +14,7 @@ from practicum.core.errors import Stopped, UsageError
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
     from practicum.analysis.dynamics.curves import Window
-    from practicum.cli.running import Stopper
+    from practicum.cli.live import Stopper
     from practicum.core.types import Task
 
 
@@ -66,11 +66,11 @@ def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         shown = bar.add_task("", total=None)
 
-        def watch(done: int, total: int) -> None:
+        def on_checkpoint(done: int, total: int) -> None:
             bar.update(shown, completed=done, total=total)
 
         async def work(stop: Stopper) -> Dynamics:
-            how: dict[str, Any] = {"parts": telling(out), "watch": watch, "on_state": stop.state}
+            how: dict[str, Any] = {"parts": telling(out), "on_checkpoint": on_checkpoint, "watch": stop}
             return await score(run, tasks, every=every, concurrency=concurrency, **how)
 
         try:

@@ -12,7 +12,7 @@ from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from practicum.cli.running import Stopper
+    from practicum.cli.live import Stopper
     from practicum.session.evaluate import Evaluation
 
 
@@ -30,18 +30,18 @@ def evaluate(
     from practicum.cli.running import Interrupted, run_work, telling
     from practicum.core.context import Context
     from practicum.session.evaluate import evaluate as score
-    from practicum.session.learn import INTERRUPTED
-    from practicum.session.records import load_context, over, run_config
+    from practicum.session.records import load_context, override, run_config
+    from practicum.session.result import INTERRUPTED
 
     out = Output(json_)
     listed = read_tasks(tasks, fields)
-    config = over(run_config(context) if context is not None else {}, config_values(given, listed))
+    config = override(run_config(context) if context is not None else {}, config_values(given, listed))
     learned = load_context(context) if context is not None else Context()
     if repeat > 1 and not config.get("temperature"):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
     async def work(stop: Stopper) -> Evaluation:
-        return await score(listed, learned, repeat=repeat, parts=telling(out), on_state=stop.state, **config)
+        return await score(listed, learned, repeat=repeat, parts=telling(out), watch=stop, **config)
 
     evaluation = run_work(work, out)
     out.result(evaluation.as_json())

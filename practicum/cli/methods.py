@@ -24,7 +24,7 @@ def methods(
     settings = pairs(set_, "--set")
     found = [anatomy(each, settings) for each in ([name] if name is not None else known.NAMES)]
     out = Output(json_)
-    out.result({one.name: {**one.as_json(), "settings": known.described(one.name)} for one in found})
+    out.result({one.name: {**one.as_json(), "settings": known.setting_docs(one.name)} for one in found})
     for one in found:
         out.print(one.name, style="bold", end="  ")
         out.print(one.about)
@@ -33,6 +33,6 @@ def methods(
         out.print(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
             out.print(f"  {seam:<8} {block}")
-        for setting, (default, meaning) in known.described(one.name).items():
+        for setting, (default, meaning) in known.setting_docs(one.name).items():
             out.print(f"  --set {setting}={default}  {meaning}")
         out.print()

@@ -14,7 +14,7 @@ from practicum.cli.output import Output
 from practicum.core.errors import PracticumError, Stopped, UsageError
 
 if TYPE_CHECKING:
-    from practicum.cli.running import Stopper
+    from practicum.cli.live import Stopper
     from practicum.session.ask import Answered, Learned
 
 VERDICTS = {True: "right", False: "wrong", None: None}
@@ -45,9 +45,7 @@ def run(
 
         async def work(stop: Stopper) -> Answered:
             try:
-                return await ask(
-                    text, context, learn=learn, target=target, parts=telling(out), on_state=stop.state, **config
-                )
+                return await ask(text, context, learn=learn, target=target, parts=telling(out), watch=stop, **config)
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 
@@ -72,9 +70,9 @@ def _write_page(answered: Answered, context: Path, given: dict[str, Any], path: 
     from practicum.analysis.network.page import answer_page
     from practicum.core.files import write_atomic
     from practicum.methods.mael import Settings, team_of
-    from practicum.session.records import over, run_config
+    from practicum.session.records import override, run_config
 
-    config = over(run_config(context), given)
+    config = override(run_config(context), given)
     team = team_of(Settings(**config["settings"]), config.get("seed", 0)) if config.get("method") == "mael" else None
     write_atomic(path, answer_page(answered, team))
 

@@ -21,8 +21,8 @@ from practicum.blocks.update.join import Join, join_by_code, join_by_model, join
 from practicum.blocks.update.scan import Dealing, Shuffle, scan
 from practicum.engine.asynchronous import without_barrier
 from practicum.engine.loop import Method, UpdateSeam
-from practicum.methods import Number, number_or
 from practicum.methods.learning import SECTION, Learning, curator, playbook, settled
+from practicum.methods.settings import Number, number_or
 
 
 class Settings(Learning):
@@ -61,8 +61,8 @@ class Settings(Learning):
     staleness: int = Field(default=0, ge=0)
     """asynchronous: versions a delta may be behind the context without being reconciled with it."""
 
-    ALONE: ClassVar[Mapping[str, Any]] = {
-        **Learning.ALONE, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {
+        **Learning.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
     }  # fmt: skip
 
     @model_validator(mode="after")

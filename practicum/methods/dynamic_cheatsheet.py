@@ -22,7 +22,7 @@ from practicum.blocks.update.cheatsheet import (
     synthesized_cheatsheet,
 )
 from practicum.engine.loop import Method
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 
 class Settings(Batched):

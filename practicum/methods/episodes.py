@@ -16,7 +16,7 @@ from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key
 from practicum.engine.loop import Method
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 
 class Settings(Batched):

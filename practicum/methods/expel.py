@@ -26,8 +26,8 @@ from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import View, render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods import Batched
 from practicum.methods.prompts import EXAMPLES, REFLECTOR
+from practicum.methods.settings import Batched
 
 
 class Settings(Batched):

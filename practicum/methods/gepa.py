@@ -28,14 +28,15 @@ from practicum.core.edits import Add, Delta, ordered_union
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.loop import Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
-from practicum.methods import MethodSettings
+from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
     """Settings of GEPA."""
 
-    TRACED: ClassVar = None
-    NEEDS: ClassVar[tuple[str, ...]] = ("gepa",)
+    TRACES: ClassVar = None
+    NO_GATE: ClassVar[str] = "judges its candidates itself"
+    REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
 
     attempts: int = Field(default=400, ge=1)
     """Attempts in all after which no iteration is begun."""

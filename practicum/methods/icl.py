@@ -17,13 +17,14 @@ from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything, stream
 from practicum.blocks.update.append import append
 from practicum.engine.loop import Method
-from practicum.methods import MethodSettings
+from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
     """Settings of in-context learning."""
 
-    TRACED: ClassVar = None
+    TRACES: ClassVar = None
+    NEEDS_LABELS: ClassVar[bool] = True
 
     window: int = Field(default=6000, ge=1)
     """Tokens the examples may fill."""

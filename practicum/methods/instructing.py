@@ -12,13 +12,13 @@ from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.search.candidates import ProposalPrompt, answer_with_best, keep_best, propose
 from practicum.engine.loop import Method, ReflectSeam
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 
 class Searching(Batched):
     """Settings of methods that look for better instructions."""
 
-    TRACED: ClassVar = None
+    TRACES: ClassVar = None
 
     batch: int = Field(default=16, ge=1)
     """Tasks of a step, which all candidates of the step are tried on."""

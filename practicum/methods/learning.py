@@ -20,8 +20,8 @@ from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator, rewrite
 from practicum.blocks.update.dedupe import DedupeWhen, deduplicated
 from practicum.engine.loop import AttemptSeam, Method, UpdateSeam
-from practicum.methods import MethodSettings
 from practicum.methods.prompts import CURATED, CURATOR, EXAMPLES, REFLECTOR, REWRITER, WITHOUT_RULES
+from practicum.methods.settings import MethodSettings
 
 ACT = answer(full_view)
 """The agent sees the whole playbook."""
@@ -53,7 +53,7 @@ class Learning(MethodSettings):
     harmful: int = Field(default=3, ge=0)
     """An entry whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
 
-    TRACED: ClassVar = {"rounds": 0}
+    TRACES: ClassVar = {"rounds": 0}
 
     @property
     def tries(self) -> int:

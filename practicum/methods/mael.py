@@ -22,7 +22,7 @@ from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.pool import pooled
 from practicum.engine.loop import Method
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 CHOOSING = ("alpha", "similarity", "reward")
 """Settings of how experience is chosen."""
@@ -31,7 +31,7 @@ CHOOSING = ("alpha", "similarity", "reward")
 class Settings(Batched):
     """Settings of MAEL."""
 
-    TRACED: ClassVar = None
+    TRACES: ClassVar = None
 
     agents: int = Field(default=4, ge=1, le=64)
     """Agents of the network."""
@@ -53,7 +53,7 @@ class Settings(Batched):
     """Temperature of the agents."""
 
     @classmethod
-    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Where nothing is retrieved nothing is chosen. A team from a file and a number of agents have no room beside
         each other: the one that was put over the other stays."""
         chosen = CHOOSING if values.get("retrieval") == "none" else ()

@@ -24,14 +24,15 @@ from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods import MethodSettings
+from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
     """Settings of MIPROv2."""
 
-    TRACED: ClassVar = None
-    NEEDS: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
+    TRACES: ClassVar = None
+    NO_GATE: ClassVar[str] = "judges its candidates itself"
+    REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 
     candidates: int = Field(default=6, ge=1)
     """Instructions, and as many sets of demonstrations, of which the search combines one each."""

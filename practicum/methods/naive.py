@@ -7,8 +7,8 @@ As in the paper, what the curator does not mention is lost; here it is counted.
 from __future__ import annotations
 
 from practicum.engine.loop import Method
-from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, dropping, playbook
+from practicum.methods.settings import WideBatches
 
 
 class Settings(Learning, WideBatches):

@@ -13,13 +13,14 @@ from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods import MethodSettings
+from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
     """Nothing to set but the stream."""
 
-    TRACED: ClassVar = None
+    TRACES: ClassVar = None
+    NO_GATE: ClassVar[str] = "changes nothing that a gate could hold back"
 
 
 def method(settings: Settings) -> Method:

@@ -18,10 +18,10 @@ from practicum.blocks.reflect.per_trace import per_trace
 from practicum.blocks.sample.replay import replayed
 from practicum.blocks.update.optimizer_state import with_state
 from practicum.engine.loop import AttemptSeam, Method, ReflectSeam, SampleSeam, UpdateSeam
-from practicum.methods import Batched, Number, number_or
 from practicum.methods.adaptive import Choice, switching
 from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector
 from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
+from practicum.methods.settings import Batched, Number, number_or
 
 Rollouts = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
@@ -60,8 +60,8 @@ class Primitives(Learning, Batched):
     primitives: Literal["given", "adaptive"] = "given"
     """given: those that are switched on; adaptive: groups, twin, heads and state as the run shows them to be of use."""
 
-    ALONE: ClassVar[Mapping[str, Any]] = {
-        **Learning.ALONE, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {
+        **Learning.ONE_TASK, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
     }  # fmt: skip
 
     @property

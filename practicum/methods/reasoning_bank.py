@@ -19,17 +19,17 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
 from practicum.engine.loop import Method
-from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting
+from practicum.methods.settings import is_off
 
 
 class Settings(Remembering):
     """Settings of ReasoningBank."""
 
     @classmethod
-    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Where nothing is compared there is no threshold."""
-        return (*super().idle(values), *(("threshold",) if is_off(values.get("consolidate", False)) else ()))
+        return (*super().unused(values), *(("threshold",) if is_off(values.get("consolidate", False)) else ()))
 
     @model_validator(mode="after")
     def _can_compare(self) -> Self:

@@ -24,7 +24,7 @@ from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Lesson, Rollout, Round
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 
 class Settings(Batched):

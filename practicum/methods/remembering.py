@@ -12,7 +12,7 @@ from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
 from practicum.blocks.act.show import Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.engine.run import ActSeam
-from practicum.methods import Batched
+from practicum.methods.settings import Batched
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "routine": {"k": 1, "memories": 3},
@@ -52,13 +52,13 @@ class Remembering(Batched):
     threshold: float = Field(default=0.85, gt=0, le=1)
     """Cosine similarity from which two entries say the same."""
 
-    GIVE_WAY: ClassVar[Mapping[str, tuple[str, ...]]] = {
+    REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "scaling": ("k", "warmth", "choose", "notes"),
         "preset": ("k", "memories", "passes"),
     }
 
     @classmethod
-    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Of one attempt there is no choice, and it need not differ from another."""
         once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
         return ("choose", "warmth") if once else ()
@@ -74,7 +74,7 @@ class Remembering(Batched):
         given = self.model_fields_set
         if self.scaling == "none" and (unused := given & {"k", "warmth", "choose"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs scaling=parallel or sequential")
-        if unused := given & {*Remembering.idle(self.model_dump())}:
+        if unused := given & {*Remembering.unused(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
         if self.consolidate and self.index == "task":
             raise ValueError("consolidate=true compares memories by what they are found by: it needs index=memory")

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
-from practicum.methods import WideBatches
 from practicum.methods.learning import Learning, dropping, playbook
+from practicum.methods.settings import WideBatches
 
 
 class Settings(Learning, WideBatches):

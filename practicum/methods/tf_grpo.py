@@ -28,15 +28,15 @@ from practicum.core.context import Context
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods import Batched
 from practicum.methods.learning import SECTION
 from practicum.methods.prompts import CURATED, CURATOR
+from practicum.methods.settings import Batched
 
 
 class Settings(Batched):
     """Settings of Training-Free GRPO."""
 
-    TRACED: ClassVar = None
+    TRACES: ClassVar = None
 
     epochs: int = Field(default=3, ge=1)
     """Times the tasks are gone through (paper: 3)."""

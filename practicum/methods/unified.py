@@ -26,8 +26,8 @@ from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
-from practicum.methods import is_off
 from practicum.methods.remembering import Remembering, acting
+from practicum.methods.settings import is_off
 
 PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 """Passes of reflection by preset."""
@@ -52,10 +52,10 @@ class Settings(Remembering):
     """A rule whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
 
     @classmethod
-    def idle(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Without a bank nothing is written to it, nor read; how many memories are shown may be a preset's to say."""
         unused = BANK if values.get("preset") else (*BANK, "memories")
-        return (*super().idle(values), *(unused if is_off(values.get("memory", True)) else ()))
+        return (*super().unused(values), *(unused if is_off(values.get("memory", True)) else ()))
 
     @model_validator(mode="before")
     @classmethod
@@ -66,7 +66,7 @@ class Settings(Remembering):
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
         # What idles for another reason was refused before.
-        if unused := self.model_fields_set & {*self.idle(self.model_dump())}:
+        if unused := self.model_fields_set & {*self.unused(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs memory=true")
         return self
 

@@ -60,6 +60,7 @@ class Budget:
     held: Need = field(default_factory=Need)
     held_seconds: float = 0.0
     in_flight: int = 0
+    most_in_flight: int = 0
     stop_reason: str = ""
     _started: float = field(default_factory=time.monotonic)
     _settled: asyncio.Event | None = None
@@ -93,6 +94,7 @@ class Budget:
             self.check()
         self.reserved += need
         self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
 
     def settle(self, need: Need, usage: Usage) -> None:
         """Replace a reservation by the actual usage of the call, which is nothing if it failed."""

@@ -1,14 +1,14 @@
-"""Asking a run: one query answered with what was learned and, where wanted, learned from (`practicum run`).
+"""Asking a run: one query is answered with what was learned and, if wanted, learned from (`practicum run`).
 
-Answering alone changes nothing and holds nobody up. Learning from a query is one more step of the run's method, with
-the query as its only task. What it pays for is journaled under a place of its own, and its rows are written whole or
-not at all: where it was cut off, asking the same again goes on, and pays for nothing twice.
+Answering alone changes nothing and blocks nobody. Learning from a query is one more step of the run's method, with the
+query as its only task. Its calls are journaled under a place of their own, and its rows are written as a whole or not
+at all: after an interruption the same query continues and pays for nothing twice.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,14 +25,13 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
-from practicum.session.components import Parts, make_scorer
-from practicum.session.config import Config, Splits, checked, configured
-from practicum.session.learn import INTERRUPTED
-from practicum.session.opening import furnished, furnished_to_act
-from practicum.session.records import RUN, load_context, over, run_config
-from practicum.session.result import usage_json
-from practicum.session.revise import fresh_id, learned, must_have_ended, next_step
-from practicum.session.upkeep import keep
+from practicum.session.amend import add_step, new_task_id, next_step, require_ended, save_snapshot
+from practicum.session.components import Parts
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.opening import open_state
+from practicum.session.records import RUN, load_context, override, run_config
+from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
+from practicum.session.setup import Setup, build, set_up, take_method
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
@@ -40,18 +39,26 @@ from practicum.store.snapshot import read_context
 
 @dataclass(frozen=True)
 class Learned:
-    """What a query taught: the step it is in the run, the context after it, and the edits that were applied."""
+    """What was learned from a query: the step that it is in the run, the context after it, and the applied edits."""
 
     step: int
     context: Context
     applied: tuple[Applied, ...]
     refused: int
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        edits = [{**asdict(done.edit), "id": done.id} for done in self.applied]
+        return {"step": self.step, "version": self.context.version, "applied": edits, "refused": self.refused}
+
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer and how it came about. `context` is what it was given under; `hits` counts results found in the journal
-    of an earlier try; `trouble` says why a query that should have been learned from was not."""
+    """An answer and how it came about.
+
+    `context` is the one that it was given under. `hits` counts results from the journal of an interrupted try.
+    `trouble` says why a query that should have been learned from was not.
+    """
 
     rollout: Rollout
     context: Context
@@ -68,23 +75,22 @@ class Answered:
 
     @property
     def retrieved(self) -> list[Match]:
-        """Entries that were looked up for the query, the most similar first."""
+        """Entries that were retrieved for the query, the most similar first."""
         return [Match(entry, s) for id, s in self.rollout.retrieved if (entry := self._entry(id)) is not None]
 
     @property
     def used(self) -> list[Entry]:
-        """Entries the answer says it relies on."""
+        """Entries that the answer cites."""
         return [entry for id in self.rollout.trace.used if (entry := self._entry(id)) is not None]
 
     @property
     def attempts(self) -> list[Rollout]:
-        """All attempts, in the order they were made; one of them is `rollout`."""
-        made = self.rollout.group
-        return sorted(made, key=number_of) if self.rollout.choice else list(made)
+        """All attempts in the order of their numbers; one of them is `rollout`."""
+        group = self.rollout.group
+        return sorted(group, key=number_of) if self.rollout.choice else list(group)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them."""
-        taught = self.learned
         return {
             "answer": self.text,
             "error": self.rollout.trace.error,
@@ -98,12 +104,12 @@ class Answered:
             "usage": usage_json(self.usage),
             "seconds": round(self.seconds, 3),
             "journal": {"hits": self.hits},
-            "learned": None if taught is None else _taught(taught),
+            "learned": None if self.learned is None else self.learned.as_json(),
             **({"trouble": self.trouble} if self.trouble else {}),
         }
 
     def _entry(self, id: str) -> Entry | None:
-        """An entry of this id, which a step may have made before its attempt."""
+        """The entry with this id, which the step may have added before its attempt."""
         known = self.context.get(id)
         return known if known is not None or self.learned is None else self.learned.context.get(id)
 
@@ -115,165 +121,153 @@ async def ask(
     learn: bool = False,
     target: str | None = None,
     parts: Parts | None = None,
-    on_state: Callable[[RunState], None] | None = None,
+    watch: Watch | None = None,
     **config: Any,
 ) -> Answered:
-    """Answer one query under a run's context, a playbook file's, or this one; with `learn` learn from it, too.
+    """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
 
-    Keywords are fields of `Config`; what is not given is as the run has it. Learning takes a run's folder. What it
-    hears of the answer is what the scorer says where `target` is the right answer, or the scorer needs none; else what
-    a judge says. `on_state` gets the state of a query that is learned from; Stopped comes of stopping its budget, and
-    what was paid for until then is not paid again by the same query.
+    Keywords are fields of `Config`; those not given are the run's. Learning needs the folder of a run. The feedback is
+    the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's verdict. `watch` is
+    notified of a query that is learned from; after a stop the same query pays for nothing twice.
 
-    Raises UsageError before anything is paid for where something does not fit, and ProviderError where no answer came.
+    Raises UsageError before anything is paid for if something does not fit, and ProviderError if there is no answer.
     """
-    text, parts = query.strip(), parts or Parts()
+    text = query.strip()
+    config, parts = take_method(config, parts or Parts())
     if not text:
         raise UsageError("the query is empty")
     if learn:
-        return await _learning(text, context, target, parts, on_state, config)
+        return await _learn(text, context, target, parts, watch or Watch(), config)
     if target is not None:
         raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
-    return await _answering(text, context, parts, config)
+    return await _answer(text, context, parts, config)
 
 
-async def _answering(query: str, context: Path | str | Context, parts: Parts, given: Mapping[str, Any]) -> Answered:
-    """The method's `act` alone, exactly as in evaluation, and nothing scored."""
+async def _answer(query: str, context: Path | str | Context, parts: Parts, given: Mapping[str, Any]) -> Answered:
+    """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
     base = {} if isinstance(context, Context) else run_config(Path(context))
     task, parts = Task("query", query), replace(parts, scorer=None)
-    made = configured({**over(base, given), "scorer": None, "from_traces": False})
-    made = checked(made, Splits((), (), (task,)), parts, scored=False)
-    method = methods.build(made.method, made.settings)
+    values = {**override(base, given), "scorer": None, "from_traces": False}
+    setup = set_up(values, Splits(test=(task,)), parts, scored=False)
     with ExitStack() as open_:
         folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="practicum-run-")))
         store = open_.enter_context(Store.create(folder / "run"))
-        lent = open_.enter_context(Store.read(run)) if (run := _run_of(context)) is not None else None
+        asked = open_.enter_context(Store.read(run)) if (run := _run_folder(context)) is not None else None
         if isinstance(context, Context):
             learned = context
         else:
-            learned = read_context(lent, RUN) if lent is not None else load_context(context)
-        async with furnished_to_act(store, RUN, folder, made, parts, method, lent=lent) as state:
+            learned = read_context(asked, RUN) if asked is not None else load_context(context)
+        async with open_state(store, RUN, folder, setup, act_only=True, vectors=asked) as state:
             at = Run(state, "query", (f"task:{task.id}",), teaches=False)
             try:
-                rollout = _sound(await method.act(task, learned, at))
+                rollout = _require_answer(await setup.method.act(task, learned, at))
             except Stopped as stop:
-                raise _cut_off(stop) from stop
+                raise _stopped(stop) from stop
             return Answered(rollout, learned, state.budget.spent, state.budget.elapsed)
 
 
-async def _learning(
+async def _learn(
     query: str,
     context: Path | str | Context,
     target: str | None,
     parts: Parts,
-    on_state: Callable[[RunState], None] | None,
+    watch: Watch,
     given: Mapping[str, Any],
 ) -> Answered:
-    """One more step of the run."""
-    if (folder := _run_of(context)) is None:
+    """Add one step to the run."""
+    if (folder := _run_folder(context)) is None:
         where = "a context" if isinstance(context, Context) else f"{context}, which is no run"
         raise UsageError(
-            f"what a query teaches is kept in a run, not in {where}: make a run of a playbook file first "
+            f"what is learned from a query is kept in a run, not in {where}: make a run of a playbook file first "
             "(practicum import FILE --out RUN)"
         )
     with Store.open(folder) as store:
-        must_have_ended(store)
+        require_ended(store)
         before, step = read_context(store, RUN), next_step(store)
-        task = Task(fresh_id(store, step), query, target)
-        made = _to_learn(over(run_config(folder), given), task, parts)
-        method = methods.build(made.method, made.settings)
+        task = Task(new_task_id(store, step), query, target)
+        setup = _set_up_to_learn(override(run_config(folder), given), task, parts)
+        method = setup.method
         # The run's limits were set for learning its tasks.
-        budget = Budget(made.limits)
-        async with furnished(
-            store, RUN, folder, made, parts, roles=method.roles, seats=method.models, budget=budget
-        ) as state:
-            if on_state is not None:
-                on_state(state)
-            root = Run(state).at(f"ask {step} {_name(made, task, before)}")
-            report, trouble = await _step(method.schedule(method, (task,), before, root, None), state)
+        budget = Budget(setup.config.limits)
+        async with open_state(store, RUN, folder, setup, budget=budget) as state:
+            watch.began(RunInfo(folder, setup.config, setup.splits, budget))
+            root = Run(state).at(f"ask {step} {_place(setup.config, task, before)}")
+            report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
             answered = Answered(
-                report.rollouts[0], before, state.budget.spent, state.budget.elapsed, state.journal.hits, None, trouble
+                report.rollouts[0], before, budget.spent, budget.elapsed, state.journal.hits, None, trouble
             )
             if trouble and state.failures:
                 return answered
             await state.write()
             report = replace(report, step=step)
-            learned(store, task, before, report, state.budget.elapsed)
-            await keep(store, report.context, state.retriever)
-            taught = Learned(step, report.context, report.applied, len(report.refused))
-            return replace(answered, learned=taught)
+            add_step(store, task, before, report, budget.elapsed)
+            await save_snapshot(store, report.context, state.retriever)
+            learned = Learned(step, report.context, report.applied, len(report.refused))
+            return replace(answered, learned=learned)
 
 
-def _run_of(context: Path | str | Context) -> Path | None:
-    """The run's folder, where the context is one's."""
+def _run_folder(context: Path | str | Context) -> Path | None:
+    """The folder of the run, if the context is a run's."""
     return Path(context) if not isinstance(context, Context) and (Path(context) / DATABASE_FILE).is_file() else None
 
 
-def _to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Config:
-    """How a query is learned from: with a score where its scorer can give one, else by a judge's word."""
-    name = values["method"]
-    methods.build(name, values["settings"])
-    settings = methods.alone(name, values["settings"])
+def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
+    """The feedback on a query is a score if its scorer can give one, and otherwise a judge's verdict."""
+    name, splits = values["method"], Splits((task,))
+    methods.read_settings(name, values["settings"])
+    values = {**values, "settings": methods.for_one_task(name, values["settings"]), "from_traces": False}
     try:
-        method = methods.build(name, settings)
+        setup = build(config_from(values), splits, parts)
     except UsageError as error:
         raise UsageError(
-            f"method {name} cannot learn from one query, name another one with --method: {error}"
+            f"method {name} cannot learn from one query, choose another one with --method: {error}"
         ) from error
     if name == "none":
-        raise UsageError("method none keeps nothing: name another one with --method to learn from a query")
-    made = configured({**values, "settings": settings, "from_traces": False})
-    labels = task.target is not None or not make_scorer(made, parts).needs_target
-    judged = not labels and "judge" not in method.roles
-    made = configured({**made.model_dump(), "labels": labels, "judged": judged})
-    return checked(made, Splits((task,)), parts)
+        raise UsageError("method none keeps nothing: choose another one with --method to learn from a query")
+    labels = task.target is not None or not setup.scorer.needs_target
+    judged = not labels and "judge" not in setup.method.roles
+    return set_up({**values, "labels": labels, "judged": judged}, splits, parts)
 
 
-def _name(config: Config, task: Task, before: Context) -> str:
-    """Names what is asked, how and under which context: only the same again may go on with what a kill left behind."""
-    how = config.model_dump(
+def _place(config: Config, task: Task, before: Context) -> str:
+    """Names the query, its configuration and its context: only the same query continues what was interrupted."""
+    values = config.model_dump(
         mode="json", exclude={"concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts"}
     )
-    return digest(task.input, task.target or "", before.version, how)[:12]
+    return digest(task.input, task.target or "", before.version, values)[:12]
 
 
-async def _step(steps: AsyncIterator[StepReport], state: RunState) -> tuple[StepReport, str]:
-    """The one step, and why nothing was learned where that was no choice of the method's. Raises ProviderError where
-    there is no answer."""
+async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple[StepReport, str]:
+    """The only step, and the trouble that kept the method from learning. Raises ProviderError if there is no answer."""
     report: StepReport | None = None
     trouble = ""
     try:
-        async for made in steps:
-            report = made
+        async for step in steps:
+            report = step
     except Stopped as stop:
         if stop.reason == INTERRUPTED:
             raise
-        raise _cut_off(stop) from stop
+        raise _stopped(stop) from stop
     except ProviderError as error:
         trouble = state.last_error or str(error)
         if report is None:
             raise
     if report is None:
-        raise UsageError("this method makes no step of a query: name another one with --method")
-    _sound(report.rollouts[0])
+        raise UsageError("this method does not learn from a query: choose another one with --method")
+    _require_answer(report.rollouts[0])
     return report, trouble
 
 
-def _sound(rollout: Rollout) -> Rollout:
-    """The attempt, where there was one."""
+def _require_answer(rollout: Rollout) -> Rollout:
+    """The rollout. Raises ProviderError if it has no answer."""
     if rollout.trace.lost:
         raise ProviderError(f"the query could not be answered: {rollout.trace.error}")
     return rollout
 
 
-def _cut_off(stop: Stopped) -> UsageError:
+def _stopped(stop: Stopped) -> UsageError:
     return UsageError(f"the query was not answered: {stop.reason}; raise the limit and ask again")
 
 
 def _brief(entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "section": entry.section, "text": entry.text}
-
-
-def _taught(learned: Learned) -> dict[str, Any]:
-    edits = [{**asdict(done.edit), "id": done.id} for done in learned.applied]
-    return {"step": learned.step, "version": learned.context.version, "applied": edits, "refused": learned.refused}

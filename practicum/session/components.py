@@ -1,50 +1,49 @@
-"""From names in a configuration to the objects they mean; Python callers may pass the objects instead."""
+"""From the names in a configuration to objects; Python callers may pass the objects instead."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from practicum import methods
 from practicum.agents.appworld import AppWorldAgent
 from practicum.agents.base import Agent
 from practicum.agents.chat import ChatAgent
 from practicum.agents.command import CommandAgent
 from practicum.agents.function import FunctionAgent
 from practicum.agents.tools import ToolsAgent
+from practicum.blocks.accept.gate import gated
+from practicum.blocks.attempt.attempt import reading
+from practicum.core import plugins
 from practicum.core.errors import UsageError
 from practicum.core.importing import import_function, import_object
-from practicum.core.types import Score, Task, Trace
 from practicum.engine.judge import JudgeScorer
-from practicum.engine.quality import CommonGenScorer, SoftwareScorer
-from practicum.engine.run import Run
+from practicum.engine.loop import Method
+from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
 from practicum.engine.state import Scorer
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
+from practicum.session.config import APPWORLD, PYTHON, TOOLS, Config, Splits
 from practicum.tasks.appworld import parse_addresses
 from practicum.tasks.scoring import registry
 
-if TYPE_CHECKING:
-    from practicum.session.config import Config
-
-PYTHON = "python:"
-"""Marks in a configuration what was passed as an object, which no name can bring back."""
-
-TOOLS = "tools:"
-"""Begins the name of what an agent with tools acts on."""
-
-APPWORLD = "appworld:"
-"""Begins the addresses of AppWorld's servers."""
+AGENTS = "practicum.agents"
+"""The entry point group in which packages register agents: `name = "module:function"`."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Objects in place of names. `agent` is any callable `(input, context) -> answer`; `tools` what the agent with
-    tools acts on, see `agents.world`; `scorer` any callable `(task, answer) -> float | bool | Score`, with `trace` as a
-    third parameter where it wants to see the steps or the state; `clients` by role, "agent" serving every role without
-    one of its own, and as "agent:NAME" for an agent of a network that has a model of its own."""
+    """Python objects in place of names.
 
+    `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
+    with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
+    third parameter named `trace` receives the steps and the state. `clients` are models by role: "agent" serves every
+    role without one of its own, and "agent:NAME" is an agent of a network. `progress` is called with the bytes so far
+    and in all while the local model is downloaded.
+    """
+
+    method: Method | None = None
     agent: Callable[..., Any] | None = None
     tools: object = None
     scorer: Callable[..., Any] | None = None
@@ -52,47 +51,45 @@ class Parts:
     embedder: Embedder | None = None
     progress: Callable[[int, int], None] | None = None
 
-    def names(self) -> dict[str, Any]:
-        """What a configuration says of these objects, so that a resume without them is refused."""
-        found: dict[str, Any] = {}
+    def names(self) -> dict[str, str]:
+        """The names that a configuration has for these objects, so that a resume without them can be refused."""
+        names = {}
+        if self.method is not None:
+            names["method"] = PYTHON + self.method.name
         if self.agent is not None:
-            found["agent"] = PYTHON + FunctionAgent(self.agent).name
+            names["agent"] = PYTHON + FunctionAgent(self.agent).name
         if self.tools is not None:
-            found["agent"] = f"{TOOLS}{PYTHON}{getattr(self.tools, '__qualname__', type(self.tools).__name__)}"
+            names["agent"] = TOOLS + PYTHON + _qualified_name(self.tools)
         if self.scorer is not None:
-            found["scorer"] = PYTHON + getattr(self.scorer, "__qualname__", type(self.scorer).__name__)
+            names["scorer"] = PYTHON + _qualified_name(self.scorer)
         if "agent" in self.clients:
-            found["model"] = self.clients["agent"].name
-        return found
+            names["model"] = self.clients["agent"].name
+        return names
 
 
-@dataclass(frozen=True)
-class PlainScorer:
-    """A scorer of `tasks.scoring` as a Run calls it."""
+def _qualified_name(value: object) -> str:
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
-    rule: registry.AnswerScorer
-    pure: bool
 
-    @property
-    def name(self) -> str:
-        return self.rule.name
-
-    @property
-    def needs_target(self) -> bool:
-        return self.rule.needs_target
-
-    async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
-        score = self.rule(task, trace)
-        return await score if inspect.isawaitable(score) else score
+def make_method(config: Config, splits: Splits, parts: Parts) -> Method:
+    """The method that a configuration names, with a gate or reading stored traces where it is set so."""
+    if parts.method is None and config.method.startswith(PYTHON):
+        raise _missing_object("method", config.method, "an installed method")
+    values = methods.for_traces(config.method, config.settings) if config.from_traces else config.settings
+    settings = methods.read_settings(config.method, values)
+    method = parts.method or methods.build(config.method, values)
+    if settings.gate:
+        method = gated(method, splits.val, settings.gate_alpha)
+    return reading(method) if config.from_traces else method
 
 
 def make_scorer(config: Config, parts: Parts) -> Scorer:
-    """The scorer a configuration names."""
+    """The scorer that a configuration names."""
     if parts.scorer is not None:
-        return PlainScorer(registry.function_scorer("function", parts.scorer), pure=False)
+        return registry.function_scorer("function", parts.scorer)
     name = config.scorer or "exact"
     if name.startswith(PYTHON):
-        raise _object_missing("scorer", name)
+        raise _missing_object("scorer", name, "module:function")
     match name:
         case "judge":
             return JudgeScorer()
@@ -103,48 +100,49 @@ def make_scorer(config: Config, parts: Parts) -> Scorer:
             software.sandbox.require()
             return software
         case _:
-            pure = name in registry.COMPARING or name in ("coverage", "appworld")
-            return PlainScorer(registry.load_scorer(name, config.choices or None), pure=pure)
+            return registry.load_scorer(name, config.choices or None)
 
 
 def make_agent(config: Config, parts: Parts) -> Agent:
-    """The agent a configuration names."""
+    """The agent that a configuration names."""
+    name = config.agent
     if parts.agent is not None and parts.tools is not None:
         raise UsageError("Parts(agent=..., tools=...) names two agents: an agent of your own brings its own tools")
     if parts.agent is not None:
         return FunctionAgent(parts.agent, config.instructions)
-    if config.agent == "chat":
+    if name == "chat":
         return ChatAgent(config.instructions, config.choices, config.reasoning)
-    if config.agent.startswith(TOOLS):
-        return _tools_agent(config, parts)
-    if config.agent.startswith(APPWORLD):
-        addresses = parse_addresses(config.agent.removeprefix(APPWORLD))
+    if name.startswith(TOOLS):
+        return _make_tools_agent(config, parts)
+    if name.startswith(APPWORLD):
+        addresses = parse_addresses(name.removeprefix(APPWORLD))
         return AppWorldAgent(addresses, config.instructions, config.max_turns, config.tool_timeout)
-    if config.agent.startswith(PYTHON):
-        raise _object_missing("agent", config.agent)
-    kind, _, rest = config.agent.partition(":")
+    if name.startswith(PYTHON):
+        raise _missing_object("agent", name, "module:function")
+    kind, _, rest = name.partition(":")
     if kind == "command":
         return CommandAgent(rest, config.instructions, config.timeout)
-    if not rest:
-        raise UsageError(
-            f"--agent {config.agent} is none of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
-        )
-    return FunctionAgent(import_function(config.agent), config.instructions)
+    if rest:
+        return FunctionAgent(import_function(name), config.instructions)
+    if name in plugins.registered(AGENTS):
+        return FunctionAgent(plugins.load(AGENTS, name), config.instructions)
+    installed = "".join(f", {line}" for line in plugins.describe(AGENTS))
+    raise UsageError(
+        f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
+        f"{installed}"
+    )
 
 
-def _tools_agent(config: Config, parts: Parts) -> ToolsAgent:
+def _make_tools_agent(config: Config, parts: Parts) -> ToolsAgent:
     name = config.agent.removeprefix(TOOLS)
     if name.startswith(PYTHON) and parts.tools is None:
-        raise UsageError(
-            f"the tools of this run were the Python object {name.removeprefix(PYTHON)}: go on from Python with "
-            "Parts(tools=...), or name them as --agent tools:module:name in a new run"
-        )
+        raise _missing_object("tools", name, "module:name", "agent tools:")
     source = import_object(name) if parts.tools is None else parts.tools
     return ToolsAgent(source, name, config.instructions, config.choices, config.max_turns, config.tool_timeout)
 
 
-def _object_missing(what: str, name: str) -> UsageError:
+def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:
     return UsageError(
-        f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: "
-        f"go on from Python with Parts({what}=...), or name it as --{what} module:function in a new run"
+        f"the {what} of this run was the Python object {name.removeprefix(PYTHON)}: continue from Python with "
+        f"Parts({what}=...), or start a new run with --{option or f'{what} '}{form}"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import nan
@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from practicum import methods
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
 from practicum.core.intervals import repeated_ci95
@@ -20,9 +19,10 @@ from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.session.components import Parts
-from practicum.session.config import Splits, checked, configured
-from practicum.session.opening import furnished_to_act
-from practicum.session.result import roles_json, usage_json
+from practicum.session.config import Splits
+from practicum.session.opening import open_state
+from practicum.session.result import RunInfo, Watch, roles_json, usage_json
+from practicum.session.setup import set_up
 from practicum.store.database import DATABASE_FILE, Store
 
 
@@ -30,9 +30,9 @@ from practicum.store.database import DATABASE_FILE, Store
 class Evaluation:
     """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
 
-    `errors` counts attempts that failed, which score 0, and those that nothing could score, which count in no score.
-    `counts` are what else happened, as a run's report has it under "to know".
-    Where it was `stopped` it is over what was done until then; if nothing was, `n` is 0 and `score` is not a number.
+    `errors` counts attempts that failed, which score 0, and those that nothing could score, which are left out of the
+    score. `counts` holds the counters above zero (see `core.counts`). If it was `stopped`, it covers what was done
+    until then; if nothing was, `n` is 0 and `score` is not a number.
     """
 
     score: float
@@ -49,7 +49,7 @@ class Evaluation:
 
     @property
     def measures(self) -> dict[str, float]:
-        """What the scorer measured beside the score, by name: means over the answers it measured."""
+        """What the scorer measured beside the score: the mean of each measure over the answers that have it."""
         found = [r.score.measures for r in self.rollouts if r.score is not None and r.score.measures]
         names = dict.fromkeys(name for measures in found for name in measures)
         return {name: fmean(measures[name] for measures in found if name in measures) for name in names}
@@ -72,7 +72,7 @@ class Evaluation:
 
 
 def _attempt_json(rollout: Rollout) -> dict[str, Any]:
-    """One attempt at a task: its score and what the scorer says of it, each null where nothing could score it."""
+    """One attempt at a task: its score and the scorer's note, each null if nothing could score it."""
     score = rollout.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
     return {"id": rollout.task.id, **scored, "error": rollout.trace.error}
@@ -85,37 +85,35 @@ async def evaluate(
     repeat: int = 1,
     out: Path | None = None,
     parts: Parts | None = None,
-    on_state: Callable[[RunState], None] | None = None,
+    watch: Watch | None = None,
     **config: Any,
 ) -> Evaluation:
     """Run each task `repeat` times under `context`, with the method's `act` alone.
 
-    Keywords are the fields of `Config`. With repeats the interval is over tasks, as repeats of one task are
-    not independent. With a temperature of 0 repeats differ only as far as the provider is not deterministic.
-    Its journal is kept in `out`, if given: the same again goes on where it was cut off. `usage` and `by_role` are over
-    all sittings.
-    Raises ProviderError where nothing could be scored.
+    Keywords are the fields of `Config`; `method` may be a Method. The interval is over tasks, because repeats of one
+    task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
+    journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
+    it. Raises ProviderError if nothing could be scored.
     """
-    parts = parts or Parts()
-    made = checked(configured(config), Splits((), (), tuple(tasks)), parts)
-    method = methods.build(made.method, made.settings)
-    turns = [_Turn(method) for _ in range(repeat)]
+    setup = set_up(config, Splits(test=tuple(tasks)), parts)
+    turns = [_Turn(setup.method) for _ in range(repeat)]
     stopped = None
     with _folder(out) as folder, _store(folder) as store:
-        async with furnished_to_act(store, "eval", folder, made, parts, method) as state:
-            if on_state is not None:
-                on_state(state)
+        async with open_state(store, "eval", folder, setup, act_only=True) as state:
+            if watch is not None:
+                watch.began(RunInfo(folder, setup.config, setup.splits, state.budget))
+                state.on_attempt = watch.attempted
             try:
                 for n, turn in enumerate(turns):
                     await Run(state).evaluate(turn, "eval", tasks, context, n)
             except Stopped as stop:
                 stopped = stop.reason
-            found = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
-            return _summary(found, repeat, state, stopped)
+            rollouts = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
+            return _summary(rollouts, repeat, state, stopped)
 
 
 class _Turn:
-    """One time through all tasks; keeps what came of each, so that a stop loses nothing that was paid for."""
+    """One attempt at each task. It keeps every rollout, so that a stop loses nothing that was paid for."""
 
     def __init__(self, method: Method) -> None:
         self.act = method.act
@@ -128,7 +126,7 @@ class _Turn:
 
 @contextmanager
 def _folder(out: Path | None) -> Iterator[Path]:
-    """Where an evaluation is kept, or one that is gone afterwards."""
+    """The folder of an evaluation; a temporary one if none is given."""
     if out is not None:
         yield out
         return
@@ -140,19 +138,21 @@ def _store(folder: Path) -> Store:
     return Store.open(folder) if (folder / DATABASE_FILE).exists() else Store.create(folder)
 
 
-def _summary(found: Sequence[Rollout], repeat: int, state: RunState, stopped: str | None) -> Evaluation:
+def _summary(rollouts: Sequence[Rollout], repeat: int, state: RunState, stopped: str | None) -> Evaluation:
     """The mean over the tasks that could be scored, each with the mean of its repeats."""
     by_task: dict[str, list[float]] = {}
-    for rollout in found:
+    for rollout in rollouts:
         if rollout.score is not None:
             by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
     if not by_task and stopped is None:
         why = f": {state.last_error}" if state.last_error else ""
-        raise ProviderError(f"none of {len(found)} attempts could be scored{why}")
+        raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
     score, ci95 = nan, (0.0, 1.0)
     if by_task:
         score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
-    errors = sum(r.trace.error is not None or r.score is None for r in found)
+    errors = sum(r.trace.error is not None or r.score is None for r in rollouts)
     usage, by_role, seconds = state.budget.spent, state.journal.by_role(), state.budget.elapsed
     counts = state.nonzero_counts
-    return Evaluation(score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(found), counts, stopped)
+    return Evaluation(
+        score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(rollouts), counts, stopped
+    )

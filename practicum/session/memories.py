@@ -23,9 +23,8 @@ from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
 from practicum.retrieval.vectors import Vectors, open_embedder
+from practicum.session.amend import apply_edits, replace_embedder, save_snapshot
 from practicum.session.records import RUN, read_run
-from practicum.session.revise import edited
-from practicum.session.upkeep import keep, reembedded
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 from practicum.store.versions import entry_history, read_versions
@@ -147,10 +146,10 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
     with Store.open(Path(run)) as store:
         config, _, _ = read_run(store)
         retriever = Retriever(Vectors(open_embedder(config.embedder), store))
-        outcome = edited(store, edits)
+        outcome = apply_edits(store, edits)
         entries = tuple(_there(outcome, done.id) for done in outcome.applied)
         try:
-            await keep(store, outcome.context, retriever)
+            await save_snapshot(store, outcome.context, retriever)
         except ProviderError as error:
             raise ProviderError(f"version {outcome.context.version} has them, but no index of them: {error}") from error
     return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})
@@ -170,14 +169,14 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
             found.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
-        return edited(store, edits).context, found[0]
+        return apply_edits(store, edits).context, found[0]
 
 
 async def reembed(run: Path | str, embedder: str | None = None) -> int:
     """Embed a run's entries anew, by its own embedder or another that it has from then on. Returns how many texts."""
     with Store.open(Path(run)) as store:
         config, _, _ = read_run(store)
-        return await reembedded(store, open_embedder(embedder or config.embedder))
+        return await replace_embedder(store, open_embedder(embedder or config.embedder))
 
 
 def missing(store: Store, id: str) -> str:

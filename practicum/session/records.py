@@ -1,4 +1,4 @@
-"""What a run's folder holds: its configuration, tasks and steps as rows, and reading them back."""
+"""The rows of a run: its configuration, tasks and steps, written to and read from its folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ RUN = "run"
 """The id of the run in a folder of its own."""
 
 FINAL = {
-    "forgotten": "was made to forget",
+    "forgotten": "had experience removed (practicum forget)",
     "rolled back": "was rolled back by hand",
     "edited": "was edited by hand",
-    "asked": "has learned from queries since",
+    "asked": "has learned from queries since it ended",
 }
-"""States in which a run cannot go on: its contexts are no longer what its journal leads to."""
+"""States in which a run cannot be resumed: its contexts no longer follow from its journal."""
 
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 _LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
@@ -46,7 +46,7 @@ _TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 
 def new_folder(name: str) -> Path:
-    """A folder for a new run under ./runs, named by method and time."""
+    """A path for a new run under ./runs, named after the method and the time."""
     stem = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
     folder = Path("runs") / stem
     number = 2
@@ -57,7 +57,7 @@ def new_folder(name: str) -> Path:
 
 
 def create(folder: Path) -> Store:
-    """The store of a new run; one that was killed before it was written down counts as new."""
+    """The store of a new run. A folder whose run was killed before its first row counts as new."""
     if (folder / DATABASE_FILE).is_file():
         store = Store.open(folder)
         if not store.rows(select(schema.runs.c.run_id)):
@@ -67,58 +67,63 @@ def create(folder: Path) -> Store:
 
 
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
-    """Write down what a run starts from, all of it or nothing."""
+    """Write what a run starts from, as a whole or not at all."""
     run = {"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}
+    tasks = [
+        {"run_id": RUN, "split": split, "position": i, "task_id": task.id, "data": _TASK.dump_json(task).decode()}
+        for split, tasks in splits.by_name.items()
+        for i, task in enumerate(tasks)
+    ]
     rows = {
-        schema.tasks: _task_rows(splits),
+        schema.tasks: tasks,
         schema.versions: [version_row(RUN, seed_version(seed))],
         schema.runs: [run],
     }
-    store.execute_all((table.insert(), of) for table, of in rows.items() if of)
+    store.execute_all((table.insert(), values) for table, values in rows.items() if values)
 
 
 def create_seed(folder: Path, context: Context) -> None:
     """A run that holds a context and has learned nothing yet."""
     with create(folder) as store:
-        begin(store, Config(method="none"), Splits(()), context, "done")
+        begin(store, Config(method="none"), Splits(), context, "done")
 
 
 def as_seed(context: Context) -> Context:
-    """A learned context as the start of another run: the same entries and ids, at version 0, as the store keeps it."""
+    """A learned context as the start of another run: the same entries and ids, at version 0."""
     return rebuild([seed_version(replace(context, version=0))])
 
 
 def update_run(store: Store, **values: Any) -> None:
-    """Change what is known of the run."""
+    """Update columns of the run's row."""
     store.execute(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
 
 
 def seconds_spent(store: Store) -> float:
-    """What earlier sittings took; 0 for a run that has not begun."""
+    """Seconds of work so far, over all resumes; 0 for a run that has not begun."""
     rows = store.rows(select(schema.runs.c.seconds).where(schema.runs.c.run_id == RUN))
     return float(sum(row.seconds for row in rows))
 
 
 def read_run(store: Store) -> tuple[Config, Splits, str]:
-    """What a run folder was started with, and its state."""
+    """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
     found = store.rows(select(schema.runs).where(schema.runs.c.run_id == RUN))
     if not found:
         raise StoreError(
-            f"{store.folder} holds no run: it was stopped before it began, and nothing was paid; start it again"
+            f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
         )
     table = schema.tasks
     rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
     by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
     for row in rows:
         by_split[row.split].append(_TASK.validate_json(row.data))
-    splits = Splits(*(tuple(by_split[name]) for name in ("train", "val", "test")))
+    splits = Splits(**{split: tuple(tasks) for split, tasks in by_split.items()})
     try:
         return Config.model_validate_json(found[0].config), splits, found[0].state
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(
-            f"{store.folder} was made by another practicum: its setting {first['loc'][0]!r} is not known here; "
-            "its context can be the seed of a new run (--seed-playbook)"
+            f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
+            "here; start a new run from its context (--seed-playbook)"
         ) from error
 
 
@@ -136,13 +141,13 @@ def load_context(path: Path | str, version: int | None = None) -> Context:
 
 
 def run_config(path: Path) -> dict[str, Any]:
-    """How a run was configured, less what concerns learning alone; empty for a playbook file."""
+    """The configuration of a run without what is for learning alone; empty for a playbook file."""
     if not (path / DATABASE_FILE).exists():
         return {}
     with Store.read(path) as store:
         config, _, _ = read_run(store)
-    kept = config.model_dump(exclude={*LEARNING_ONLY})
-    return {**kept, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
+    values = config.model_dump(exclude={*LEARNING_ONLY})
+    return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
 
 
 LEARNING_ONLY = (
@@ -150,23 +155,25 @@ LEARNING_ONLY = (
 )  # fmt: skip
 
 
-def over(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run with other values over it; None leaves as it is. Settings of another method are not
-    this one's, a model given for all replaces the run's own choice for the agent, and the window that was given is not
-    that of a served model in its place."""
-    typed = {name: value for name, value in given.items() if value is not None and name not in ("settings", "roles")}
-    made = {**config, **typed}
-    if "window" not in typed and "model" in typed and not is_local(typed["model"]):
-        made["window"] = None
-    method = made.get("method", Config.model_fields["method"].default)
-    kept = config.get("settings", {}) if typed.get("method", method) == config.get("method", method) else {}
-    roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in typed or r != "agent"}
-    settings = methods.over(method, kept, given.get("settings") or {})
-    return {**made, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
+def override(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a run with other values over it; None keeps the run's value.
+
+    Another method does not take over the run's settings, another model replaces the run's own model of the agent, and
+    the window of a local model is not taken over for a served one.
+    """
+    changed = {name: value for name, value in given.items() if value is not None and name not in ("settings", "roles")}
+    values = {**config, **changed}
+    if "window" not in changed and "model" in changed and not is_local(changed["model"]):
+        values["window"] = None
+    method = values.get("method", Config.model_fields["method"].default)
+    settings = config.get("settings", {}) if changed.get("method", method) == config.get("method", method) else {}
+    roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in changed or r != "agent"}
+    settings = methods.override(method, settings, given.get("settings") or {})
+    return {**values, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
 
 
 def run_summary(store: Store) -> dict[str, Any]:
-    """Scores, usage and number of steps of a run, as its last sitting left them."""
+    """The scores and the usage that a run last reported, and its number of steps."""
     (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
     last = json.loads(row.result) if row.result else {}
     steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
@@ -181,7 +188,7 @@ def step_data(store: Store) -> list[dict[str, Any]]:
 
 
 def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
-    """What each step tried and what it learned from that, in order, as `step_rows` wrote them."""
+    """Each step with its rollouts and its lessons, in order, as `step_rows` wrote them."""
 
     def by_step(table: Table) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
@@ -224,11 +231,3 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
             for x in report.lessons
         ],
     }
-
-
-def _task_rows(splits: Splits) -> list[dict[str, Any]]:
-    return [
-        {"run_id": RUN, "split": split, "position": i, "task_id": task.id, "data": _TASK.dump_json(task).decode()}
-        for split in ("train", "val", "test")
-        for i, task in enumerate(getattr(splits, split))
-    ]

@@ -1,27 +1,34 @@
-"""What comes of a run, and who looks on while it goes."""
+"""What a run returns, how far it is, and how to watch it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from practicum.core.context import Context
 from practicum.core.edits import entry_json
-from practicum.core.types import Usage
+from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
+from practicum.models.budget import Budget
+from practicum.session.config import Config, Splits
 
-if TYPE_CHECKING:
-    from practicum.session.learn import Session
+INTERRUPTED = "interrupted"
+"""The reason of a stop that the user requested."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run. `scores` has before, val_best, test, online, each where it applies, in [0, 1]. `seconds` is
-    how long it took, `critical` how long its calls take of which each waits for the one before: with any number of them
-    at once it cannot go faster."""
+    """What a run returns.
+
+    `scores` has the keys before, val_best, test and online, each where it applies, with values in [0, 1]. `seconds` is
+    how long the run took over all its resumes; `critical` is how long its longest chain of calls took, which no number
+    of parallel calls can shorten. `hits` counts results that came from the journal, `refused` counts edits that could
+    not be applied, and `errors` holds the counters above zero (see `core.counts`). `rollouts` are the attempts of the
+    evaluations "before" and "test". `stopped` is the reason if the run ended early.
+    """
 
     run: Path
     context: Context
@@ -34,11 +41,16 @@ class Result:
     refused: int
     errors: dict[str, int]
     steps: int
+    rollouts: Mapping[str, tuple[Rollout, ...]] = field(default_factory=dict)
     stopped: str | None = None
-    interrupted: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped the run."""
+        return self.stopped == INTERRUPTED
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, as `--json` prints them; `stopped` only where it was."""
+        """Plain values, as `--json` prints them; `stopped` only if the run ended early."""
         values = {
             "run": str(self.run),
             "version": self.context.version,
@@ -56,7 +68,7 @@ class Result:
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
-    """Usage as plain values; `usd` is null where a price is unknown."""
+    """Usage as plain values; `usd` is null if a price is unknown."""
     return {
         "calls": usage.calls,
         "input_tokens": usage.input_tokens,
@@ -67,30 +79,76 @@ def usage_json(usage: Usage) -> dict[str, Any]:
 
 
 def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
-    """Usage of each role as plain values."""
+    """The usage of each role as plain values."""
     return {role: usage_json(usage) for role, usage in by_role.items()}
 
 
-class Watch(Protocol):
-    """Someone who looks on. Every method may be called often and must return at once."""
+@dataclass(frozen=True)
+class RunInfo:
+    """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
+    where the method announces them."""
 
-    def began(self, session: Session) -> None: ...
-
-    def evaluating(self, session: Session, name: str, tasks: int) -> None: ...
-
-    def evaluated(self, session: Session, name: str, score: float | None, scored: int) -> None:
-        """`scored` tasks could be scored; there is no score where none could."""
-
-    def stepped(self, session: Session, report: StepReport) -> None: ...
+    folder: Path
+    config: Config
+    splits: Splits
+    budget: Budget
+    calls: tuple[int, int] | None = None
 
 
-class Nobody:
-    """Looks away."""
+@dataclass
+class Progress:
+    """How far a run is: its context, the best one so far, and what was counted.
 
-    def began(self, session: Session) -> None: ...
+    `attempts` and `points` are the number of scored attempts in learning and their summed scores.
+    """
 
-    def evaluating(self, session: Session, name: str, tasks: int) -> None: ...
+    context: Context
+    best: Context
+    best_score: float | None = None
+    steps: int = 0
+    refused: int = 0
+    attempts: int = 0
+    points: float = 0.0
+    scores: dict[str, float] = field(default_factory=dict)
+    rollouts: dict[str, tuple[Rollout, ...]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
 
-    def evaluated(self, session: Session, name: str, score: float | None, scored: int) -> None: ...
+    def validated(self, context: Context, score: float) -> None:
+        """Keep the best context; the earliest on ties."""
+        if self.best_score is None or score > self.best_score:
+            self.best, self.best_score = context, score
+            self.scores["val_best"] = score
 
-    def stepped(self, session: Session, report: StepReport) -> None: ...
+    def stepped(self, report: StepReport, online: bool) -> None:
+        """Count a step."""
+        self.context, self.steps = report.context, report.step
+        self.refused += len(report.refused)
+        scored = [r.score.value for r in report.rollouts if r.score is not None]
+        self.attempts += len(scored)
+        self.points += sum(scored)
+        if online and self.attempts:
+            self.scores["online"] = self.points / self.attempts
+        if report.val is not None:
+            self.validated(report.context, report.val)
+
+
+class Watch:
+    """Observes a run: learning, an evaluation or a query. Override what you need.
+
+    Every method may be called often and must return at once.
+    """
+
+    def began(self, run: RunInfo) -> None:
+        """The run begins, or goes on. `run.budget.stop(reason)` ends it early."""
+
+    def stepped(self, report: StepReport, progress: Progress) -> None:
+        """A step is done."""
+
+    def evaluating(self, name: str, tasks: int) -> None:
+        """The evaluation "before" or "test" begins."""
+
+    def attempted(self) -> None:
+        """An attempt ended, in learning or in an evaluation."""
+
+    def evaluated(self, name: str, score: float | None, scored: int) -> None:
+        """The evaluation ended: the mean score of the `scored` tasks, None if no task could be scored."""

@@ -22,7 +22,7 @@ from practicum.core.differences import difference, holm
 from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
 from practicum.core.types import Task
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import INTERRUPTED
+from practicum.session.result import INTERRUPTED
 
 SECONDS = {"alone_s", "work_s", "critical_s", "wall_s"}
 
@@ -472,9 +472,9 @@ def test_every_variant_of_an_ablation_can_be_run_and_differs_from_its_baseline(n
         by_name = {v.name: v for v in table.variants}
         base = by_name.pop(table.baseline)
         for variant in by_name.values():
-            made = methods.validated(variant.method, variant.settings)
+            made = methods.read_settings(variant.method, variant.settings)
             assert (variant.method, made, variant.after) != (
-                base.method, methods.validated(base.method, base.settings), base.after,
+                base.method, methods.read_settings(base.method, base.settings), base.after,
             )  # fmt: skip
             assert not variant.after or variant.after in {v.name for v in study.variants}
             methods.build(variant.method, variant.settings)
@@ -483,13 +483,13 @@ def test_every_variant_of_an_ablation_can_be_run_and_differs_from_its_baseline(n
 
 def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
     added, left_out = of_ablation("rcl").tables
-    base = methods.validated("ace", added.variants[1].settings)
+    base = methods.read_settings("ace", added.variants[1].settings)
     for variant in added.variants[2:-1]:
-        made = methods.validated("ace", variant.settings)
+        made = methods.read_settings("ace", variant.settings)
         assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(base, k)}) == 1
-    whole = methods.validated("rcl", {})
+    whole = methods.read_settings("rcl", {})
     for variant in left_out.variants[1:]:
-        made = methods.validated("rcl", variant.settings)
+        made = methods.read_settings("rcl", variant.settings)
         assert len({k for k in type(made).model_fields if getattr(made, k) != getattr(whole, k)}) == 1
     assert len(added.variants) == 2 + 6 + 1
     assert len(left_out.variants) == 1 + 6

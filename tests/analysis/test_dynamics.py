@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, client, context_bytes, make_tasks, world, write_tasks
+from helpers import Began, Done, Launcher, client, context_bytes, make_tasks, world, write_tasks
 
 import practicum
 from practicum.analysis.dynamics.checkpoints import Dynamics, dynamics
 from practicum.analysis.dynamics.curves import WINDOWS
 from practicum.core.errors import ModelError, ProviderError, Stopped, StoreError, TaskFileError, UsageError
 from practicum.core.types import Task, Usage
-from practicum.engine.state import RunState
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import RUN, read_run, update_run
 from practicum.session.result import Result
@@ -158,15 +157,15 @@ def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
     whole = client()
     measured = measure(tmp_path / "run", whole, DEV, concurrency=1)
     learn(tmp_path / "again", val=VAL)
-    houses: list[RunState] = []
+    began = Began()
     first, second = client(), client()
 
     def after(done: int, total: int) -> None:
         if done == 2:
-            houses[0].budget.stop("enough")
+            began.runs[0].budget.stop("enough")
 
     with pytest.raises(Stopped, match="enough"):
-        measure(tmp_path / "again", first, DEV, watch=after, on_state=houses.append)
+        measure(tmp_path / "again", first, DEV, on_checkpoint=after, watch=began)
     assert 0 < len(first.calls) < len(whole.calls)
     assert measure(tmp_path / "again", second, DEV).curves.current.tolist() == measured.curves.current.tolist()
     assert len(first.calls) + len(second.calls) == len(whole.calls)
@@ -340,7 +339,7 @@ def test_what_it_says_as_json(tmp_path: Path) -> None:
 def test_it_tells_how_far_it_is(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     seen: list[tuple[int, int]] = []
-    measure(tmp_path / "run", every=2, watch=lambda done, total: seen.append((done, total)))
+    measure(tmp_path / "run", every=2, on_checkpoint=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

@@ -22,12 +22,12 @@ from practicum.bench.mael import (
     MaelPlan,
     MaelResult,
     MaelRow,
-    SharedBudget,
     first_tasks,
     mael,
     variants,
 )
 from practicum.bench.plots import cells_plot, experience_cells, pools_plot
+from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.budget import BudgetLimits
@@ -161,7 +161,7 @@ def test_a_budget_covers_all_runs_and_can_be_raised(tmp_path: Path, unit: str) -
         assert found.stopped == f"the budget of {int(most * share)} {unit} is spent"
         assert seen <= getattr(budget, unit) <= int(most * share)
         assert found.rows == rows[: len(found.rows)]
-        assert len(model.calls) == budget.calls
+        assert len(model.calls) == budget.spent.calls
         seen = getattr(budget, unit)
     assert 0 < len(found.rows) < len(rows)
     assert paid(tmp_path / "b", model, **SMALL).rows == rows
@@ -174,7 +174,7 @@ def test_a_stop_ends_the_bench_after_the_current_run(tmp_path: Path) -> None:
     work = mael(plan(**TINY), tmp_path / "b", parts=parts, budget=budget, report=lambda row: budget.stop("enough"))
     found = practicum.run_sync(work)
     assert ([row.name for row in found.rows], found.stopped) == ([ONE_AGENT], "enough")
-    assert len(model.calls) == budget.calls
+    assert len(model.calls) == budget.spent.calls
 
 
 @pytest.mark.slow

@@ -15,8 +15,10 @@ from practicum.bench import overloaded_curator
 from practicum.bench.facts import MAX_FACTS, Fact, FactCount, count_facts, make_facts
 from practicum.bench.overload import ARMS, OverloadPlan, OverloadRow, overload, targets
 from practicum.bench.plots import LOOKS, overload_plot
+from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
 from practicum.core.errors import UsageError
+from practicum.models.budget import BudgetLimits
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import load_context
 
@@ -28,9 +30,12 @@ KEYS = {"bench", "model", "seed", "rows", "targets", "load"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def measure(plan: OverloadPlan, out: Path, client: ScriptedClient | None = None) -> dict[tuple[str, int], OverloadRow]:
+def measure(
+    plan: OverloadPlan, out: Path, client: ScriptedClient | None = None, calls: int | None = None
+) -> dict[tuple[str, int], OverloadRow]:
     """All rows of a plan, with the overloaded curator unless another is given."""
-    rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(overloaded_curator.respond)))
+    budget = SharedBudget(BudgetLimits(calls=calls))
+    rows = asyncio.run(overload(plan, out, client=client or ScriptedClient(overloaded_curator.respond), budget=budget))
     return {(row.method, row.n): row for row in rows}
 
 
@@ -136,8 +141,7 @@ def test_a_number_with_the_wrong_name_counts_as_wrong(tmp_path: Path) -> None:
 
 
 def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Path) -> None:
-    plan = OverloadPlan(sizes=(10,), arms=("sequential", "combee"), limits={"max_calls": 7})
-    first = measure(plan, tmp_path)
+    first = measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path, calls=7)
     assert [row.stopped for row in first.values()] == ["the budget of 7 calls is spent"]
     client = ScriptedClient(overloaded_curator.respond)
     whole = measure(OverloadPlan(sizes=(10,), arms=("sequential", "combee")), tmp_path, client)
@@ -153,7 +157,7 @@ def test_a_stopped_bench_continues_and_a_complete_one_pays_nothing(tmp_path: Pat
 
 
 def test_a_limit_covers_all_measurements(tmp_path: Path) -> None:
-    rows = measure(OverloadPlan(sizes=(4, 8), arms=("sequential",), limits={"max_calls": 6}), tmp_path)
+    rows = measure(OverloadPlan(sizes=(4, 8), arms=("sequential",)), tmp_path, calls=6)
     assert rows["sequential", 4].stopped is None
     assert rows["sequential", 8].calls == 2
     assert rows["sequential", 8].stopped

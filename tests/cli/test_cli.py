@@ -107,7 +107,7 @@ def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
     assert set(done.json) == {*LEARN_KEYS, "stopped"}
     assert done.json["usage"]["calls"] <= 9
     assert "practicum resume run" in done.err
-    assert "lower than this run's (9)" in run("resume", "run", "--max-calls", 8, code=2).line
+    assert "lower than the limit of this run (9)" in run("resume", "run", "--max-calls", 8, code=2).line
     assert set(run("resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
 
 
@@ -293,7 +293,7 @@ def test_forget_takes_it_out_for_good_and_says_so(run: Any, learned: Path) -> No
     assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]
     assert value["left"] == 0
     assert "say word3" not in run("export", "run").out
-    assert "cannot go on" in run("resume", "run", code=2).line
+    assert "cannot be resumed" in run("resume", "run", code=2).line
     assert "nothing is named to be forgotten" in run("forget", "run", code=2).line
 
 

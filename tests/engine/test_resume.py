@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from helpers import Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
+from helpers import Began, Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
 from kills import BEFORE_THE_TABLES
 
 import practicum
@@ -19,8 +19,8 @@ from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Session
-from practicum.session.result import Nobody, Result
+from practicum.session.records import step_rows
+from practicum.session.result import Progress, Result
 from practicum.store import schema
 from practicum.testing.server import ServerProcess, start_process
 
@@ -226,19 +226,23 @@ def test_what_a_stop_took_for_the_best_context_does_not_outlive_a_better_one(tmp
     assert rows(tmp_path / "run", "select * from versions") == rows(tmp_path / "whole", "select * from versions")
 
 
-def test_a_run_whose_last_step_could_not_be_written_is_not_done(tmp_path: Path) -> None:
-    class Last(Nobody):
-        """Breaks what is written of the last step."""
+def test_a_run_whose_last_step_could_not_be_written_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_rows(report: StepReport) -> Any:
+        """The last step has a value that the table refuses."""
+        rows = dict(step_rows(report))
+        if report.step == 4:
+            rows[schema.steps] = [{"run_id": "run", "step": 4, "data": None, "refused": None}]
+        return rows
 
-        def stepped(self, session: Session, report: StepReport) -> None:
-            if report.step == 4:
-                session.store.post(schema.steps, [{"run_id": "run", "step": 4, "data": None, "refused": None}])
-
+    monkeypatch.setattr(practicum.session.learn, "step_rows", broken_rows)
     parts = practicum.Parts(clients={"agent": client()})
-    work = practicum.learn(make_tasks(12), out=tmp_path / "run", parts=parts, watch=Last(), **ACE)
+    work = practicum.learn(make_tasks(12), out=tmp_path / "run", parts=parts, **ACE)
     with pytest.raises(StoreError, match="cannot write"):
         practicum.run_sync(work)
     assert rows(tmp_path / "run", "select state from runs") == [("running",)]
+    monkeypatch.undo()
     whole = learn(tmp_path / "whole", client())
     assert context_bytes(resume(tmp_path / "run", client())) == context_bytes(whole)
 
@@ -255,23 +259,33 @@ def test_spent_minutes_keep_what_was_learned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("agent", [None, lambda task, context: task.split()[-1]], ids=["chat", "function"])
 def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: Any) -> None:
-    paces: list[tuple[int, float]] = []
+    class Held(Began):
+        """Notes the seconds that are held back after each step."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float] = []
+
+        def stepped(self, report: StepReport, progress: Progress) -> None:
+            self.seconds.append(self.runs[0].budget.held_seconds)
+
+    held: list[list[float]] = []
     for sitting in (practicum.learn, practicum.resume):
-        opened: list[Session] = []
+        watch = Held()
         parts = practicum.Parts(agent=agent, clients={"agent": client(), "reflector": client(), "curator": client()})
-        began = {"tasks": make_tasks(4), "out": tmp_path / "run", **ACE}
-        how = began if sitting is practicum.learn else {"folder": tmp_path / "run"}
-        practicum.run_sync(sitting(**how, parts=parts, on_session=opened.append))
-        paces.append(opened[0].state.pace)
-    assert paces[1] == pytest.approx(paces[0])
-    assert paces[0][0] > 0
+        start = {"tasks": make_tasks(4), "test": make_tasks(2, 50), "out": tmp_path / "run", "max_minutes": 60, **ACE}
+        how = start if sitting is practicum.learn else {"folder": tmp_path / "run"}
+        practicum.run_sync(sitting(**how, parts=parts, watch=watch))
+        held.append(watch.seconds)
+    assert held[1][-1] == pytest.approx(held[0][-1])
+    assert held[0][-1] > 0
 
 
 def test_limits_may_only_be_raised(tmp_path: Path) -> None:
     learn(tmp_path / "run", client(), max_calls=20)
-    with pytest.raises(UsageError, match="--max-calls 10 is lower than this run's"):
+    with pytest.raises(UsageError, match="--max-calls 10 is lower than the limit of this run"):
         resume(tmp_path / "run", client(), max_calls=10)
-    with pytest.raises(UsageError, match="--max-tokens 10 is lower than this run's"):
+    with pytest.raises(UsageError, match="--max-tokens 10 is lower than the limit of this run"):
         resume(tmp_path / "run", client(), max_tokens=10)
 
 

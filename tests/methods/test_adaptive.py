@@ -107,7 +107,7 @@ ADAPTIVE: dict[str, Any] = {"primitives": "adaptive"}
 
 def test_it_is_off_by_default(tmp_path: Path) -> None:
     for name in ("ace", "rcl"):
-        assert methods.described(name)["primitives"][0] == "given"
+        assert methods.setting_docs(name)["primitives"][0] == "given"
     run = learned(tmp_path, scripted(), 3)
     assert not [report for report in run.reports if {"primitives", "why"} & set(report.batch.data)]
 

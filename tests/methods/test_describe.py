@@ -44,7 +44,7 @@ def test_the_command(launcher: Launcher, tmp_path: Path) -> None:
     assert all(f"{name}  " in done.out for name in methods.NAMES)
     found = launcher.run(("methods", "ace", "--set", "rounds=5", "--json"), tmp_path).json["ace"]
     assert found["costs"] == "reflections, retries, one curation a step"
-    assert set(found["settings"]) == set(methods.described("ace"))
+    assert set(found["settings"]) == set(methods.setting_docs("ace"))
     for arguments, match in (
         (("methods", "--set", "rounds=5"), "name it"),
         (("methods", "ace", "--set", "rond=5"), "has no setting 'rond'"),

@@ -21,7 +21,7 @@ from practicum.models.scripted import Call, ScriptedClient
 
 ON: dict[str, Any] = {"candidates": 4, "trials": 8}
 
-needed = pytest.mark.skipif(bool(methods.lacking("mipro")), reason="dspy or optuna is not installed")
+needed = pytest.mark.skipif(bool(methods.missing_extra("mipro")), reason="dspy or optuna is not installed")
 
 
 def obeying(call: Call) -> str:

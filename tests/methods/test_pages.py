@@ -26,7 +26,7 @@ def shown(default: Any) -> str:
 def test_a_page_names_every_setting_once_with_its_default(name: str) -> None:
     rows = ROW.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
     assert len(rows) == len(dict(rows)), "a setting stands there twice"
-    assert dict(rows) == {setting: shown(default) for setting, (default, _) in methods.described(name).items()}
+    assert dict(rows) == {setting: shown(default) for setting, (default, _) in methods.setting_docs(name).items()}
 
 
 def test_there_is_no_page_without_a_method() -> None:

@@ -26,7 +26,7 @@ RULE = seed_context([("rules", "If in doubt, guess.")])
 def test_the_defaults_are_those_of_the_paper() -> None:
     """METHODS, section 3: B 3, G 3, annotated twin, heads, replay 0.5 with both thresholds 3, state; rollouts sized by
     the failure rate; on ACE without de-duplication by embedding and with one reflection of failures."""
-    defaults = {name: default for name, (default, _) in methods.described("rcl").items()}
+    defaults = {name: default for name, (default, _) in methods.setting_docs("rcl").items()}
     assert {
         name: defaults[name]
         for name in (

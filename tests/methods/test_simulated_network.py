@@ -28,7 +28,6 @@ from practicum.engine.loop import sequential
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.retrieval.vectors import Vectors
-from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal
 from practicum.tasks.scoring.registry import load_scorer
 
@@ -56,7 +55,7 @@ def worked(seed: int, **settings: Any) -> Worked:
     method, model = methods.build("mael", {"rounds": 4, **settings}), client(respond)
     state = RunState(
         cast(Journal, Memory()), {"agent": Seat(model)}, ChatAgent(),
-        PlainScorer(load_scorer("exact", None), pure=True), Vectors(Words()), seed=seed,
+        load_scorer("exact", None), Vectors(Words()), seed=seed,
     )  # fmt: skip
 
     async def go() -> list[Rollout]:

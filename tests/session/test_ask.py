@@ -12,20 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_tasks
+from helpers import Began, make_tasks
 from runs import Words
 from scripts import added, insight, learned, memory, nothing, number, right, scripted, shape, wrong
 
 import practicum
 from practicum import methods
 from practicum.core.errors import ModelError, ProviderError, Stopped, UsageError
-from practicum.engine.state import RunState
 from practicum.methods.remembering import Remembering
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
 from practicum.session.forget import forget
-from practicum.session.learn import INTERRUPTED
-from practicum.session.records import RUN, load_context, over, step_data
+from practicum.session.records import RUN, load_context, override, step_data
+from practicum.session.result import INTERRUPTED
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -158,17 +157,17 @@ def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> N
     }
 
     def settings(**given: Any) -> dict[str, Any]:
-        return dict(over(config, {"settings": given})["settings"])
+        return dict(override(config, {"settings": given})["settings"])
 
     assert settings() == {"k": 7, "items": 2}
     assert settings(k=3) == {"k": 3, "items": 2}
     assert settings(scaling="none") == {"scaling": "none", "items": 2}
-    critical = methods.validated("reasoning_bank", settings(preset="critical"))
+    critical = methods.read_settings("reasoning_bank", settings(preset="critical"))
     assert isinstance(critical, Remembering)
     assert (critical.attempts, critical.memories, critical.items) == (5, 10, 2)
-    assert over(config, {"method": "ace"})["settings"] == {}
-    assert over(config, {"model": "d"})["roles"] == {"judge": "c"}
-    assert over(config, {"model": None, "roles": {"agent": "e"}})["roles"] == {"agent": "e", "judge": "c"}
+    assert override(config, {"method": "ace"})["settings"] == {}
+    assert override(config, {"model": "d"})["roles"] == {"judge": "c"}
+    assert override(config, {"model": None, "roles": {"agent": "e"}})["roles"] == {"agent": "e", "judge": "c"}
 
 
 TEAM = {"agents": [{"name": "a"}, {"name": "b"}], "links": [["a", "b"]]}
@@ -197,9 +196,9 @@ MERGING = {"consolidate": True, "threshold": 0.9}
 def test_settings_of_a_run_give_way_where_others_leave_them_without_effect(
     method: str, settings: dict[str, Any], given: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    made = methods.over(method, settings, given)
+    made = methods.override(method, settings, given)
     assert made == {**left, **given}
-    methods.validated(method, made)
+    methods.read_settings(method, made)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +215,7 @@ def test_what_contradicts_itself_is_refused_over_a_run_too(
     method: str, settings: dict[str, Any], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        methods.validated(method, methods.over(method, settings, given))
+        methods.read_settings(method, methods.override(method, settings, given))
 
 
 def test_a_playbook_file_can_be_asked_but_learns_nothing(tmp_path: Path) -> None:
@@ -292,7 +291,7 @@ def test_each_query_is_a_step_that_can_be_shown_forgotten_and_taken_back(tmp_pat
     third = ask(run, "Message 43: say word43", learn=True)
     assert third.learned is not None
     assert third.learned.step == 6
-    with pytest.raises(UsageError, match=r"has learned from queries since and cannot go on"):
+    with pytest.raises(UsageError, match=r"has learned from queries since it ended and cannot be resumed"):
         practicum.run_sync(practicum.resume(run))
 
 
@@ -323,15 +322,15 @@ def test_a_kill_between_attempt_and_version_pays_nothing_twice(tmp_path: Path) -
 
 def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    houses: list[RunState] = []
+    began = Began()
 
     def stopping(call: Call) -> dict[str, Any]:
-        houses[0].budget.stop(INTERRUPTED)
+        began.runs[0].budget.stop(INTERRUPTED)
         return nothing(call)
 
     cut = model(judge=stopping)
     with pytest.raises(Stopped, match=INTERRUPTED):
-        ask(run, "Message 8: say word8", cut, learn=True, on_state=houses.append)
+        ask(run, "Message 8: say word8", cut, learn=True, watch=began)
     rest = model()
     assert ask(run, "Message 8: say word8", rest, learn=True).hits == len(cut.calls)
     assert not [c for c in rest.calls if c.role in ("agent", "judge")]
@@ -368,7 +367,7 @@ def test_an_unreadable_reflection_is_a_step_that_taught_nothing(tmp_path: Path) 
 def test_a_run_under_way_is_not_changed_behind_its_back(tmp_path: Path) -> None:
     made = model()
     run = learned(tmp_path, made, 4, {}, "reasoning_bank", max_calls=12).folder
-    with pytest.raises(UsageError, match=r"has not come to its end.*practicum resume .*practicum rollback .* \d"):
+    with pytest.raises(UsageError, match=r"has not ended.*practicum resume .*practicum rollback .* \d"):
         ask(run, "Message 8: say word8", learn=True)
     assert ask(run, "Message 8: say word8", embedder=None).text == "word8"
 

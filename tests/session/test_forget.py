@@ -286,7 +286,9 @@ def varying(call: Call) -> str:
     return json.dumps({**said, "answer": answer}) if said else answer
 
 
-@pytest.mark.parametrize("name", [n for n in methods.NAMES if n not in ("none", "icl") and not methods.lacking(n)])
+@pytest.mark.parametrize(
+    "name", [n for n in methods.NAMES if n not in ("none", "icl") and not methods.missing_extra(n)]
+)
 def test_all_that_any_method_paid_for_says_what_it_comes_from(tmp_path: Path, name: str) -> None:
     settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})
     parts = practicum.Parts(clients={"agent": client(varying)})

@@ -99,7 +99,7 @@ def test_failed_and_solved_traces_become_insights_and_examples(tmp_path: Path) -
 
 
 def test_what_only_repeats_attempts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing is tried again with --from-traces: leave out --set rounds"):
+    with pytest.raises(UsageError, match="with --from-traces no task is tried again: leave out --set rounds"):
         read(tmp_path, "ace", recorded(), rounds=2)
     with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
         read(tmp_path, "rcl", recorded())

@@ -117,7 +117,7 @@ def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: st
     with Store.open(run) as store:
         update_run(store, state=state)
     for change in (lambda: remove(run, "e1"), lambda: run_sync(add(run, written(tmp_path / "m", WET)))):
-        with pytest.raises(UsageError, match=r"has not come to its end.*practicum resume"):
+        with pytest.raises(UsageError, match=r"has not ended.*practicum resume"):
             change()
     assert load_context(run).version == 0
 

@@ -25,10 +25,10 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.models.scripted import Call
 from practicum.retrieval.search import VISIBLE, Filter, Retriever, SearchResult
 from practicum.retrieval.vectors import Vectors
+from practicum.session.amend import replace_embedder, save_snapshot
 from practicum.session.config import Config, Splits
 from practicum.session.forget import forget
 from practicum.session.records import RUN, begin, load_context, read_run
-from practicum.session.upkeep import keep, reembedded
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
 from practicum.store.snapshot import SnapshotPages, read_context, snapshot_due, write_snapshot
@@ -190,7 +190,7 @@ def test_a_snapshot_is_due_after_many_edits(tmp_path: Path, monkeypatch: pytest.
         assert not snapshot_due(store, RUN)
         context = changed(store, context, Vote("e0", helpful=1))
         assert snapshot_due(store, RUN)
-        asyncio.run(keep(store, context, Retriever(Vectors(Words(), store))))
+        asyncio.run(save_snapshot(store, context, Retriever(Vectors(Words(), store))))
         assert not snapshot_due(store, RUN)
         context = changed(store, read_context(store, RUN), *[Vote("e0", helpful=1)] * 9)
         assert not snapshot_due(store, RUN)
@@ -331,7 +331,7 @@ def test_entries_embedded_anew_are_the_new_embedders(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         with pytest.raises(StoreError, match=r"practicum memory reembed .* --embedder other"):
             Vectors(other, store)
-        assert asyncio.run(reembedded(store, other)) == len(SAID)
+        assert asyncio.run(replace_embedder(store, other)) == len(SAID)
         assert read_run(store)[0].embedder == "other"
         retriever = Retriever(Vectors(other, store))
         other.asked.clear()
@@ -347,7 +347,7 @@ def test_an_embedder_that_changed_under_its_name_can_embed_anew(tmp_path: Path) 
     with Store.open(tmp_path) as store:
         with pytest.raises(StoreError, match="reembed"):
             asyncio.run(Vectors(changed_one, store)(["something"]))
-        asyncio.run(reembedded(store, changed_one))
+        asyncio.run(replace_embedder(store, changed_one))
         assert asyncio.run(Vectors(changed_one, store)(["something", "text 1"])).shape == (2, 32)
 
 
@@ -359,5 +359,5 @@ def test_an_embedder_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
             raise RuntimeError("away")
 
     with Store.open(tmp_path) as store, pytest.raises(RuntimeError, match="away"):
-        asyncio.run(reembedded(store, Failing("other")))
+        asyncio.run(replace_embedder(store, Failing("other")))
     assert not asked(tmp_path, "text 33", 1)[0].exact

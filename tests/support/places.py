@@ -10,7 +10,6 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import ScriptedClient
 from practicum.retrieval.vectors import Vectors, WordLlama
-from practicum.session.components import PlainScorer
 from practicum.store.database import Store
 from practicum.store.journal import Journal
 from practicum.tasks.scoring.registry import load_scorer
@@ -22,7 +21,7 @@ def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[
     async def go() -> object:
         with Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder) as store:
             agent = practicum.session.components.ChatAgent()
-            scorer = PlainScorer(load_scorer("exact", None), pure=True)
+            scorer = load_scorer("exact", None)
             seats = {"agent": Seat(model)}
             state = RunState(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)
             return await work(Run(state))

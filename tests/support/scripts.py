@@ -18,8 +18,7 @@ from practicum import methods
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.learn import Session
-from practicum.session.result import Nobody, Result
+from practicum.session.result import Progress, Result, Watch
 
 Said = str | Exception | Mapping[str, Any]
 Role = Callable[[Call], Said]
@@ -102,7 +101,7 @@ def scripted(
 
 
 @dataclass
-class Learned(Nobody):
+class Learned(Watch):
     """A run, watched: its result, its steps, and the calls each step made."""
 
     model: ScriptedClient
@@ -111,7 +110,7 @@ class Learned(Nobody):
     reports: list[StepReport] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
-    def stepped(self, session: Session, report: StepReport) -> None:
+    def stepped(self, report: StepReport, progress: Progress) -> None:
         self.reports.append(report)
         self.counts.append(len(self.model.calls) - sum(self.counts))
 
@@ -147,7 +146,7 @@ def learned(
 
 
 def _unmerged(method: str) -> dict[str, Any]:
-    return {"dedupe": "never"} if "dedupe" in methods.described(method) else {}
+    return {"dedupe": "never"} if "dedupe" in methods.setting_docs(method) else {}
 
 
 def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None = None, **limits: Any) -> Learned:

@@ -40,7 +40,6 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import Call
 from practicum.retrieval.vectors import Vectors
-from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal, JournalRow
 from practicum.tasks.scoring.registry import load_scorer
 
@@ -187,7 +186,7 @@ def simulated(
     paper, model = Paper(), scripted(agent, reflector, curator, state)
     shared = RunState(
         cast(Journal, paper), {"agent": Seat(model)}, ChatAgent(reasoning=True),
-        PlainScorer(load_scorer("exact", None), pure=True), Vectors(paper), seed=seed,
+        load_scorer("exact", None), Vectors(paper), seed=seed,
     )  # fmt: skip
 
     async def go() -> list[StepReport]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,15 +27,17 @@ from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import Study, of_methods
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, UsageError
-from practicum.core.types import Task
+from practicum.core.types import Rollout, Task
 from practicum.engine.loop import StepReport
+from practicum.models.budget import Budget
 from practicum.models.registry import Models
 from practicum.session.components import Parts
 from practicum.session.config import Splits
-from practicum.session.learn import Session, begun, learn, opened, resume
-from practicum.session.opening import Shared, opening
+from practicum.session.learn import begun, learn, open_session, resume
+from practicum.session.opening import Shared, client_settings
 from practicum.session.records import load_context, new_folder
-from practicum.session.result import Nobody
+from practicum.session.result import Progress, RunInfo, Watch
+from practicum.session.setup import build
 from practicum.store.database import Store
 
 
@@ -64,24 +66,24 @@ class Halt:
     """Stops all runs of a comparison: those under way and those that have not begun."""
 
     reason: str = ""
-    sessions: list[Session] = field(default_factory=list)
+    budgets: dict[Path, Budget] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> int:
         """The calls that a stop allows to finish."""
-        return sum(session.state.budget.in_flight for session in self.sessions)
+        return sum(budget.in_flight for budget in self.budgets.values())
 
     def stop(self, reason: str) -> None:
         """Start no more calls."""
         self.reason = self.reason or reason
-        for session in self.sessions:
-            session.state.budget.stop(self.reason)
+        for budget in self.budgets.values():
+            budget.stop(self.reason)
 
-    def join(self, session: Session) -> None:
+    def add(self, run: RunInfo) -> None:
         """Add a run that began."""
-        self.sessions.append(session)
+        self.budgets[run.folder] = run.budget
         if self.reason:
-            session.state.budget.stop(self.reason)
+            run.budget.stop(self.reason)
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class _Runs:
         self.watch.planned(self.plan, self.folder, self.done)
         if todo:
             # All runs share these models, each opened when it is first asked.
-            models = Models(opening(self.plan.runs[0].config, self.folder, self.parts))
+            models = Models(client_settings(self.plan.runs[0].config, self.folder, self.parts))
             shared = Shared(models)
             try:
                 await self._check(todo, shared)
@@ -191,8 +193,8 @@ class _Runs:
                 place = Path(name) / run.variant.folder
                 try:
                     with Store.create(place) as store:
-                        how = (run.config, run.splits, Context(), self.parts, None, shared)
-                        async with opened(store, place, *how) as session:
+                        setup = build(run.config, run.splits, self.parts)
+                        async with open_session(store, place, setup, Context(), shared=shared) as session:
                             session.reserve.check()
                 except PracticumError as error:
                     error.args = (f"{run.variant.name}: {error}",)
@@ -214,10 +216,8 @@ class _Runs:
 
     async def _run(self, run: PlannedRun, shared: Shared) -> RunOutcome | None:
         """The outcome of a run, or None where it was interrupted. An error in one run does not stop the others."""
-        path, scores, at_once = self.folder / run.folder, _TaskScores(), self._calls_at_once(shared)
-        options: dict[str, Any] = {
-            "parts": self.parts, "watch": scores, "on_session": self.halt.join, "shared": shared,
-        }  # fmt: skip
+        path, watch, at_once = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
+        options: dict[str, Any] = {"parts": self.parts, "watch": watch, "shared": shared}
         try:
             if begun(path):
                 result = await resume(path, **options)
@@ -228,7 +228,9 @@ class _Runs:
                 )  # fmt: skip
             if result.interrupted:
                 return None
-            by_task = scores.predicted if self.plan.scores_predictions(run) else scores.tested(result.context)
+            by_task = (
+                watch.predicted if self.plan.scores_predictions(run) else _task_scores(result.rollouts.get("test", ()))
+            )
             outcome = completed_outcome(run, path, result, by_task, at_once)
             # A run without a score is tried again, since its judge may answer then, unless its budget is spent.
             if outcome.failed is None or result.stopped is not None:
@@ -237,7 +239,7 @@ class _Runs:
         except Exception as error:
             return None if self.halt.reason else failed_outcome(run, path, error, at_once)
         finally:
-            self.halt.sessions = [s for s in self.halt.sessions if s.folder != path]
+            self.halt.budgets.pop(path, None)
 
     def _start(self, run: PlannedRun) -> Context | None:
         """The context a run starts from, where another run learned it."""
@@ -251,23 +253,20 @@ class _Runs:
         return load_context(path)
 
 
-class _TaskScores(Nobody):
-    """Collects the scores of a run, task by task."""
+class _RunWatch(Watch):
+    """Collects the scores of a run's predictions, task by task."""
 
-    def __init__(self) -> None:
-        self.session: Session | None = None
+    def __init__(self, halt: Halt) -> None:
+        self.halt = halt
         self.predicted: dict[str, float] = {}
-        """Scores of the predictions of a stream."""
 
-    def began(self, session: Session) -> None:
-        self.session = session
+    def began(self, run: RunInfo) -> None:
+        self.halt.add(run)
 
-    def stepped(self, session: Session, report: StepReport) -> None:
-        self.predicted.update({r.task.id: r.score.value for r in report.rollouts if r.score is not None})
+    def stepped(self, report: StepReport, progress: Progress) -> None:
+        self.predicted.update(_task_scores(report.rollouts))
 
-    def tested(self, context: Context) -> dict[str, float]:
-        """Scores of the test tasks under this context."""
-        assert self.session is not None
-        evaluated = self.session.state.evaluated.items()
-        tested = {id: r.score for (split, id, shown, _), r in evaluated if (split, shown) == ("test", context.digest)}
-        return {id: score.value for id, score in tested.items() if score is not None}
+
+def _task_scores(rollouts: Iterable[Rollout]) -> dict[str, float]:
+    """The score of each task that could be scored."""
+    return {r.task.id: r.score.value for r in rollouts if r.score is not None}

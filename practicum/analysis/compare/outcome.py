@@ -25,7 +25,7 @@ from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.types import Usage
 from practicum.core.views import render_full
-from practicum.session.learn import GO_ON
+from practicum.session.learn import CONTINUE
 from practicum.session.records import RUN, step_data
 from practicum.session.result import usage_json
 from practicum.store import schema
@@ -144,7 +144,7 @@ def completed_outcome(
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:
     """The outcome of a run that an error ended: why, and what it had cost until then."""
     # The advice on how to continue a single run does not apply here.
-    message = str(error).partition(GO_ON)[0]
+    message = str(error).partition(CONTINUE)[0]
     why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
         stored = _stored(path) if (path / DATABASE_FILE).is_file() else {}

@@ -12,7 +12,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from practicum import methods
 from practicum.analysis.compare.variants import Study, Variant
 from practicum.core.differences import MIN_TASKS
 from practicum.core.errors import StoreError, UsageError
@@ -20,7 +19,8 @@ from practicum.core.files import write_atomic
 from practicum.core.types import Task
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, checked, configured, roles_used
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.setup import build, set_up
 from practicum.store.journal import digest
 
 PLAN_FILE = "compare.json"
@@ -142,10 +142,9 @@ def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str,
     if variant.stream:
         values["validate_every"] = 1
     try:
-        config = configured(values)
-        asked = roles_used(config, config.asks, methods.build(variant.method, variant.settings).roles)
-        roles = {role: model for role, model in config.roles.items() if ROLES.get(role) in (*asked, "agent")}
-        return checked(config.model_copy(update={"roles": roles}), splits, parts), asked
+        asked = build(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
+        roles = {role: m for role, m in common.get("roles", {}).items() if ROLES.get(role) in (*asked, "agent")}
+        return set_up({**values, "roles": roles}, splits, parts).config, asked
     except UsageError as error:
         raise type(error)(f"{variant.name}: {error}") from error
 

@@ -97,8 +97,10 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
 
 def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | None = None) -> Study:
     """Compare one method with each value of one setting; the default baseline is the first value."""
-    if setting not in methods.described(method):
-        raise UsageError(f"method {method} has no setting {setting!r}: it has {', '.join(methods.described(method))}")
+    if setting not in methods.setting_docs(method):
+        raise UsageError(
+            f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}"
+        )
     if len(set(values)) < 2 or len(set(values)) < len(values):
         raise UsageError(f"--sweep {setting} needs at least two values, each only once")
     variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
@@ -120,7 +122,7 @@ def _parsed(text: str) -> Variant:
 def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
     """The variant with those of the given settings that concern it, which are removed from `unused`."""
     # A stream sees each task once.
-    known = {name for name in methods.described(variant.method) if not (variant.stream and name == "epochs")}
+    known = {name for name in methods.setting_docs(variant.method) if not (variant.stream and name == "epochs")}
     general = {key: value for key, value in given.items() if "." not in key and key in known}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}
@@ -136,7 +138,7 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
 
 def _unused_message(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
-    if not dot and any(setting in methods.described(v.method) for v in study.variants):
+    if not dot and any(setting in methods.setting_docs(v.method) for v in study.variants):
         return f"every variant that has a setting {setting!r} has its own value of it: leave out --set {key}=..."
     if not dot:
         return f"none of the methods has a setting {setting!r} (--set {key}=...)"

@@ -17,19 +17,18 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import select
 
-from practicum import methods
 from practicum.analysis.dynamics.curves import Curves, Window, curves
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.run import Run
-from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, checked, configured
-from practicum.session.opening import furnished_to_act
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.opening import open_state
 from practicum.session.records import RUN, read_run
-from practicum.session.result import roles_json, usage_json
+from practicum.session.result import RunInfo, Watch, roles_json, usage_json
+from practicum.session.setup import build, set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import digest
@@ -113,16 +112,16 @@ async def dynamics(
     every: int = 1,
     concurrency: int | None = None,
     parts: Parts | None = None,
-    watch: Callable[[int, int], None] | None = None,
-    on_state: Callable[[RunState], None] | None = None,
+    on_checkpoint: Callable[[int, int], None] | None = None,
+    watch: Watch | None = None,
 ) -> Dynamics:
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
     The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
     `every`-th step and the last. The run may be done or stopped. Its limits do not apply here, but what is paid here
     counts towards them if it is resumed. `parts` are those that the run was made with; `concurrency` may differ.
-    `watch` is called after each checkpoint with the number that are done and the number of all; `on_state` gets the
-    state whose budget can stop the evaluation.
+    `on_checkpoint` is called after each checkpoint with the number that are done and the number of all; `watch` is
+    notified of the run, whose budget can be stopped, and of each attempt.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
     where the provider lost a whole checkpoint or no task could be scored; and Stopped where it was stopped. What was
@@ -134,20 +133,21 @@ async def dynamics(
     with Store.open(folder) as store:
         config, splits, _ = read_run(store)
         if concurrency is not None:
-            config = configured({**config.model_dump(), "concurrency": concurrency})
+            config = config_from({**config.model_dump(), "concurrency": concurrency})
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
-        method = methods.build(config.method, config.settings)
+        setup, budget = build(config, Splits(test=scored_on), parts), Budget()
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
-        async with furnished_to_act(store, RUN, folder, config, parts, method, budget=Budget()) as state:
-            if on_state is not None:
-                on_state(state)
+        async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
+            if watch is not None:
+                watch.began(RunInfo(folder, config, setup.splits, budget))
+                state.on_attempt = watch.attempted
             columns: list[list[Rollout]] = []
             root = Run(state)
             for context in contexts:
-                columns.append(await root.evaluate(method.act, split, scored_on, context))
-                if watch is not None:
-                    watch(len(columns), len(contexts))
+                columns.append(await root.evaluate(setup.method.act, split, scored_on, context))
+                if on_checkpoint is not None:
+                    on_checkpoint(len(columns), len(contexts))
             rows = list(zip(*columns, strict=True))
             scores = [[r.score.correct for r in row if r.score is not None] for row in rows]
             # A task that could not be scored at every checkpoint says nothing about the others.
@@ -175,7 +175,7 @@ def _choose_tasks(
     for split, kept in own.items():
         if scored_on == kept:
             return split, kept
-    checked(config.model_copy(update={"validate_every": 1}), Splits((), (), scored_on), parts)
+    set_up({**config.model_dump(), "validate_every": 1, "before": False}, Splits(test=scored_on), parts)
     # Two files may give one id to different tasks, so the places depend on all that the tasks are.
     return f"dev {digest([[t.id, t.input, t.target, dict(t.meta)] for t in scored_on])[:12]}", scored_on
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,21 @@ from practicum.core.intervals import share_ci95
 from practicum.engine.judge import judge
 from practicum.engine.run import Run
 from practicum.session.components import Parts
-from practicum.session.config import Config, configured
-from practicum.session.opening import furnished
+from practicum.session.config import Config, Splits, config_from
+from practicum.session.opening import open_state
 from practicum.session.result import usage_json
+from practicum.session.setup import build
 from practicum.store.database import Store
 
 TEMPERATURE = 0.0
 """The temperature a judge is always asked at. A deterministic model agrees with itself for no other reason."""
 
 UNUSED_CONFIG = (
-    "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout",
+    "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout", "settings",
+    "from_traces",
 )  # fmt: skip
-"""Fields of the run's configuration that do not apply here: its limits, which were set for learning, and its agent."""
+"""Fields of the run's configuration that do not apply here: its limits, which were set for learning, its agent and
+the settings of its method."""
 
 
 async def judge_again(
@@ -51,7 +55,8 @@ async def judge_again(
         raise UsageError("the run has no verdicts of a judge, so there is nothing to compare with")
     sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
     # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
-    values = configured({**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", **limits})
+    values = {**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", "method": "none", **limits}
+    setup = replace(build(config_from(values), Splits(), parts), roles=("judge",))
     pairs: list[tuple[bool, bool | None]] = []
 
     async def ask(attempt: JudgedAttempt, run: Run) -> None:
@@ -64,7 +69,7 @@ async def judge_again(
         pairs.append((attempt.verdict, now))
 
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
-        async with furnished(store, "judge", Path(name), values, parts, roles=("judge",), agent=False) as state:
+        async with open_state(store, "judge", Path(name), setup) as state:
             stopped = {}
             try:
                 await Run(state, "judged again").gather(

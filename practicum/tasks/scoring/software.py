@@ -2,7 +2,7 @@
 
 A project is complete when every Python file parses and contains no placeholder. It is executable when the program
 ends by itself with exit code 0, or asks for more input than it was given; unlike in ChatDev, a program that runs
-without end is not. How well the code fits the requirement is measured with embeddings, see `engine.quality`.
+without end is not. How well the code fits the requirement is measured with embeddings, see `engine.scorers`.
 
 The input of a task is the requirement. Its `meta` may hold `entry` (the file to run; by default main.py, or the only
 Python file), `args` (a list of strings) and `stdin`.

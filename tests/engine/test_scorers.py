@@ -16,10 +16,10 @@ from runs import Words, indoors
 import practicum
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Score, Task, Trace
-from practicum.engine.quality import CommonGenScorer, SoftwareScorer
+from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
 from practicum.models.scripted import Call
 from practicum.session.components import make_scorer
-from practicum.session.config import configured
+from practicum.session.config import config_from
 from practicum.tasks.sandbox.runner import Limits, ProgramResult, Sandbox
 from practicum.tasks.scoring.registry import SCORERS
 from practicum.tasks.scoring.software import CodeMeasures, Inspection, inspect_project
@@ -278,7 +278,7 @@ def write_lines(path: Path, lines: list[dict[str, Any]]) -> None:
 
 @needs_fences
 def test_what_running_code_showed_is_journaled_and_what_a_rule_says_is_not() -> None:
-    made = {name: make_scorer(configured({"scorer": name}), practicum.Parts()) for name in SCORERS if name != "choice"}
+    made = {name: make_scorer(config_from({"scorer": name}), practicum.Parts()) for name in SCORERS if name != "choice"}
     assert [name for name, scorer in made.items() if not scorer.pure] == ["tests", "software"]
     assert {name: scorer.name for name, scorer in made.items()} == {name: name for name in made}
 
@@ -287,7 +287,7 @@ def test_what_running_code_showed_is_journaled_and_what_a_rule_says_is_not() -> 
 @pytest.mark.parametrize("name", ["tests", "coverage", "commongen"])
 def test_a_task_without_what_its_scorer_needs_has_no_score_where_that_is_not_needed(name: str) -> None:
     run = indoors(lambda call: "")
-    run._state.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
+    run._state.scorer = make_scorer(config_from({"scorer": name}), practicum.Parts())
     assert asyncio.run(run.score(Task("t", "x"), Trace("x = 1"))) is None
 
 
@@ -295,6 +295,6 @@ def test_a_task_without_what_its_scorer_needs_has_no_score_where_that_is_not_nee
 @pytest.mark.parametrize("name", ["exact", "tests", "coverage", "software"])
 def test_an_attempt_that_failed_scores_zero(name: str) -> None:
     run = indoors(lambda call: "")
-    run._state.scorer = make_scorer(configured({"scorer": name}), practicum.Parts())
+    run._state.scorer = make_scorer(config_from({"scorer": name}), practicum.Parts())
     task = Task("t", "x", "x", {"tests": "assert f", "concepts": ["dog"]})
     assert asyncio.run(run.score(task, Trace("x", error="timed out"))) == Score(0.0, False, "timed out")

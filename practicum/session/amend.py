@@ -1,0 +1,141 @@
+"""Changing what a run learned after its end: by hand, by what a query taught, or by another embedder.
+
+Each change is one more version, written as a whole or not at all, so that `diff`, `forget` and `rollback` treat it
+like any other. After it the run cannot be resumed: its contexts no longer follow from its journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Column, delete, func, select
+
+from practicum.core.context import ApplyResult, Context
+from practicum.core.edits import Applied, Delta
+from practicum.core.errors import UsageError
+from practicum.core.types import Task
+from practicum.engine.loop import StepReport
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
+from practicum.session.records import FINAL, RUN, read_run, seconds_spent, step_rows
+from practicum.store import schema
+from practicum.store.database import INDEX_FILE, RowValues, Store
+from practicum.store.schema import text_key
+from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
+from practicum.store.versions import Version, version_row
+
+_TASK: TypeAdapter[Task] = TypeAdapter(Task)
+
+
+def require_ended(store: Store) -> None:
+    """Raises UsageError for a run that can still be resumed, because a resume would not know of the change."""
+    _, _, state = read_run(store)
+    if state != "done" and state not in FINAL:
+        version = _largest(store, schema.versions.c.version)
+        raise UsageError(
+            f"{store.folder} has not ended. Before you change what it learned, resume it (practicum resume "
+            f"{store.folder}) or end it as it is (practicum rollback {store.folder} {version})"
+        )
+
+
+def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
+    """Apply edits made by hand to the last version. Raises UsageError for a run that can still be resumed."""
+    require_ended(store)
+    before = read_context(store, RUN)
+    outcome = before.apply(edits(before))
+    if outcome.applied:
+        version = _version_row(before, outcome.context, _largest(store, schema.versions.c.step), outcome.applied)
+        store.execute(_insert(schema.versions, [version]), _update(state="edited"))
+    return outcome
+
+
+def next_step(store: Store) -> int:
+    """The number of a step that is added to a run."""
+    return 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
+
+
+def new_task_id(store: Store, step: int) -> str:
+    """An id for the task of an added step, which no task of the run has."""
+    table = schema.tasks
+    known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == RUN))}
+    id = f"asked-{step}"
+    while id in known:
+        id += "'"
+    return id
+
+
+def add_step(store: Store, task: Task, before: Context, report: StepReport, seconds: float) -> None:
+    """Add a step, which began with the context `before` and took so many seconds, to a run that has ended."""
+    position = _largest(store, schema.tasks.c.position) + 1
+    data = _TASK.dump_json(task).decode()
+    row = {"run_id": RUN, "split": "train", "position": position, "task_id": task.id, "data": data}
+    statements = [_insert(table, rows) for table, rows in step_rows(report).items() if rows]
+    statements.append(_insert(schema.tasks, [row]))
+    if report.context.version != before.version:
+        version = _version_row(before, report.context, report.step, report.applied)
+        statements.append(_insert(schema.versions, [version]))
+    store.execute(*statements, _update(state="asked", seconds=seconds_spent(store) + seconds))
+
+
+async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
+    """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
+    if snapshot_due(store, RUN):
+        # The index is written first: it may hold more entries than the snapshot says, but never fewer.
+        indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
+        write_snapshot(store, RUN, context, indexed)
+
+
+async def replace_embedder(store: Store, embedder: Embedder) -> int:
+    """Embed the entries of a run's last version with another embedder, or with one that changed under its name; the run
+    keeps that embedder. Returns the number of embedded texts.
+
+    Nothing is changed before all texts are embedded. A run that has not ended and that retrieves what it shows cannot
+    be resumed after this, because its journal depends on the old vectors.
+    """
+    config, _, _ = read_run(store)
+    context = read_context(store, RUN)
+    vectors = Vectors(embedder)
+    await vectors.ready(entry.embedded_text for entry in context)
+    (store.folder / INDEX_FILE).unlink(missing_ok=True)
+    config = config.model_copy(update={"embedder": embedder.name})
+
+    def statements() -> Iterator[tuple[Any, list[RowValues]]]:
+        yield delete(schema.vectors), []
+        for start in range(0, len(vectors.texts), CHUNK):
+            yield schema.vectors.insert(), _vector_rows(vectors, start)
+        yield from ((statement, []) for statement in delete_snapshot(RUN))
+        yield _update(config=config.model_dump_json()), []
+
+    store.execute_all(statements())
+    await save_snapshot(store, read_context(store, RUN), Retriever(Vectors(embedder, store)))
+    return vectors.made
+
+
+def _vector_rows(vectors: Vectors, start: int) -> list[RowValues]:
+    texts = vectors.texts[start : start + CHUNK]
+    found = vectors.matrix.take(vectors.rows(texts))
+    name = vectors.embedder.name
+    return [
+        {"embedder": name, "key": text_key(text), "vector": vector.tobytes()}
+        for text, vector in zip(texts, found, strict=True)
+    ]
+
+
+def _version_row(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
+    return version_row(RUN, Version(after.version, before.version, step, after.next_number, tuple(applied)))
+
+
+def _largest(store: Store, column: Column[int]) -> int:
+    """The largest number in a column; 0 if there is none."""
+    rows = store.rows(select(func.max(column)).where(column.table.c.run_id == RUN))
+    return rows[0][0] or 0
+
+
+def _insert(table: Any, rows: Sequence[dict[str, Any]]) -> Any:
+    return table.insert().prefix_with("OR REPLACE").values(list(rows))
+
+
+def _update(**values: Any) -> Any:
+    return schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values)

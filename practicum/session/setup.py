@@ -1,0 +1,179 @@
+"""Setting up a run: its configuration is checked once, and the objects that the check builds are those that run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from practicum import methods
+from practicum.agents.base import Agent
+from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task
+from practicum.engine.loop import Method
+from practicum.engine.state import Scorer
+from practicum.models.registry import ROLES
+from practicum.session.components import Parts, make_agent, make_method, make_scorer
+from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
+from practicum.tasks.load import require_meta, require_targets
+from practicum.tasks.scoring.registry import JUDGED
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A run that is ready to start: its configuration and tasks, and the objects that were built from them.
+
+    `roles` are those whose models the run asks, `act_roles` those that its attempts alone ask.
+    """
+
+    config: Config
+    splits: Splits
+    parts: Parts
+    method: Method
+    agent: Agent
+    scorer: Scorer
+    roles: tuple[str, ...]
+    act_roles: tuple[str, ...]
+
+
+def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
+    """Check a run and build it. `values` are fields of `Config`; `method` may be a Method.
+
+    If nothing is `scored`, targets may be missing. Raises UsageError or TaskFileError before anything is paid for.
+    """
+    values, parts = take_method(values, parts or Parts())
+    config = config_from({**values, **parts.names()})
+    if not splits.train and not splits.test:
+        raise UsageError("there are no tasks")
+    default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
+    config = config.model_copy(update={"scorer": config.scorer or default})
+    if config.from_traces:
+        _check_traces(config, splits)
+    setup = build(config, splits, parts)
+    if scored:
+        _check_tasks(setup)
+    _check_method(setup)
+    _check_agent(config)
+    roles = _check_roles(setup)
+    settings = methods.plain_settings(config.method, config.settings)
+    return replace(setup, config=config.model_copy(update={"settings": settings, "roles": roles}))
+
+
+def take_method(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
+    """The same with a Method, given in place of a name, among the parts."""
+    method = values.get("method")
+    if not isinstance(method, Method):
+        return dict(values), parts
+    parts = replace(parts, method=method)
+    return {**values, "method": parts.names()["method"]}, parts
+
+
+def build(config: Config, splits: Splits, parts: Parts) -> Setup:
+    """The objects of a run that was checked when it was first set up. Raises UsageError if one is missing."""
+    method = make_method(config, splits, parts)
+    # With stored traces to learn from, the agent runs in evaluations only.
+    agent = ("agent",) if config.asks else ()
+    runs = agent if not config.from_traces or splits.val or splits.test else ()
+    judge = ("judge",) if config.judged or config.scorer in JUDGED else ()
+    return Setup(
+        config=config,
+        splits=splits,
+        parts=parts,
+        method=method,
+        agent=make_agent(config, parts),
+        scorer=make_scorer(config, parts),
+        roles=tuple(dict.fromkeys((*runs, *method.roles, *judge))),
+        act_roles=tuple(dict.fromkeys((*agent, *method.act_roles, *judge))),
+    )
+
+
+def _check_tasks(setup: Setup) -> None:
+    """Refuse tasks with the same id, and those without the target or meta that the scorer needs."""
+    config, scorer, splits = setup.config, setup.scorer, setup.splits
+    names = {"train": "the tasks", "val": "the validation tasks", "test": "the test tasks"}
+    for split, tasks in splits.by_name.items():
+        where = names[split]
+        _check_unique(tasks, where)
+        if split == "train" and (config.from_traces or not config.labels):
+            continue
+        if scorer.needs_target:
+            require_targets(tasks, scorer.name, where, config.choices or None)
+        require_meta(tasks, scorer.name, where)
+
+
+def _check_unique(tasks: Sequence[Task], where: str) -> None:
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise TaskFileError(f"two of {where} have the id {task.id!r}")
+        seen.add(task.id)
+
+
+def _check_method(setup: Setup) -> None:
+    """Refuse what the method cannot do, or what would have no effect."""
+    config, splits = setup.config, setup.splits
+    settings = methods.read_settings(config.method, config.settings)
+    if extra := methods.missing_extra(config.method):
+        raise UsageError(f"method {config.method} needs the package {extra}: pip install 'practicum[{extra}]'")
+    if settings.NEEDS_LABELS and not config.labels:
+        raise UsageError(f"method {config.method} shows right answers, so it cannot learn without labels")
+    if config.judged and config.labels and not config.from_traces:
+        raise UsageError("a judge's verdict is feedback for learning without labels: add --no-labels, or leave it out")
+    if settings.gate and splits.train:
+        if settings.NO_GATE:
+            raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
+        if not splits.val:
+            raise UsageError("gate=true tries each delta on validation tasks: give --val, or leave it out")
+    if config.before and not splits.test:
+        raise UsageError("--before scores the test tasks: give --test, or leave it out")
+    if config.validate_every > 1 and not splits.val:
+        raise UsageError("--validate-every is for validation tasks: give --val, or leave it out")
+
+
+def _check_agent(config: Config) -> None:
+    if config.reasoning and config.agent != "chat":
+        raise UsageError(f"--reasoning is for the chat agent, not for {config.agent}: leave it out")
+    if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
+        raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
+    if config.choices and config.agent.startswith(APPWORLD):
+        raise UsageError("AppWorld's tasks have no choice of answers: leave out --choices")
+    if not config.agent.startswith((TOOLS, APPWORLD)):
+        for name, default in (("max_turns", MAX_TURNS), ("tool_timeout", TOOL_TIMEOUT)):
+            if getattr(config, name) != default:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for an agent with tools, not for {config.agent}: leave it out")
+
+
+def _check_roles(setup: Setup) -> dict[str, str]:
+    """The models of the roles, by the proper names of these. Raises UsageError for a role that the run does not ask."""
+    named: dict[str, str] = {}
+    for role, model in setup.config.roles.items():
+        name = role if role in setup.roles else ROLES.get(role)
+        if name is None:
+            raise UsageError(f"unknown role {role!r}: known are {', '.join(ROLES)}")
+        if name in named:
+            raise UsageError(f"role {name} has two models: {role} is another name of it")
+        if name not in (*setup.roles, "agent") and setup.splits.train:
+            asked = ", ".join(setup.roles) or "none"
+            raise UsageError(
+                f"method {setup.config.method} asks no {name} here: leave out --role {name} (asked: {asked})"
+            )
+        named[name] = model
+    return named
+
+
+def _check_traces(config: Config, splits: Splits) -> None:
+    """Refuse settings that would run tasks again."""
+    if config.settings.get("online"):
+        raise UsageError("--online predicts before it learns, but stored traces hold attempts already: leave it out")
+    values = methods.for_traces(config.method, config.settings)
+    if unused := sorted({"rounds", "refine", "lessons"} & set(config.settings)):
+        raise UsageError(f"with --from-traces no task is tried again: leave out --set {unused[0]}=...")
+    settings = methods.read_settings(config.method, values)
+    again = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
+    if on := {name: off for name, off in again.items() if getattr(settings, name, off) != off}:
+        how = " ".join(f"--set {name}={str(off).lower()}" for name, off in on.items())
+        raise UsageError(f"with --from-traces nothing is run, and {', '.join(on)} would run tasks again: use {how}")
+    if any(task.recorded is None for task in splits.train):
+        raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out from_traces")
