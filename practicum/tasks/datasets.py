@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import choices_from, numbered_lines, parse_record, read_text, type_name, unique_tasks
+from practicum.tasks.load import choices_from, field_names, numbered_records, read_text, type_name, unique_tasks
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -308,8 +308,7 @@ def matching_formats(path: Path) -> list[str]:
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if path.suffix.lower() != ".csv":
-        for number, text in numbered_lines(path):
-            yield number, parse_record(text, f"{path} line {number}")
+        yield from numbered_records(path)
         return
     # MMLU's own files: question, choices, letter; no header.
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
@@ -329,7 +328,7 @@ def _detect_format(record: Record, path: Path | str) -> str:
         return matches[0]
     if "input" in record:
         raise UsageError(f"{path}: the file already holds tasks, so there is nothing to convert")
-    fields = ", ".join(map(repr, record)) or "no fields"
+    fields = field_names(record)
     if not matches:
         raise TaskFileError(
             f"{path}: the fields of its first line ({fields}) match no known format; name one with --format "

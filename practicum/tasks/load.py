@@ -49,19 +49,12 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
         if name not in keys:
             raise TaskFileError(f"--fields: unknown name {name!r}; a task has {', '.join(keys)}")
     keys |= fields or {}
-    known_keys: set[str] = set()
-
-    def numbered_tasks() -> Iterator[tuple[int, Task]]:
-        for number, text in numbered_lines(Path(path)):
-            record = parse_record(text, f"{path} line {number}")
-            known_keys.update(record)
-            yield number, _parse_task(record, keys, f"{path} line {number}", f"line-{number}")
-
-    tasks = unique_tasks(numbered_tasks(), path)
-    if not tasks:
+    records = list(numbered_records(Path(path)))
+    if not records:
         raise TaskFileError(f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"')
+    tasks = unique_tasks(((number, _parse_task(record, keys, path, number)) for number, record in records), path)
     for name, key in (fields or {}).items():
-        if key not in known_keys:
+        if all(key not in record for _, record in records):
             raise TaskFileError(f"{path}: no line has a field {key!r}, which --fields reads as {name!r}")
     return tasks
 
@@ -72,9 +65,8 @@ def unique_tasks(numbered: Iterable[tuple[int, Task]], path: Path | str) -> list
     tasks = []
     for number, task in numbered:
         if (first := lines.setdefault(task.id, number)) != number:
-            raise TaskFileError(
-                f"{path} line {number}: id {task.id!r} was already used on line {first}; ids must differ"
-            )
+            used = f"was already used on line {first}; ids must differ"
+            raise TaskFileError(f"{path} line {number}: id {task.id!r} {used}")
         tasks.append(task)
     return tasks
 
@@ -136,12 +128,22 @@ def choices_from(tasks: Sequence[Task]) -> tuple[str, ...]:
     return tuple(choices)
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line that is not blank. Raises TaskFileError when the file cannot be read."""
+def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number (from 1) and JSON object of each line that is not blank. Raises TaskFileError when one cannot be read."""
     # Unlike splitlines(), this keeps U+2028 and similar characters, which a JSON string may hold unescaped.
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if line.strip():
-            yield number, line
+    for number, text in enumerate(read_text(path).split("\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            # Unlike `json`, this refuses NaN and halves of surrogate pairs, which neither a store nor a server accepts.
+            record = from_json(text, allow_inf_nan=False)
+        except ValueError as error:
+            reason = str(error).replace("at line 1 column", "at column")
+            where = f"{path} line {number}"
+            raise TaskFileError(f"{where}: not JSON ({reason}); each line must be one JSON object") from None
+        if not isinstance(record, dict):
+            raise TaskFileError(f"{path} line {number}: expected a JSON object, not {type_name(record)}")
+        yield number, record
 
 
 def read_text(path: Path) -> str:
@@ -160,20 +162,8 @@ def read_text(path: Path) -> str:
         raise TaskFileError(f"{path} line {number}: not UTF-8 text; save the file as UTF-8") from None
 
 
-def parse_record(text: str, where: str) -> dict[str, Any]:
-    """The JSON object on a line. Raises TaskFileError, whose message begins with `where`, if there is none."""
-    try:
-        # Unlike `json`, this refuses NaN and halves of surrogate pairs, which neither a store nor a server accepts.
-        record = from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        reason = str(error).replace("at line 1 column", "at column")
-        raise TaskFileError(f"{where}: not JSON ({reason}); each line must be one JSON object") from None
-    if not isinstance(record, dict):
-        raise TaskFileError(f"{where}: expected a JSON object, not {type_name(record)}")
-    return record
-
-
-def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, default_id: str) -> Task:
+def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, number: int) -> Task:
+    where = f"{path} line {number}"
     if keys["input"] not in record:
         hint = "name the field to read with --fields input=NAME"
         raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {field_names(record)}: {hint}")
@@ -185,7 +175,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], where: str, 
         raise TaskFileError(f"{where}: field {keys[name]!r} must be {wanted}, not {found}") from None
     target = str(line.target).lower() if isinstance(line.target, bool) else line.target
     task = Task(
-        id=default_id if line.id is None else str(line.id),
+        id=f"line-{number}" if line.id is None else str(line.id),
         input=line.input if isinstance(line.input, str) else ", ".join(line.input),
         target=None if target is None else str(target),
         meta={key: value for key, value in record.items() if key not in keys.values()} | (line.meta or {}),
