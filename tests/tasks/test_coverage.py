@@ -32,7 +32,7 @@ def test_a_concept_is_found_in_any_form(concept: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("concept", "text"), [("dog", "dogma"), ("ice skate", "skate on ice"), ("cat", "")])
-def test_other_words_are_not_taken_for_it(concept: str, text: str) -> None:
+def test_other_words_do_not_count(concept: str, text: str) -> None:
     assert concept_coverage([concept], text) == Score(0.0, False, f"0 of 1 concepts are used; missing: {concept}")
 
 
@@ -43,7 +43,7 @@ def test_the_value_is_the_share_and_the_note_names_what_is_missing() -> None:
     assert many.endswith("word11 and 8 more")
 
 
-def test_by_its_name_on_a_task() -> None:
+def test_the_coverage_scorer() -> None:
     scorer = load_scorer("coverage", None)
     task = Task("t", "use: dog, run", meta={"concepts": ["dog", "run"]})
     assert scorer.score(task, Trace("Dogs run.")) == Score(1.0, True)

@@ -69,7 +69,7 @@ def write(path: Path, records: list[Any]) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_is_told_by_its_fields_and_can_be_scored_as_it_says(name: str, tmp_path: Path) -> None:
+def test_each_format_is_detected_and_its_scorer_can_score_it(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "data.jsonl", LINES[name])
     found = convert(path)
     assert found == convert(path, name)
@@ -87,7 +87,7 @@ def only(name: str, tmp_path: Path) -> Task:
     return convert(write(tmp_path / "d.jsonl", LINES[name])).tasks[0]
 
 
-def test_what_becomes_of_a_line(tmp_path: Path) -> None:
+def test_a_line_becomes_a_task(tmp_path: Path) -> None:
     human = only("humaneval", tmp_path)
     assert (human.id, human.target) == ("H/0", "def f():\n    '''One.'''\n    return 1\n")
     assert human.meta["entry_point"] == "f"
@@ -99,7 +99,7 @@ def test_what_becomes_of_a_line(tmp_path: Path) -> None:
     assert only("hotpotqa", tmp_path) == Task("q1", "T: Ann did. Yes.\n\nU: Nothing.\n\nQuestion: Who?", "Ann")
 
 
-def test_the_tags_of_finer_are_told_once(tmp_path: Path) -> None:
+def test_the_shared_tags_of_finer_go_to_the_instructions(tmp_path: Path) -> None:
     found = convert(write(tmp_path / "d.jsonl", LINES["finer"]))
     assert found.instructions.startswith(HEAD)
     assert [task.input for task in found.tasks] == ["1. What is 5?\n2. What is 6?", "1. What is 7?"]
@@ -109,7 +109,7 @@ def test_the_tags_of_finer_are_told_once(tmp_path: Path) -> None:
     assert [task.input.split("\n")[0] for task in mixed.tasks] == [HEAD, HEAD, HEAD.replace(",A,B", ",C")]
 
 
-def test_the_best_answer_stands_where_its_letter_says_and_ties_are_left_out(tmp_path: Path) -> None:
+def test_the_letter_names_the_best_answer_and_ties_are_left_out(tmp_path: Path) -> None:
     found = convert(write(tmp_path / "d.jsonl", LINES["rewardbench2"]))
     (task,) = found.tasks
     assert found.left_out == 1
@@ -118,13 +118,13 @@ def test_the_best_answer_stands_where_its_letter_says_and_ties_are_left_out(tmp_
     assert task.meta == {"tags": ["Focus"]}
 
 
-def test_the_answers_of_many_lines_stand_in_every_place(tmp_path: Path) -> None:
+def test_the_best_answers_are_at_all_letters(tmp_path: Path) -> None:
     lines = [LINES["rewardbench2"][0] | {"id": str(i)} for i in range(60)]
     targets = [task.target for task in convert(write(tmp_path / "d.jsonl", lines)).tasks]
     assert {letter for letter in "ABCD" if targets.count(letter) >= 6} == set("ABCD")
 
 
-def test_choices_are_the_letters_that_occur_or_the_targets(tmp_path: Path) -> None:
+def test_choices_are_the_letters_in_use_or_the_targets(tmp_path: Path) -> None:
     assert convert(write(tmp_path / "d.jsonl", LINES["mmlu"])).choices == ("A", "B", "C")
     assert convert(write(tmp_path / "e.jsonl", LINES["ddxplus"])).choices == ("Allergy", "URTI")
 
@@ -159,7 +159,7 @@ def test_the_csv_of_mmlu(tmp_path: Path) -> None:
         ("ddxplus", {"PATIENT_PROFILE": " "}, "line 1: the text of the task is empty"),
     ],
 )
-def test_what_does_not_fit_is_told_by_line_and_field(name: str, change: Any, text: str, tmp_path: Path) -> None:
+def test_an_error_names_line_and_field(name: str, change: Any, text: str, tmp_path: Path) -> None:
     path = write(tmp_path / "d.jsonl", [LINES[name][0] | change])
     with pytest.raises(TaskFileError) as caught:
         convert(path, name)
@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_told_by_line_and_field(name: str, change: Any, tex
     assert text in str(caught.value)
 
 
-def test_a_file_as_a_whole_that_cannot_be_read_as_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     for records, text in (
         ([{"a": 1}], "match no known format; name one with --format"),

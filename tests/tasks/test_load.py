@@ -1,4 +1,4 @@
-"""Task files: what is read, and that each fault is told in one line that names the place."""
+"""Task files: what is read; each error is one line that names file, line and field."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
         ('{"input": "a"}\n{"id": "line-1", "input": "b"}', "line 2: id 'line-1' was already used on line 1"),
     ],
 )
-def test_a_bad_file_is_told_with_line_and_field(write: Write, content: str, text: str) -> None:
+def test_a_bad_line_is_reported_with_line_and_field(write: Write, content: str, text: str) -> None:
     assert text in fault(write(content))
 
 
@@ -143,19 +143,19 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert "cannot be read" in fault(tmp_path / ("x" * 300))
 
 
-def test_faults_name_the_files_own_field(write: Write) -> None:
+def test_errors_name_the_file_s_own_field(write: Write) -> None:
     path = write('{"question": 1, "answer": "b"}')
     assert "field 'question' must be a string" in fault(path, {"input": "question"})
     assert "field 'q' is missing" in fault(path, {"input": "q"})
 
 
-def test_faults_in_fields(write: Write) -> None:
+def test_errors_in_the_mapping_of_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
     assert "no line has a field 'anwser', which --fields reads as 'target'" in fault(path, {"target": "anwser"})
 
 
-def test_long_lists_of_fields_are_cut(write: Write) -> None:
+def test_long_lists_of_fields_are_shortened(write: Write) -> None:
     text = fault(write(json.dumps({f"k{i}": i for i in range(30)})))
     assert "'k9' and 20 more:" in text
 
@@ -177,7 +177,7 @@ records = st.fixed_dictionaries(
     st.booleans(),
     st.booleans(),
 )
-def test_what_was_written_is_read(
+def test_written_tasks_are_read_unchanged(
     tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], ascii_only: bool, crlf: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "round_trip.jsonl"
@@ -187,7 +187,7 @@ def test_what_was_written_is_read(
 
 
 @given(st.binary() | st.text().map(str.encode) | json_values.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_make_it_fail_in_another_way(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_any_bytes_raise_only_task_file_errors(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.jsonl"
     path.write_bytes(content)
     with pytest.raises(TaskFileError) as caught:
@@ -205,7 +205,9 @@ def test_no_bytes_make_it_fail_in_another_way(tmp_path_factory: pytest.TempPathF
         ("choice", "Drft", ["Drift", "1"], "target 'Drft' of task 'b' is not among the choices"),
     ],
 )
-def test_targets_are_checked_ahead(scorer: str, target: str | None, choices: list[str] | None, text: str) -> None:
+def test_targets_are_checked_before_a_run(
+    scorer: str, target: str | None, choices: list[str] | None, text: str
+) -> None:
     good = Task("a", "x", "1")
     require_targets([good], scorer, "f.jsonl", choices)
     with pytest.raises(TaskFileError) as caught:

@@ -20,12 +20,12 @@ def scored_by(scorer: str, solution: str, part: str = "a part", **meta: Any) -> 
 
 
 @pytest.mark.parametrize("scorer", ["exact", "numeric", "choice", "contains", "regex", "list", "judge", "my:function"])
-def test_an_answer_to_the_whole_is_what_most_scorers_need(scorer: str) -> None:
+def test_most_scorers_cannot_score_a_part(scorer: str) -> None:
     assert scored_by(scorer, "7") is None
 
 
 @pytest.mark.parametrize("fence", ["{}", "So:\n```python\n{}\n```\nDone."])
-def test_tests_need_what_they_enter(fence: str) -> None:
+def test_tests_need_a_solution_that_defines_the_entry_point(fence: str) -> None:
     defined = fence.format("def total(prices):\n    return sum(prices)")
     assert scored_by("tests", defined, **CODE) == Task("t", "the whole", "7", CODE)
     assert scored_by("tests", fence.format("def add(a, b):\n    return total([a, b])"), **CODE) is None
@@ -33,7 +33,7 @@ def test_tests_need_what_they_enter(fence: str) -> None:
 
 
 @pytest.mark.parametrize("scorer", ["coverage", "commongen"])
-def test_of_the_concepts_those_count_that_the_part_names(scorer: str) -> None:
+def test_the_concepts_of_a_part_are_those_it_names(scorer: str) -> None:
     found = scored_by(scorer, "A dog runs.", "Say how dogs caught it.", **WORDS)
     assert found == Task("t", "Say how dogs caught it.", "7", {"concepts": ["dog", "catch"]})
     assert scored_by(scorer, "A dog runs.", "Choose a place.", **WORDS) is None
@@ -50,7 +50,7 @@ def test_of_the_concepts_those_count_that_the_part_names(scorer: str) -> None:
     ],
     ids=["whole", "module", "another entry", "relative", "entry"],
 )
-def test_a_program_that_stands_alone_is_a_project_of_its_own(solution: str, meta: dict[str, Any], entry: str) -> None:
+def test_a_complete_program_is_a_project_of_its_own(solution: str, meta: dict[str, Any], entry: str) -> None:
     assert scored_by("software", solution, **meta) == Task("t", "a part", "7", {**meta, "entry": entry})
 
 
@@ -59,10 +59,10 @@ def test_a_program_that_stands_alone_is_a_project_of_its_own(solution: str, meta
     [MAIN, TILL + TILL.replace("till", "shop"), "The till should add.", "notes.md\n```\nadd things\n```", ""],
     ids=["needs another", "no entry", "words", "no program", "nothing"],
 )
-def test_a_piece_of_a_project_is_none(solution: str) -> None:
+def test_an_incomplete_program_cannot_be_scored(solution: str) -> None:
     assert scored_by("software", solution) is None
 
 
-def test_a_task_that_lacks_what_its_scorer_needs_scores_no_part() -> None:
+def test_without_the_scorers_meta_no_part_is_scored() -> None:
     assert scored_by("tests", "def total(): pass", entry_point="total") is None
     assert scored_by("coverage", "dog", "dog") is None

@@ -137,13 +137,13 @@ def test_numeric(target: str, answer: str, right: bool) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_usual_way_to_write_a_number_counts(value: float) -> None:
+def test_numbers_may_be_written_in_all_usual_ways(value: float) -> None:
     written = (repr(value), f"{value:.2f}", f"{value:,.2f}", f"the result is {value:,.4f}.", f"${value:.12e}")
     assert all(mark("numeric", repr(value), answer).correct for answer in written)
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(-(10**12), 10**12))
-def test_whole_numbers_agree_only_when_equal_or_vast(a: int, b: int) -> None:
+def test_integers_agree_only_when_equal_or_very_large(a: int, b: int) -> None:
     assert mark("numeric", str(a), f"{b:,}").correct is (abs(a - b) <= max(abs(a), abs(b)) * Decimal("1e-9"))
 
 
@@ -156,7 +156,7 @@ def test_contains_and_regex() -> None:
 
 @pytest.mark.parametrize("name", COMPARING)
 @given(answer=st.text(), target=st.text())
-def test_rules_are_total(name: str, answer: str, target: str) -> None:
+def test_rules_score_any_text(name: str, answer: str, target: str) -> None:
     # Warnings of `re` are about the user's pattern, not about us.
     with suppress(TaskFileError), warnings.catch_warnings(action="ignore", category=FutureWarning):
         assert mark(name, target, answer).value in (0.0, 1.0)
@@ -170,7 +170,7 @@ def test_an_answer_equal_to_the_target_is_right(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 50_000, "1," * 50_000, "(" * 50_000, "1,111" * 20_000, '"' * 20_000])
-def test_long_answers_take_no_time(text: str) -> None:
+def test_rules_score_very_long_answers(text: str) -> None:
     for name in COMPARING:
         assert not mark(name, "7", text).correct
 
@@ -188,7 +188,7 @@ def test_a_bad_pattern_names_the_task() -> None:
         mark("regex", "(", "a")
 
 
-def test_rules_can_cross_to_another_process() -> None:
+def test_rules_can_be_pickled() -> None:
     for name in COMPARING:
         scorer, task = load_scorer(name, CHOICES), Task("t", "x", "York 7")
         copy = pickle.loads(pickle.dumps(scorer))
@@ -346,7 +346,7 @@ def test_a_scorer_of_a_package_that_cannot_be_loaded(name: str, text: str) -> No
     ("answer", "value"),
     [("a,B, c", 1.0), ("A,b", 2 / 3), ("a,x,c", 2 / 3), ("b,a,c", 1 / 3), ("a,b,c,d", 0.75), ("", 0.0)],
 )
-def test_a_list_is_scored_by_the_share_of_its_places(answer: str, value: float) -> None:
+def test_a_list_is_scored_by_the_share_of_its_positions(answer: str, value: float) -> None:
     score = asyncio.run(load_scorer("list", None)(Task("t", "x", "A,B,C"), Trace(answer)))
     assert score.value == pytest.approx(value)
     assert score.correct is (value == 1.0)

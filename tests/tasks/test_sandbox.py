@@ -1,4 +1,4 @@
-"""Generated code that goes wrong: stopped, told in words, and the machine as it was."""
+"""Generated code that goes wrong is stopped, the reason is named, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_a_program_of_several_files_reads_prints_and_ends() -> None:
 WORD = "def word(text):\n    return text.upper()\n"
 
 
-def test_a_program_is_compiled_as_it_stands() -> None:
+def test_a_program_is_compiled_without_future_imports() -> None:
     """What our own code imports from `__future__` is nothing to it."""
     assert run("def f(x: int): ...\nprint(f.__annotations__)").stdout == "{'x': <class 'int'>}\n"
 
 
-def test_what_programs_usually_do_works() -> None:
+def test_usual_programs_work() -> None:
     ran = run(
         "import asyncio, os, shutil, sqlite3, tempfile, threading, zoneinfo\n"
         "asyncio.run(asyncio.sleep(0))\n"
@@ -74,7 +74,7 @@ def test_what_programs_usually_do_works() -> None:
     assert ran.stdout == "from a thread\n['a', 'c', 'main.py', 'x.db']\n"
 
 
-def test_the_kernel_holds_a_program_to_its_limits() -> None:
+def test_the_kernel_limits_are_set() -> None:
     names = ("CPU", "FSIZE", "NOFILE", "CORE", "AS")
     code = f"import resource\nprint([resource.getrlimit(getattr(resource, 'RLIMIT_' + n))[0] for n in {names}])"
     ran = run(code, limits=Limits(cpu=3, folder_mb=4, memory_mb=128))
@@ -82,21 +82,21 @@ def test_the_kernel_holds_a_program_to_its_limits() -> None:
 
 
 @pytest.mark.slow
-def test_one_that_loops_forever_is_stopped() -> None:
+def test_an_endless_loop_is_stopped() -> None:
     ran = run("while True: pass", limits=Limits(cpu=1))
     assert ran.exit_code is None
     assert ran.reason.startswith("stopped after")
     assert ran.stopped
 
 
-def test_one_that_waits_forever_is_stopped() -> None:
+def test_an_endless_wait_is_stopped() -> None:
     ran = run("import time\ntime.sleep(1000)", limits=Limits(wall=0.2))
     assert ran.reason == "stopped after 0.2 s"
     assert ran.seconds >= 0.2
     assert ran.stopped
 
 
-def test_one_that_eats_memory_runs_out_of_its_own() -> None:
+def test_memory_is_limited() -> None:
     ran = run("kept = []\nwhile True: kept.append(bytearray(10_000_000))", limits=Limits(memory_mb=128))
     assert ran.reason == "ran out of its 128 MB of memory"
     assert ran.stopped
@@ -119,14 +119,14 @@ FORBIDDEN = "stopped when it reached for the network, or to start or signal anot
         "import socket\nsocket.socket(socket.AF_UNIX).connect('/run/dbus/system_bus_socket')",
     ],
 )
-def test_one_that_starts_or_signals_others_is_stopped(code: str) -> None:
+def test_starting_or_signalling_a_process_stops_a_program(code: str) -> None:
     ran = run(code)
     assert ran.exit_code is None
     assert ran.reason.startswith(FORBIDDEN)
     assert ran.stopped
 
 
-def test_it_says_on_which_line_it_was_stopped() -> None:
+def test_the_reason_names_the_line() -> None:
     assert run("import os\n\nos.fork()\n").reason == f"{FORBIDDEN} (main.py line 3)"
     assert (
         run("def f():\n    return 1 / 0\nf()\n").reason
@@ -139,11 +139,11 @@ def test_it_says_on_which_line_it_was_stopped() -> None:
 @pytest.mark.parametrize(
     "code", ["", "1 / 0", "def f(:", "exit(3)", "raise PermissionError('not yours')", "os.abort()"]
 )
-def test_one_that_ends_by_itself_was_not_stopped(code: str) -> None:
+def test_a_program_that_ends_by_itself_is_not_stopped(code: str) -> None:
     assert not run(f"import os\n{code}").stopped
 
 
-def test_the_network_is_not_reached() -> None:
+def test_the_network_cannot_be_reached() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         port = listener.getsockname()[1]
@@ -169,7 +169,7 @@ WRITES = (
 )
 
 
-def test_nothing_outside_of_its_folder_is_written(tmp_path: Path) -> None:
+def test_nothing_outside_the_folder_can_be_written(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("kept")
     tries = "".join(f"try:\n    {write}\nexcept OSError as error:\n    refused.append(error)\n" for write in WRITES)
@@ -180,7 +180,7 @@ def test_nothing_outside_of_its_folder_is_written(tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("theirs", "kept")]
 
 
-def test_modes_and_times_of_files_outside_stay(tmp_path: Path) -> None:
+def test_modes_and_times_of_files_outside_do_not_change(tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     theirs.write_text("kept")
     before = theirs.stat()
@@ -189,7 +189,7 @@ def test_modes_and_times_of_files_outside_stay(tmp_path: Path) -> None:
     assert (theirs.stat().st_mode, theirs.stat().st_mtime) == (before.st_mode, before.st_mtime)
 
 
-def test_nothing_of_the_user_is_read(tmp_path: Path) -> None:
+def test_files_of_the_user_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the secret")
     files = [str(tmp_path / "secret"), "/proc/self/environ", f"/proc/{os.getpid()}/environ"]
     code = f"""
@@ -207,19 +207,19 @@ raise refused
     assert "PermissionError" in ran.reason
 
 
-def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a secret")
     assert "secret" not in run("import os\nprint(dict(os.environ))").stdout
 
 
-def test_one_that_prints_without_end_is_stopped() -> None:
+def test_endless_output_is_stopped() -> None:
     for stream in ("stdout", "stderr"):
         ran = run(f"import sys\nwhile True: print('x' * 10_000, file=sys.{stream})", limits=Limits(output_kb=16))
         assert ran.reason == "stopped after it printed more than 16 kB"
         assert len(ran.stdout) + len(ran.stderr) == 16 * 1024
 
 
-def test_one_that_fills_the_disk_is_stopped() -> None:
+def test_filling_the_disk_is_stopped() -> None:
     full = "stopped after it wrote more than 4 MB or 50 files"
     limits = Limits(folder_mb=4, files=50, wall=10.0)
     many = "import itertools\nfor i in itertools.count(): open(f'f{i}', 'wb').write(b'x' * 1_000_000)"
@@ -253,7 +253,7 @@ time.sleep(60)
     assert run(mapped, limits=limits).reason == full
 
 
-def test_room_on_the_disk_is_not_had_without_writing() -> None:
+def test_disk_space_cannot_be_reserved_without_writing() -> None:
     code = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -267,13 +267,13 @@ with open("f", "wb") as file:
     )
 
 
-def test_one_that_starts_threads_without_end_is_stopped() -> None:
+def test_endless_threads_are_stopped() -> None:
     code = "import threading, time\nthreading.stack_size(65536)\n"
     ran = run(code + "while True: threading.Thread(target=time.sleep, args=(60,)).start()")
     assert ran.exit_code is None or "can't start new thread" in ran.reason
 
 
-def test_raw_system_calls_find_no_way_out() -> None:
+def test_raw_system_calls_are_refused() -> None:
     code = """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -286,12 +286,12 @@ for name, number in calls.items():
     assert run(code).stdout.split()[1::2] == ["-1"] * 6
 
 
-def test_a_fence_that_stood_cannot_be_lowered() -> None:
+def test_a_limit_cannot_be_raised_again() -> None:
     ran = run("import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))")
     assert ran.exit_code == 1
 
 
-def test_files_stay_inside() -> None:
+def test_file_names_must_stay_in_the_folder() -> None:
     for name in ("../out.py", "/tmp/out.py", "", "a/../../b.py", "."):
         with pytest.raises(UsageError, match="relative path within its own folder"):
             asyncio.run(run_code({"main.py": "", name: ""}))
@@ -299,7 +299,7 @@ def test_files_stay_inside() -> None:
     assert asyncio.run(run_code({"other.py": ""})).reason == "there is no file main.py to run"
 
 
-def test_no_more_than_so_many_at_once() -> None:
+def test_at_once_limits_concurrent_programs() -> None:
     async def both() -> list[ProgramResult]:
         sandbox = Sandbox(Limits(wall=20.0), at_once=1)
         code = "import time\nprint(time.monotonic_ns())\ntime.sleep(0.1)\nprint(time.monotonic_ns())"
@@ -321,7 +321,7 @@ def test_a_cancelled_run_leaves_nothing() -> None:
     asyncio.run(cancelled())
 
 
-def test_it_is_refused_where_a_fence_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_fence_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "fences.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace('_checked(version, "Landlock")', 'raise OSError("no Landlock here")'))
@@ -343,7 +343,7 @@ def test_only_linux_runs_code(platform: str, monkeypatch: pytest.MonkeyPatch) ->
         Sandbox().require()
 
 
-def test_modules_of_unix_alone_are_not_imported() -> None:
+def test_the_package_imports_without_unix_modules() -> None:
     unix = ("fcntl", "grp", "pwd", "resource", "termios")
     names = ("scoring.registry", "scoring.parts", "appworld", "datasets")
     code = f"import sys\nsys.modules.update(dict.fromkeys({unix}))\nimport signal\ndel signal.SIGKILL, signal.SIGXCPU\n"
@@ -351,7 +351,7 @@ def test_modules_of_unix_alone_are_not_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_an_unfenced_one_leaves_in_its_group_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_of_an_unfenced_program_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "fences.py"
     source = Path(fences.__file__).read_text()
     lame.write_text(source.replace("            step()\n", '            raise OSError("no fences here")\n'))
@@ -372,7 +372,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tables are for Linux")
-def test_the_filter_is_a_list_of_what_is_allowed() -> None:
+def test_no_system_call_is_listed_twice() -> None:
     for column in (0, 1):
         every = (fences.ALLOWED, fences.PRETENDED, fences.ABSENT, fences.STOPPED, fences.BY_ARGUMENTS)
         tables = [fences._numbers(table, column) for table in every]

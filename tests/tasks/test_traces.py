@@ -1,5 +1,4 @@
-"""Stored traces: what is read of each format, that the format is told by content, and that nothing is dropped in
-silence."""
+"""Stored traces: what is read of each format, how a format is detected, and that nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -241,7 +240,7 @@ def test_a_folder_holds_all_formats() -> None:
 
 @pytest.mark.parametrize("sample", ["chat.jsonl", "pallets__click-1.traj", "mini.traj.json", "otel_otlp.jsonl"])
 @pytest.mark.parametrize("name", ["claude_code.jsonl", "x.traj", "trajectory.json", "spans.ndjson", "otlp.JSON"])
-def test_the_format_is_told_by_content(tmp_path: Path, sample: str, name: str) -> None:
+def test_the_format_is_detected_by_content(tmp_path: Path, sample: str, name: str) -> None:
     shutil.copy(DATA / sample, tmp_path / name)
     (expected,) = load_traces(DATA / sample).formats.items()
     assert list(load_traces(tmp_path).formats.items()) == [expected]
@@ -306,7 +305,7 @@ def test_runs_of_practicum(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["", DATABASE_FILE])
-def test_a_run_folder_itself_or_its_database_may_be_named(tmp_path: Path, named: str) -> None:
+def test_the_path_may_be_a_run_folder_or_its_database(tmp_path: Path, named: str) -> None:
     store_run(tmp_path / "one", [rollout("a", "x")])
     assert only(load_traces(tmp_path / "one" / named)).meta["file"] == "one"
 
@@ -429,7 +428,7 @@ def test_messages_of_all_apis(write: Write, messages: Any, expected: list[tuple[
     assert (steps(task), trace_of(task).answer, traces.problems) == (expected, answer, ())
 
 
-def test_what_is_not_known_within_a_chat_is_told_once_and_the_rest_is_read(write: Write) -> None:
+def test_unknown_parts_of_a_chat_are_reported_once_and_the_rest_is_read(write: Write) -> None:
     odd = [
         {"role": "critic", "content": "Too short."},
         {"content": "Who said this?"},
@@ -450,13 +449,13 @@ def test_what_is_not_known_within_a_chat_is_told_once_and_the_rest_is_read(write
     assert [problem.count for problem in traces.problems] == [2, 1, 1, 1]
 
 
-def test_without_a_user_the_system_says_what_to_do(write: Write) -> None:
+def test_without_a_user_the_system_message_is_the_task(write: Write) -> None:
     task = only(load_traces(write(chat({"role": "developer", "content": "Write a poem."}, ANSWERED))))
     assert task.input == "Write a poem."
     assert "system" not in task.meta
 
 
-def test_what_was_said_before_the_task_is_kept(write: Write) -> None:
+def test_messages_before_the_task_are_kept(write: Write) -> None:
     messages = [{"role": "system", "content": "Be kind."}, {"role": "assistant", "content": "Hello!"}, ASKED, ANSWERED]
     task = only(load_traces(write(chat(*messages))))
     assert (task.input, task.meta["system"], steps(task)) == ("2+2?", "Be kind.", [("message", "Hello!")])
@@ -471,7 +470,7 @@ def test_what_was_said_before_the_task_is_kept(write: Write) -> None:
         (chat(ANSWERED), "a trace that does not say what the agent was asked"),
     ],
 )
-def test_a_trace_without_its_words_is_told(write: Write, record: Any, reason: str) -> None:
+def test_a_trace_without_task_or_agent_is_reported(write: Write, record: Any, reason: str) -> None:
     path = write([chat(ASKED, ANSWERED), record, record], "chat.jsonl")
     traces = load_traces(path)
     assert len(traces.tasks) == 1
@@ -507,7 +506,7 @@ def test_scores(write: Write, fields: dict[str, Any], score: Score | None) -> No
 @pytest.mark.parametrize(
     "value", ["7", "1.5", "-0.1", "1" + "0" * 400, '"good"', "[1]", "{}", '{"value": 3}', "NaN", "Infinity", "1e999"]
 )
-def test_a_score_that_is_none_is_told_and_left_out(write: Write, value: str) -> None:
+def test_an_invalid_score_is_reported_and_left_out(write: Write, value: str) -> None:
     line = json.dumps(chat(ASKED, ANSWERED))[:-1] + f', "score": {value}}}'
     path = write(line + "\n", "chat.jsonl")
     traces = load_traces(path)
@@ -530,7 +529,7 @@ def test_ids_differ_and_are_the_same_every_time(write: Write) -> None:
     assert load_traces(path) == traces
 
 
-def test_ids_tell_files_lists_and_lines_apart(write: Write) -> None:
+def test_ids_distinguish_files_lists_and_lines(write: Write) -> None:
     pair = json.dumps([chat(ASKED, ANSWERED)] * 2)
     path = write(pair + "\n" + pair, "b/x.jsonl")
     write(json.dumps([chat(ASKED, ANSWERED)] * 2, indent=1), "b/y.json")
@@ -563,7 +562,7 @@ def test_swe_agent_without_history_or_submission(write: Write) -> None:
     assert trace_of(task).error == "ended without a submission (exit_cost)"
 
 
-def test_attempts_of_swe_agent_are_a_trace_each(write: Write) -> None:
+def test_each_attempt_of_swe_agent_is_a_trace(write: Write) -> None:
     attempt = {
         "trajectory": [{"thought": "Look.", "action": "ls", "observation": "bin", "response": ""}],
         "history": [ASKED],
@@ -575,7 +574,7 @@ def test_attempts_of_swe_agent_are_a_trace_each(write: Write) -> None:
     assert score_of(task) == Score(1.0, True)
 
 
-def test_steps_of_swe_agent_that_are_none(write: Write) -> None:
+def test_empty_steps_of_swe_agent_are_reported(write: Write) -> None:
     trajectory = ["x", {"state": {}}, {"action": "ls"}]
     path = write({"trajectory": trajectory, "history": [ASKED, 3], "info": {}, "replay_config": "{"}, "one.traj")
     traces = load_traces(path)
@@ -661,7 +660,7 @@ def test_the_result_of_a_trial_is_its_score(write: Write, result: Any, score: Sc
         assert (score_of(only(traces)), traces.problems) == (score, ())
 
 
-def test_a_result_may_lie_right_beside(write: Write) -> None:
+def test_the_result_may_be_in_the_same_folder(write: Write) -> None:
     write(harbor({"reward": 1}), "result.json")
     assert score_of(only(load_traces(write(atif(), "trajectory.json")))) == Score(1.0, True, "reward 1")
 
@@ -678,13 +677,13 @@ def test_each_part_of_a_task_has_its_own_result(write: Write) -> None:
     ]
 
 
-def test_a_trial_that_broke_before_it_was_scored(write: Write) -> None:
+def test_a_trial_that_failed_before_it_was_scored(write: Write) -> None:
     write({**harbor(None), "exception_info": {"exception_type": "SandboxFailed"}}, "result.json")
     task = only(load_traces(write(atif(), "trajectory.json")))
     assert (trace_of(task).error, task.meta["exception"]) == ("ended with SandboxFailed", "SandboxFailed")
 
 
-def test_results_that_cannot_be_read_or_have_no_trace_are_told(write: Write) -> None:
+def test_results_that_are_broken_or_have_no_trace_are_reported(write: Write) -> None:
     path = write(atif(extra={"reward": 1.0}), "a/agent/trajectory.json")
     write("{", "a/result.json")
     root = path.parents[2]
@@ -695,7 +694,7 @@ def test_results_that_cannot_be_read_or_have_no_trace_are_told(write: Write) -> 
     assert texts[2] == "b/result.json: a Harbor result without an ATIF trajectory below it"
 
 
-def test_atif_says_what_is_odd_and_subagents_have_no_score(write: Write) -> None:
+def test_atif_reports_problems_and_subagents_have_no_score(write: Write) -> None:
     odd = [
         {"step_id": 3, "source": "robot", "message": "beep"},
         "x",
@@ -731,7 +730,7 @@ def test_a_session_of_one_slash_command(write: Write) -> None:
     assert (task.input, steps(task), trace_of(task).answer) == (command, [("system", "The prompt.")], "Fine.")
 
 
-def test_what_the_program_puts_in_is_not_the_users(write: Write) -> None:
+def test_text_inserted_by_the_program_is_not_the_users(write: Write) -> None:
     lines = [
         line("user", "This session is being continued ...", isCompactSummary=True),
         line("user", "<local-command-stdout>x</local-command-stdout>"),
@@ -747,7 +746,7 @@ def test_what_the_program_puts_in_is_not_the_users(write: Write) -> None:
     assert "model" not in task.meta
 
 
-def test_sidechains_without_an_agent_id_are_told_apart_by_their_chains(write: Write) -> None:
+def test_sidechains_without_an_agent_id_are_distinguished_by_their_chains(write: Write) -> None:
     lines = [
         line("user", "2+2?", "m1"),
         line("user", "Sub one", "a1", isSidechain=True),
@@ -764,7 +763,7 @@ def test_sidechains_without_an_agent_id_are_told_apart_by_their_chains(write: Wr
     ]
 
 
-def test_lines_of_a_type_that_is_not_known_are_told(write: Write) -> None:
+def test_lines_of_unknown_types_are_reported(write: Write) -> None:
     lines = [line("user", "2+2?"), {"type": "hologram", "x": 1}, line("hologram"), line("assistant", "4"), {"x": 1}]
     path = write(lines, "x.jsonl")
     traces = load_traces(path)
@@ -775,7 +774,7 @@ def test_lines_of_a_type_that_is_not_known_are_told(write: Write) -> None:
     ]
 
 
-def test_a_session_of_nothing_but_its_books(write: Write) -> None:
+def test_a_session_without_messages_is_reported(write: Write) -> None:
     path = write([{"type": "summary", "summary": "x", "leafUuid": "y"}], "x.jsonl")
     assert "x.jsonl line 1: a Claude Code session without a message" in refusal(path)
 
@@ -796,7 +795,7 @@ def event(name: str, /, **attributes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sample", sorted(path.stem for path in (DATA.parent / "otel").iterdir()))
-def test_otel_as_it_was_and_is(sample: str) -> None:
+def test_otel_in_all_its_conventions(sample: str) -> None:
     traces = load_traces(DATA.parent / "otel" / f"{sample}.jsonl")
     task = only(traces)
     assert (task.id, task.input) == ("t1", "2+2?")
@@ -812,7 +811,7 @@ def heard(given: Sequence[Any], gave: Sequence[Any]) -> dict[str, Any]:
     return gen_ai(input__messages=list(given), output__messages=list(gave))
 
 
-def test_a_history_that_is_sent_again_is_not_said_again(write: Write) -> None:
+def test_a_repeated_history_is_read_once(write: Write) -> None:
     asked, looped, done = message("user", "2+2?"), message("assistant", "Let me think."), message("assistant", "4")
     go = message("user", "Go on.")
     lines = [
@@ -825,7 +824,7 @@ def test_a_history_that_is_sent_again_is_not_said_again(write: Write) -> None:
     assert trace_of(task).answer == "4"
 
 
-def test_an_outer_span_does_not_have_the_last_word_first(write: Write) -> None:
+def test_the_output_of_an_outer_span_comes_last(write: Write) -> None:
     asked, half, done = message("user", "2+2?"), message("assistant", "Two and two ..."), message("assistant", "4")
     lines = [flat(1, heard([asked], [done]), 9), flat(2, heard([asked], [half]), 4), flat(4, heard([half], [done]), 9)]
     task = only(load_traces(write(lines, "spans.jsonl")))
@@ -841,7 +840,7 @@ def test_tools_without_ids_or_content(write: Write) -> None:
     assert trace_of(task).answer == "ls()"
 
 
-def test_spans_of_several_traces_and_spans_that_say_nothing(write: Write) -> None:
+def test_spans_of_several_traces_and_spans_without_messages(write: Write) -> None:
     chat_ = flat(None, heard([message("user", "2+2?")], [message("assistant", "4")]))
     lines = [{**chat_, "trace_id": id} for id in "ab"] + [{**flat(1, {"http.route": "/"}), "trace_id": "c"}]
     lines += [{"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}, 3]}]}]}]
@@ -901,7 +900,7 @@ GOOD = json.dumps(chat(ASKED, ANSWERED))
         (f"{GOOD}\n{GOOD}\n{'[' * 5000}", ["x.jsonl line 3: not JSON (recursion limit exceeded"]),
     ],
 )
-def test_bad_lines_are_told_and_the_rest_is_read(write: Write, content: str | bytes, problems: list[str]) -> None:
+def test_bad_lines_are_reported_and_the_rest_is_read(write: Write, content: str | bytes, problems: list[str]) -> None:
     path = write(content, "x.jsonl")
     traces = load_traces(path)
     assert len(traces.tasks) == 2
@@ -932,7 +931,7 @@ def test_a_file_without_a_trace_is_refused_in_one_line(write: Write, content: st
     assert text.endswith("SWE-agent and mini-swe-agent trajectories, ATIF (Harbor), Claude Code sessions")
 
 
-def test_a_path_without_anything(tmp_path: Path) -> None:
+def test_a_path_without_traces(tmp_path: Path) -> None:
     assert refusal(tmp_path / "none") == "none: no such file or folder; give the path of stored traces"
     assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
     (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
@@ -940,7 +939,7 @@ def test_a_path_without_anything(tmp_path: Path) -> None:
     assert "the folder holds no file named *.json, *.jsonl, *.ndjson, *.traj and no run" in refusal(tmp_path)
 
 
-def test_the_first_reasons_are_told_with_the_number_of_the_others(write: Write) -> None:
+def test_the_error_names_the_first_reasons_and_counts_the_others(write: Write) -> None:
     for n in range(5):
         path = write("", f"{n}.json")
     text = refusal(path.parent)
@@ -948,7 +947,7 @@ def test_the_first_reasons_are_told_with_the_number_of_the_others(write: Write) 
     assert "; and 2 more; accepted are " in text
 
 
-def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_read_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("", "secret.json")
     write(GOOD, "good.json")
     opened = Path.open
@@ -962,7 +961,7 @@ def test_a_file_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPat
     assert said(load_traces(path.parent), path) == ["secret.json: cannot be read (Permission denied)"]
 
 
-def test_a_folder_that_may_not_be_read(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_read_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(GOOD, "secret/x.json")
     write(GOOD, "good.json")
     listed = os.scandir

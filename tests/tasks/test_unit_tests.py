@@ -28,7 +28,7 @@ UNITTEST = "import unittest\nclass TestAdd(unittest.TestCase):\n    def test_add
 META = {"tests": TESTS, "entry_point": "total", "prompt": PROMPT}
 
 
-def test_the_code_of_an_answer_is_what_stands_in_its_fences() -> None:
+def test_the_code_of_an_answer_is_in_its_fences() -> None:
     talk = "Sure!\n```python\nimport math\n```\nand\n```py\ndef f():\n    return 1\n```\n"
     talk += "Use it:\n```python\nprint(f())\n```\n"
     assert python_code(talk, "f") == "import math\n\n\ndef f():\n    return 1\n"
@@ -56,7 +56,7 @@ def test_the_files_of_a_project_are_found_by_their_names(answer: str) -> None:
     assert [text.strip().removeprefix(f"# {name}").strip() for name, text in found.items()] == ["X", "Y"]
 
 
-def test_files_that_would_leave_the_folder_or_have_no_name_are_no_files() -> None:
+def test_blocks_without_a_relative_file_name_are_not_files() -> None:
     assert project_files("```python ../x.py\nX\n```\n```bash\nls\n```") == {"main.py": "X\n"}
     assert project_files("/etc/passwd.py\n```text\nX\n```") == {"main.py": "/etc/passwd.py\n```text\nX\n```"}
     assert project_files("   ") == {}
@@ -87,7 +87,7 @@ def scored(answer: str, limits: Limits = LIMITS, **meta: Any) -> Score:
         "def total(numbers: list) -> int:\n    return sum(numbers) if total.__annotations__['return'] is int else -1",
     ],
 )
-def test_a_right_answer_in_any_of_its_forms(answer: str) -> None:
+def test_a_right_answer_in_all_forms(answer: str) -> None:
     assert scored(answer) == Score(1.0, True)
 
 
@@ -117,14 +117,14 @@ def test_a_right_answer_in_any_of_its_forms(answer: str) -> None:
         ("", "the answer holds no code"),
     ],
 )
-def test_a_wrong_answer_is_told_how(answer: str, note: str) -> None:
+def test_the_note_says_why_an_answer_is_wrong(answer: str, note: str) -> None:
     score = scored(answer)
     assert (score.value, score.correct) == (0.0, False)
     assert score.note.startswith(note)
 
 
 @needs_fences
-def test_code_that_goes_too_far_scores_nothing_and_is_told_where() -> None:
+def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
     body = "def total(numbers):\n    "
     printing = scored(body + "while True: print('x' * 1000)")
     assert printing.value == 0.0
@@ -165,14 +165,14 @@ def test_tests_may_call_their_functions_themselves(call: str) -> None:
 
 
 @needs_fences
-def test_where_no_assert_is_reached_nothing_was_tested() -> None:
+def test_a_test_run_that_reaches_no_assert_scores_zero() -> None:
     score = scored("def total(numbers):\n    return []", tests="for n in total([1]):\n    assert n > 0")
     assert (score.value, score.correct) == (0.0, False)
     assert score.note == "nothing was tested: the tests came to their end without reaching an assert"
 
 
 @needs_fences
-def test_long_tests_and_many_of_them_are_told_of_in_few_words() -> None:
+def test_notes_on_long_and_many_tests_are_short() -> None:
     small, long = Limits(output_kb=4), [*range(2000)]
     right = f"def total(numbers):\n    return {long}"
     assert scored(right, small, tests=f"assert total([]) == {long}").correct
@@ -187,7 +187,7 @@ def test_long_tests_and_many_of_them_are_told_of_in_few_words() -> None:
 
 @needs_fences
 @pytest.mark.parametrize("end", ["__checks__.mark + '5'", "__checks__.mark + '{'", "__checks__.mark + '[]'"])
-def test_code_that_speaks_in_the_checkers_name_ends_no_run(end: str) -> None:
+def test_forged_reports_are_ignored(end: str) -> None:
     assert scored(f"total = sum\nprint({end})").correct
     assert not scored(f"total = len\nprint({end})").correct
 
