@@ -8,6 +8,7 @@ prompt is the one before plus one exchange, and a prefix cache computes only tha
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
@@ -62,70 +63,47 @@ class ToolsAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         how = (self.source, self.name, task, self.tool_timeout, self.max_observation)
         async with open_environment(*how) as environment:
-            return await _Attempt(self, task, view, environment).run(run)
+            return await self._attempt(task, view, environment, run)
 
-
-@dataclass
-class _Attempt:
-    """An attempt in progress."""
-
-    agent: ToolsAgent
-    task: Task
-    view: View
-    environment: Environment
-    steps: list[Step] = field(default_factory=list)
-    used: tuple[str, ...] = ()
-    errors: int = 0
-
-    async def run(self, run: AgentRun) -> Trace:
-        schemas = {name: tool.tool_def.parameters_json_schema for name, tool in self.environment.tools.items()}
-        forms = _turn_forms(json.dumps(schemas), self.agent.choices, self.view.annotated, self.view.noting)
-        prompt = self._first_prompt()
-        for turn in range(1, self.agent.max_turns + 1):
+    async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
+        schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
+        forms = _turn_forms(json.dumps(schemas), self.choices, view.annotated, view.noting)
+        work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH)
+        turns = tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns)
+        prompt = first_prompt(task, view, turns, self.instructions, work, USING if view.citable else "")
+        steps: list[Step] = []
+        used: Sequence[str] = ()
+        error: str | None = f"no answer within {self.max_turns} turns"
+        answer = ""
+        data: dict[str, Any] = {"turns": 0, "tool_errors": 0}
+        for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
             try:
-                form = forms.citing if self.view.citable and turn == 1 else forms.plain
+                form = forms.citing if view.citable and turn == 1 else forms.plain
                 reply: Any = await at.ask("agent", prompt, form)
-            except WindowError as error:
+            except WindowError as problem:
                 if turn == 1:
                     raise
-                return await self._trace(
-                    None, turn - 1, f"the prompt outgrew the model's window in turn {turn}: {error}"
-                )
-            self.used = self.used or tuple(getattr(reply, "used", ()))
-            self.steps.append(Step("thought", reply.thought))
+                error = f"the prompt outgrew the model's window in turn {turn}: {problem}"
+                break
+            data["turns"] = turn
+            used = used or getattr(reply, "used", ())
+            steps.append(Step("thought", reply.thought))
             [(name, arguments)] = reply.action.items()
             if name == FINISH:
-                return await self._trace(forms.finish.model_validate(arguments), turn)
-            observation = await self._act(at, name, arguments)
+                end: Any = forms.finish.model_validate(arguments)
+                answer, error = end.answer, None
+                data |= read_annotations(end, view)
+                break
+            action = Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}")
+            observation, failed = await at.observe("observation", partial(environment.act, name, arguments))
+            data["tool_errors"] += failed
             exchange = Turn(prompt.user, reply.model_dump_json())
-            *earlier, action = [step.text for step in self.steps if step.kind == "action"]
-            user = f"Observation: {observation}\n\n{AGAIN if action in earlier else NEXT}"
+            user = f"Observation: {observation}\n\n{AGAIN if action in steps else NEXT}"
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
-        return await self._trace(None, turn, f"no answer within {turn} turns")
-
-    def _first_prompt(self) -> Prompt:
-        view, agent = self.view, self.agent
-        work = WORK.format(most=agent.max_turns, tools=self.environment.manual, finish=FINISH)
-        turns = tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns)
-        return first_prompt(self.task, view, turns, agent.instructions, work, USING if view.citable else "")
-
-    async def _act(self, at: AgentRun, name: str, arguments: Any) -> str:
-        self.steps.append(Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}"))
-        text, failed = await at.observe("observation", partial(self.environment.act, name, arguments))
-        self.errors += failed
-        self.steps.append(Step("observation", text))
-        return str(text)
-
-    async def _trace(self, end: Any, turns: int, error: str | None = None) -> Trace:
-        data = {"turns": turns, "tool_errors": self.errors, "state": await self.environment.state()}
-        return Trace(
-            answer="" if end is None else end.answer,
-            steps=tuple(self.steps),
-            error=error,
-            data=data | ({} if end is None else read_annotations(end, self.view)),
-            **read_citations(self.used, self.view),
-        )
+            steps += [action, Step("observation", observation)]
+        data["state"] = await environment.state()
+        return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))
 
 
 def _as_last_turn(answer: str) -> str:
