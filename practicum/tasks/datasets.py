@@ -35,10 +35,8 @@ class Format(BaseModel):
     about: ClassVar[str]
     scorer: ClassVar[str]
     instructions: ClassVar[str]
-    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"
-    """The choices of the task file."""
-    marks: ClassVar[Mapping[str, str]] = {}
-    """Patterns that fields of this format match, for formats whose fields have common names."""
+    offered: ClassVar[Literal["letters", "targets", "none"]] = "none"  # the choices
+    marks: ClassVar[Mapping[str, str]] = {}  # patterns of fields, where formats have fields of the same names
 
     def task(self, id: str) -> Task | None:
         """The task of this line, or None if it cannot be one. `id` is for lines without an id of their own."""
@@ -252,11 +250,9 @@ class Dataset:
     scorer: str
     choices: tuple[str, ...]
     instructions: str
-    left_out: int = 0
-    """Lines that cannot be tasks."""
+    left_out: int = 0  # lines that cannot be tasks
     about: str = ""
-    options: tuple[str, ...] = ()
-    """Further options of `practicum learn`."""
+    options: tuple[str, ...] = ()  # further options of `practicum learn`
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
@@ -290,11 +286,10 @@ def as_json_lines(tasks: Sequence[Task]) -> str:
     """Tasks as the JSON lines that `load_tasks` reads."""
     lines = []
     for task in tasks:
-        line = {"id": task.id, "input": task.input, "target": task.target, "meta": dict(task.meta)}
-        lines.append(
-            json.dumps({key: value for key, value in line.items() if value not in (None, {})}, ensure_ascii=False)
-        )
-    return "\n".join(lines) + "\n"
+        target = {} if task.target is None else {"target": task.target}
+        meta = {"meta": dict(task.meta)} if task.meta else {}
+        lines.append(json.dumps({"id": task.id, "input": task.input, **target, **meta}, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def matching_formats(path: Path) -> list[str]:

@@ -45,8 +45,7 @@ class AnswerScorer:
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
     needs_target: bool = False
-    pure: bool = True
-    """Whether an answer always gets the same score, which therefore is not journaled."""
+    pure: bool = True  # whether an answer always gets the same score, which therefore is not journaled
 
     async def __call__(self, task: Task, trace: Trace, run: object = None) -> Score:
         """The score. Raises TaskFileError for a task whose target or `meta` the scorer cannot use."""

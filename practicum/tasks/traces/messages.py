@@ -15,15 +15,8 @@ from pydantic_core import to_json
 from practicum.tasks.traces.fields import Warn, text_at
 from practicum.tasks.traces.trace import Item
 
-_KIND_OF_ROLE = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "message",
-    "model": "message",  # Gemini
-    "tool": "observation",
-    "function": "observation",
-}
+_KIND_OF_ROLE = {"system": "system", "developer": "system", "user": "user", "assistant": "message"}
+_KIND_OF_ROLE |= {"tool": "observation", "function": "observation", "model": "message"}  # the last one is Gemini's
 # Types of parts.
 _TEXTS = {"text", "input_text", "output_text"}
 _THOUGHTS = {"thinking", "reasoning", "summary_text", "reasoning_text"}
