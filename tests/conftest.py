@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from databases import quick
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
 
@@ -25,6 +26,12 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Databases do not wait for the disk, except in tests that are about durability (`@pytest.mark.durable`)."""
     os.environ[SYNCHRONOUS_VARIABLE] = "FULL" if item.get_closest_marker("durable") else "OFF"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_databases() -> Iterator[None]:
+    with quick():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -220,16 +220,29 @@ def launched() -> Iterator[Launcher]:
         launcher.close()
 
 
+OPTIONAL = ("practicum.agents.frameworks.", "practicum.tasks.sandbox.")
+"""Modules that need packages of their own, or are programs."""
+
+
 def _fork_on_demand() -> None:
     """The other end of `Launcher`: one line with a request, one line with the pid, one with the exit code."""
-    import openai
+    import gc
+    import pkgutil
+    from importlib import import_module
+
+    import openai  # noqa: F401 (imported so that no child has to)
     import pydantic_ai.models.openai  # noqa: F401
 
-    from practicum.cli import app, live
+    import practicum
     from practicum.retrieval.vectors import _wordllama
 
-    assert openai.AsyncOpenAI and app and live  # noqa: PT018 (imported so that no child has to)
+    for module in pkgutil.walk_packages(practicum.__path__, "practicum."):
+        if not module.name.startswith(OPTIONAL):
+            import_module(module.name)
     _wordllama()
+    # No child's collection touches, and so copies, what they share.
+    gc.collect()
+    gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()

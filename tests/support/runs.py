@@ -162,19 +162,32 @@ def learner(call: Call) -> str:
 
 
 class Late(ScriptedClient):
-    """A scripted model whose answers come in another order with another seed: most at once, some much later. `most` is
-    how many it was asked at once by attempts, that is, by no curator."""
+    """A scripted model whose answers come in another order with another seed: of the calls in flight, one drawn at
+    random is answered each millisecond. `most` is how many calls attempts, that is, no curator, had in flight."""
 
     def __init__(self, respond: Callable[[Call], str | Exception] = learner, seed: int = 0) -> None:
         super().__init__(respond)
         self.chance = Random(seed)
+        self.waiting: list[asyncio.Future[None]] = []
         self.in_flight = self.most = 0
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         self.in_flight += role != "curator"
         self.most = max(self.most, self.in_flight)
+        turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        if len(self.waiting) == 1:
+            self.answering = asyncio.create_task(self.answer())
         try:
-            await asyncio.sleep(0.002 * self.chance.lognormvariate(0, 1))
+            await turn
             return await super().complete(role, prompt, schema, options)
         finally:
             self.in_flight -= role != "curator"
+
+    async def answer(self) -> None:
+        """Let one call after another go on, until none is in flight."""
+        while self.waiting:
+            await asyncio.sleep(0.001)
+            turn = self.waiting.pop(self.chance.randrange(len(self.waiting)))
+            if not turn.done():  # it was cancelled
+                turn.set_result(None)
