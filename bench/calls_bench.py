@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import Field
 
-from practicum.bench.measure import InFlight, Target, in_process, load_average, peak_mb, print_end
+from practicum.bench.measure import Target, in_process, load_average, peak_mb, print_end
 from practicum.core.bounded import EntryId, Output
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
@@ -59,6 +59,20 @@ def client_of(url: str) -> Any:
     return AsyncOpenAI(base_url=url, api_key="none", http_client=transport, max_retries=0, timeout=TIMEOUT)
 
 
+class InFlight:
+    """Counts what is inside of it; `most` is the highest count."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def __aenter__(self) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+
+    async def __aexit__(self, *error: object) -> None:
+        self.now -= 1
+
+
 class Answer(Output):
     """A small schema, much like the agent's own."""
 
@@ -81,8 +95,14 @@ async def practicum_calls(url: str, at_once: int, stack: AsyncExitStack, in_flig
     store = stack.enter_context(Store.create(folder / "run"))
     models = Models(ClientSettings(concurrency=at_once))
     stack.push_async_callback(models.close)
-    client = models.open(f"{url}#sim")
-    in_flight.count(client)
+    client: Any = models.open(f"{url}#sim")
+    complete = client.complete
+
+    async def counted(*arguments: Any) -> Any:
+        async with in_flight:
+            return await complete(*arguments)
+
+    client.complete = counted
     seat = Seat(client, CallOptions(temperature=0.0))
     state = RunState(
         Journal(store, "run"), {"agent": seat}, ChatAgent(), None, Vectors(WordLlama()), concurrency=at_once

@@ -29,7 +29,7 @@ from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
-from practicum.models.client import CallOptions, Client
+from practicum.models.client import CallOptions, Client, ProviderClient
 from practicum.models.registry import ClientSettings, Models
 from practicum.retrieval.vectors import open_embedder
 from practicum.session.components import Parts
@@ -237,19 +237,11 @@ async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Cl
     models = Models(ClientSettings(concurrency=plan.config.get("concurrency", 16)))
     with start_process(overloaded_curator.MODULE) as server:
         try:
-            opened = models.open(f"{server.url}#sim")
+            simulated = cast(ProviderClient, models.open(f"{server.url}#sim"))
+            # A name that does not depend on the server's port, so that a resumed run finds its answers.
+            simulated.name = SIMULATED
             # A first call connects, and imports what calls need, before the clock starts.
-            await opened.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
-            yield cast(Client, _Renamed(opened, SIMULATED))
+            await simulated.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
+            yield simulated
         finally:
             await models.close()
-
-
-class _Renamed:
-    """A client with a name that does not depend on the server's port, so that a resume finds its answers."""
-
-    def __init__(self, client: Client, name: str) -> None:
-        self.client, self.name = client, name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)

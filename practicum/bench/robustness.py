@@ -26,8 +26,6 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-import numpy as np
-
 import practicum
 from practicum.bench.measure import Target
 from practicum.core.context import Context
@@ -99,15 +97,6 @@ class _ContextRecorder(Watch):
         self.contexts.append(report.context)
 
 
-class _ConstantEmbedder:
-    """For runs that compare no texts."""
-
-    name = "constant"
-
-    async def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return np.ones((len(texts), 1), dtype=np.float32)
-
-
 def make_tasks(count: int, split: str, seed: int) -> list[Task]:
     """Tasks about each kind in turn, each mentioning another kind; different for each split and seed."""
     rng = Random(f"{split} {seed}")
@@ -173,7 +162,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             # The last context is measured, so a run with the gate validates only once.
             validate_every=LEARNING if gate else 1,
             seed=seed,
-            parts=practicum.Parts(clients={"agent": model}, embedder=_ConstantEmbedder()),
+            parts=practicum.Parts(clients={"agent": model}),
             watch=_ContextRecorder(contexts),
         )
         dropped = practicum.run_sync(run).errors.get(Count.GATED_DELTAS, 0)
