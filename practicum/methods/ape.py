@@ -12,10 +12,10 @@ from practicum.blocks.search.candidates import cases, history
 from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
-from practicum.methods.instructing import Instructing, search
+from practicum.methods.instruction_search import BeamSettings, search
 
 
-class Settings(Instructing):
+class Settings(BeamSettings):
     """Settings of APE."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -21,11 +22,11 @@ from practicum.blocks.update.join import Join, join_by_code, join_by_model, join
 from practicum.blocks.update.scan import Dealing, Shuffle, scan
 from practicum.engine.asynchronous import without_barrier
 from practicum.engine.loop import Method, UpdateSeam
-from practicum.methods.learning import SECTION, Learning, curator, playbook, settled
-from practicum.methods.settings import Number, number_or
+from practicum.methods.ace import SECTION, curator, playbook, settled
+from practicum.methods.settings import Number, PlaybookSettings, number_or
 
 
-class Settings(Learning):
+class Settings(PlaybookSettings):
     """Settings of Combee, beside those of the playbook."""
 
     epochs: int = Field(default=1, ge=1)
@@ -62,7 +63,7 @@ class Settings(Learning):
     """asynchronous: versions a delta may be behind the context without being reconciled with it."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {
-        **Learning.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
+        **PlaybookSettings.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
     }  # fmt: skip
 
     @model_validator(mode="after")
@@ -128,7 +129,7 @@ def _without_barrier(s: Settings) -> Method:
         playbook(s, "combee", update, batch=1, epochs=s.epochs),
         costs=COSTS,
         update=update,
-        accept=always_after(settled(s)),
+        accept=always_after(partial(settled, s)),
         schedule=without_barrier(
             slots=slots,
             group=group,

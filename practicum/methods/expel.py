@@ -26,8 +26,9 @@ from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import View, render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods.prompts import EXAMPLES, REFLECTOR
+from practicum.methods.ace import REFLECTOR
 from practicum.methods.settings import Batched
+from practicum.methods.worked_examples import EXAMPLES
 
 
 class Settings(Batched):

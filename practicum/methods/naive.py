@@ -7,11 +7,11 @@ As in the paper, what the curator does not mention is lost; here it is counted.
 from __future__ import annotations
 
 from practicum.engine.loop import Method
-from practicum.methods.learning import Learning, dropping, playbook
-from practicum.methods.settings import WideBatches
+from practicum.methods.ace import dropping, playbook
+from practicum.methods.settings import PlaybookSettings, WideBatches
 
 
-class Settings(Learning, WideBatches):
+class Settings(PlaybookSettings, WideBatches):
     """Settings of naive batching."""
 
 

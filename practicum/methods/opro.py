@@ -13,13 +13,13 @@ from practicum.blocks.search.candidates import cases, history
 from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
-from practicum.methods.instructing import Instructing, search
+from practicum.methods.instruction_search import BeamSettings, search
 
 EXEMPLARS = 3
 """Attempts shown in the meta-prompt (the paper's number)."""
 
 
-class Settings(Instructing):
+class Settings(BeamSettings):
     """Settings of OPRO."""
 
 

@@ -4,7 +4,7 @@ METHODS, section 3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -14,30 +14,29 @@ from practicum.blocks.act.reuse import reused
 from practicum.blocks.act.show import annotated_view, answer
 from practicum.blocks.attempt.grouped import annotated_twin, chosen, grouped
 from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
-from practicum.blocks.reflect.per_trace import per_trace
+from practicum.blocks.reflect.per_trace import Reflector, per_trace
 from practicum.blocks.sample.replay import replayed
 from practicum.blocks.update.optimizer_state import with_state
-from practicum.engine.loop import AttemptSeam, Method, ReflectSeam, SampleSeam, UpdateSeam
+from practicum.engine.loop import Method
 from practicum.methods.adaptive import Choice, switching
-from practicum.methods.learning import ACT, Learning, attempts, playbook, reflector
-from practicum.methods.prompts import AT_A_TIME, DIAGNOSED, NOTED, REFLECTOR
-from practicum.methods.settings import Batched, Number, number_or
+from practicum.methods.settings import Batched, Number, PlaybookSettings, number_or
+from practicum.methods.worked_examples import AT_A_TIME, DIAGNOSED, NOTED
 
 Rollouts = Annotated[
     Literal["auto"] | Number | None, BeforeValidator(lambda x: None if x == "none" else x), number_or("auto, none")
 ]
-"""How many tasks a step attempts: a number, auto, or none in so many words: as many as it reflects on."""
+"""How many tasks a step attempts: a number, auto, or none (or the text "none"), which means `batch`."""
 
 
-class Primitives(Learning, Batched):
+class PrimitiveSettings(PlaybookSettings, Batched):
     """Settings of the primitives, all off."""
 
     batch: int = Field(default=1, ge=1)
-    """Tasks attempted at once before the context changes; with rollouts: failures reflected on in a step."""
+    """Tasks attempted at once before the context changes; with rollouts: failures that a step reflects on."""
     group: int = Field(default=1, ge=1)
-    """Runs of each task under one context; one that failed is reflected on beside one that did not (section 3.1)."""
+    """Runs of each task under one context; a failed one is reflected on beside a successful one (section 3.1)."""
     twin: bool = False
-    """Each task once more with an annotated playbook, to see what its entries did (section 3.2)."""
+    """Run each task once more with an annotated playbook, to see what its entries did (section 3.2)."""
     heads: bool = False
     """Reflection in three heads: failure attribution, root cause, coverage gap (section 3.3)."""
     head_calls: Literal["three", "one"] = "three"
@@ -45,28 +44,27 @@ class Primitives(Learning, Batched):
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
     rollouts: Rollouts = None
-    """Tasks attempted in a step, where that is more than are reflected on; auto: so many that `batch` failures are
-    likely; none: `batch`."""
+    """Tasks attempted in a step, if more than `batch`; auto: as many as make `batch` failures likely; none: `batch`."""
     replay: float = Field(default=0.0, ge=0, le=1)
-    """Share of the attempted tasks that are drawn from those that failed before (section 3.4)."""
+    """The share of attempted tasks that is drawn from tasks that failed before (section 3.4)."""
     graduate: int = Field(default=3, ge=1)
     """replay: passes in a row after which a task leaves the buffer."""
     evict: int = Field(default=3, ge=1)
-    """replay: failures in a row, reflected on, after which it leaves too."""
+    """replay: failures in a row, each reflected on, after which a task leaves the buffer too."""
     state: bool = False
-    """A rolling document of changes, assessments and hypotheses that the curator sees (section 3.5)."""
+    """Keep a document of changes, assessments and hypotheses that the curator sees (section 3.5)."""
     state_tokens: int = Field(default=800, ge=100)
-    """state: most tokens of the document."""
+    """state: the most tokens of the document."""
     primitives: Literal["given", "adaptive"] = "given"
-    """given: those that are switched on; adaptive: groups, twin, heads and state as the run shows them to be of use."""
+    """given: those that are switched on; adaptive: groups, twin, heads and state when the run shows that they help."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {
-        **Learning.ONE_TASK, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
+        **PlaybookSettings.ONE_TASK, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
     }  # fmt: skip
 
     @property
     def tries(self) -> int:
-        """Rounds of reflection within an attempt: none where reflection waits for all runs of a step."""
+        """Rounds of reflection within an attempt: none if reflection waits for all runs of a step."""
         return 0 if self.whole_step else self.rounds
 
     @property
@@ -83,8 +81,8 @@ class Primitives(Learning, Batched):
         return self
 
 
-def _conflicts(s: Primitives, given: set[str]) -> Iterator[tuple[bool, str]]:
-    """What cannot act together, or would have no effect, and what to do about it."""
+def _conflicts(s: PrimitiveSettings, given: set[str]) -> Iterator[tuple[bool, str]]:
+    """Settings that exclude each other or would have no effect: whether it applies, and what to do."""
     adaptive = s.primitives == "adaptive"
     batched = s.reflection == "batched"
     yield (
@@ -128,61 +126,60 @@ def _conflicts(s: Primitives, given: set[str]) -> Iterator[tuple[bool, str]]:
     )
 
 
-def assembled(s: Primitives, name: str, update: UpdateSeam) -> Method:
-    """The method with the primitives that are switched on, or that the run calls for."""
+def with_primitives(
+    s: PrimitiveSettings,
+    build: Callable[[PrimitiveSettings], Method],
+    reflector: Callable[[PrimitiveSettings], Reflector],
+    prompt: str,
+) -> Method:
+    """The method that `build` makes, with the primitives that are switched on, or that the run calls for.
+
+    `reflector` makes the reflector of single attempts, and `prompt` is its prompt.
+    """
     if s.primitives == "given":
-        return _given(s, name, update)
+        return _given(s, build, reflector, prompt)
 
-    def build(choice: Choice) -> Method:
+    def choose(choice: Choice) -> Method:
         on = {**asdict(choice), "group": GROUP if choice.group else 1, "primitives": "given", "rounds": 0}
-        return _given(s.model_copy(update=on), name, update)
+        return _given(s.model_copy(update=on), build, reflector, prompt)
 
-    return switching(build(Choice(True, True, True, True)), build)
+    return switching(choose(Choice(True, True, True, True)), choose)
 
 
 GROUP = 3
 """primitives=adaptive: attempts of a group, where groups are used."""
 
 
-def _given(s: Primitives, name: str, update: UpdateSeam) -> Method:
-    made = playbook(s, name, update, batch=s.batch, epochs=s.epochs)
-    return replace(
-        made,
-        sample=_sample(s, made.sample),
-        attempt=_attempt(s),
-        reflect=_reflect(s),
-        update=with_state(made.update, STATE, s.state_tokens, NOTED) if s.state else made.update,
-        roles=(*made.roles, "state") if s.state else made.roles,
-    )
-
-
-def _sample(s: Primitives, plain: SampleSeam) -> SampleSeam:
-    if not s.replay and s.rollouts is None:
-        return plain
-    return replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
-
-
-def _attempt(s: Primitives) -> AttemptSeam:
-    """How a task is run: the groups and the annotated run all at once, and none twice under what the agent sees."""
-    attempt = attempts(s, reused(ACT))
+def _given(
+    s: PrimitiveSettings,
+    build: Callable[[PrimitiveSettings], Method],
+    reflector: Callable[[PrimitiveSettings], Reflector],
+    prompt: str,
+) -> Method:
+    method = build(s)
+    if s.replay or s.rollouts is not None:
+        sample = replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
+        method = replace(method, sample=sample)
+    # The group and the annotated run are attempted at once, and none twice under what the agent sees.
     if s.group > 1:
-        attempt = grouped(attempt, s.group)
-    return annotated_twin(attempt, reused(TWIN)) if s.twin else attempt
-
-
-def _reflect(s: Primitives) -> ReflectSeam:
-    """How failures are diagnosed."""
-    one = reflector(s)
+        method = replace(method, attempt=grouped(method.attempt, s.group))
+    if s.twin:
+        method = replace(method, attempt=annotated_twin(method.attempt, reused(TWIN)))
     if s.heads:
-        one = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), one, s.head_calls == "one", DIAGNOSED)
-    reflect = per_trace(one, s.learn_from, s.lessons == "confirmed")
+        heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.head_calls == "one", DIAGNOSED)
+        method = replace(method, reflect=per_trace(heads, s.learn_from, s.lessons == "confirmed"))
     if s.reflection == "batched":
-        reflect = batched(f"{REFLECTOR}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,))
-    return reflect if s.rollouts is None else chosen(reflect, s.batch)
+        method = replace(method, reflect=batched(f"{prompt}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,)))
+    if s.rollouts is not None:
+        method = replace(method, reflect=chosen(method.reflect, s.batch))
+    if s.state:
+        update = with_state(method.update, STATE, s.state_tokens, NOTED)
+        method = replace(method, update=update, roles=(*method.roles, "state"))
+    return method
 
 
 TWIN = answer(annotated_view)
-"""A run that tells what it made of each entry."""
+"""A run in which the agent notes what it made of each entry."""
 
 CASE = """\
 You review one attempt of an agent that failed. The agent keeps a playbook of short rules. Where there is another \

@@ -11,16 +11,17 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from practicum.blocks.act.reuse import reused
 from practicum.blocks.reflect.per_trace import LearnFrom
 from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator, Mutations
 from practicum.blocks.update.dedupe import DedupeWhen
 from practicum.engine.loop import Method
-from practicum.methods.learning import SECTION, curator
-from practicum.methods.primitives import Primitives, Rollouts, assembled
+from practicum.methods.ace import ACT, REFLECTOR, SECTION, curator, playbook, reflector
+from practicum.methods.primitives import PrimitiveSettings, Rollouts, with_primitives
 
 
-class Settings(Primitives):
+class Settings(PrimitiveSettings):
     """Settings of RCL: the primitives, all on."""
 
     rounds: int = Field(default=0, ge=0)
@@ -47,11 +48,19 @@ class Settings(Primitives):
 
 def method(settings: Settings) -> Method:
     """The composed update (section 3, equation 14)."""
-    mutator = Curator(MUTATOR, SECTION, output=Mutations) if settings.curator == "edits" else curator(settings)
-    update = accounted(mutator, "drop", SECTION) if settings.curator == "edits" else mutator
-    costs = "further attempts, three reflections for each failure, one curation and one note a step"
-    return replace(assembled(settings, "rcl", update), costs=costs)
 
+    def rcl(s: PrimitiveSettings) -> Method:
+        mutator = Curator(MUTATOR, SECTION, output=Mutations) if s.curator == "edits" else curator(s)
+        update = accounted(mutator, "drop", SECTION) if s.curator == "edits" else mutator
+        made = playbook(s, "rcl", update, batch=s.batch, epochs=s.epochs, act=reused(ACT))
+        return replace(
+            made, costs="further attempts, three reflections for each failure, one curation and one note a step"
+        )
+
+    return with_primitives(settings, rcl, reflector, REFLECTOR)
+
+
+COSTS = "further attempts, three reflections for each failure, one curation and one note a step"
 
 MUTATOR = """\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \

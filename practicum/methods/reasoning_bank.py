@@ -19,11 +19,11 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories
 from practicum.engine.loop import Method
-from practicum.methods.remembering import Remembering, acting
+from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 
 
-class Settings(Remembering):
+class Settings(MemorySettings):
     """Settings of ReasoningBank."""
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -13,8 +13,13 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    model_validator,
 )
 from pydantic_core import PydanticCustomError
+
+from practicum.blocks.attempt.attempt import Refine
+from practicum.blocks.reflect.per_trace import LearnFrom
+from practicum.blocks.update.dedupe import DedupeWhen
 
 
 class GateSettings(BaseModel):
@@ -74,6 +79,53 @@ class WideBatches(Batched):
 
     batch: int = Field(default=40, ge=1)
     """Tasks attempted at once before the context changes."""
+
+
+class PlaybookSettings(MethodSettings):
+    """Settings of methods that grow a playbook with a reflector and a curator."""
+
+    rounds: int = Field(default=3, ge=0)
+    """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
+    refine: Refine = "retry"
+    """retry: try again with the reflection after a failure; critique: the reflector improves its own lesson."""
+    learn_from: LearnFrom = "all"
+    """all: also reflect on successes; failures: a success only votes for the entries that it used."""
+    lessons: Literal["all", "confirmed"] = "all"
+    """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
+    rules_shown: bool = True
+    """Whether the reflector reads the rules that the agent relied on; a weak model copies them into its insight."""
+    reflector: bool = True
+    """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
+    curator: Literal["edits", "append", "rewrite"] = "edits"
+    """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
+    threshold: float = Field(default=0.85, gt=0, le=1)
+    """The cosine similarity from which two entries of a section count as the same (0.5 to 0.9 are alike, table 20)."""
+    dedupe: DedupeWhen = "proactive"
+    """proactive: after each delta; lazy: only when the playbook exceeds its budget; never."""
+    budget: int = Field(default=80_000, ge=1)
+    """The most tokens of the playbook (paper: 10,000 to 100,000 behave alike, table 21)."""
+    harmful: int = Field(default=3, ge=0)
+    """An entry with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
+
+    TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
+
+    @property
+    def tries(self) -> int:
+        """Rounds of reflection within an attempt."""
+        return self.rounds
+
+    @property
+    def whole_step(self) -> bool:
+        """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
+        return False
+
+    @model_validator(mode="after")
+    def _check_confirmed(self) -> Self:
+        if self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds):
+            raise ValueError(
+                "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed"
+            )
+        return self
 
 
 Number = Annotated[int, Field(ge=1)]

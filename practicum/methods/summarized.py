@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
-from practicum.methods.learning import Learning, dropping, playbook
-from practicum.methods.settings import WideBatches
+from practicum.methods.ace import dropping, playbook
+from practicum.methods.settings import PlaybookSettings, WideBatches
 
 
-class Settings(Learning, WideBatches):
+class Settings(PlaybookSettings, WideBatches):
     """Settings of summarization."""
 
 

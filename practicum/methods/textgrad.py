@@ -20,10 +20,10 @@ from practicum.blocks.update.feedback_history import RECALLED, with_feedback_his
 from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
-from practicum.methods.instructing import Instructing, Searching, search
+from practicum.methods.instruction_search import BeamSettings, SearchSettings, search
 
 
-class Settings(Searching):
+class Settings(SearchSettings):
     """Settings of TextGrad."""
 
     momentum: int = Field(default=4, ge=0)
@@ -32,7 +32,7 @@ class Settings(Searching):
 
 def method(settings: Settings) -> Method:
     """Criticise every attempt, rewrite, keep what does no worse."""
-    one = Instructing(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
+    one = BeamSettings(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
     found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)))
     update = with_feedback_history(found.update, settings.momentum)
     return replace(

@@ -28,9 +28,9 @@ from practicum.core.context import Context
 from practicum.core.types import Lesson, Rollout
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods.learning import SECTION
-from practicum.methods.prompts import CURATED, CURATOR
+from practicum.methods.ace import CURATOR, SECTION
 from practicum.methods.settings import Batched
+from practicum.methods.worked_examples import CURATED
 
 
 class Settings(Batched):

@@ -26,7 +26,7 @@ from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
-from practicum.methods.remembering import Remembering, acting
+from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 
 PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
@@ -37,7 +37,7 @@ BANK = ("items", "extract", "extraction", "index", "consolidate")
 """Settings of the bank of memories."""
 
 
-class Settings(Remembering):
+class Settings(MemorySettings):
     """Settings of the unified learner."""
 
     memory: bool = True

@@ -17,15 +17,15 @@ from practicum.blocks.update.curator import Decisions
 from practicum.blocks.update.optimizer_state import State
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
-from practicum.methods import prompts
+from practicum.methods import worked_examples
 from practicum.models.prompting import json_schema
 
 SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
-    ("reflections", Reflection, prompts.EXAMPLES),
-    ("without rules", Reflection, prompts.WITHOUT_RULES),
-    ("several", Reflections, (prompts.AT_A_TIME,)),
-    ("decisions", Decisions, prompts.CURATED),
-    ("notes", State, prompts.NOTED),
+    ("reflections", Reflection, worked_examples.EXAMPLES),
+    ("without rules", Reflection, worked_examples.WITHOUT_RULES),
+    ("several", Reflections, (worked_examples.AT_A_TIME,)),
+    ("decisions", Decisions, worked_examples.CURATED),
+    ("notes", State, worked_examples.NOTED),
     ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
@@ -52,6 +52,6 @@ def test_examples_keep_to_their_form(form: type[Output], turns: tuple[Turn, ...]
 
 @pytest.mark.parametrize("form", HEADS)
 def test_diagnoses_keep_to_the_form_of_each_head(form: type[Output]) -> None:
-    for _, whole in prompts.DIAGNOSED:
+    for _, whole in worked_examples.DIAGNOSED:
         said = whole.model_dump(include=set(form.model_fields))
         Draft202012Validator(json_schema(form)).validate(said)

@@ -290,10 +290,10 @@ def test_limits_may_only_be_raised(tmp_path: Path) -> None:
 
 
 def test_another_prompt_is_refused_and_its_place_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from practicum.methods import learning
+    from practicum.methods import ace
 
     learn(tmp_path / "run", client(), max_calls=20)
-    monkeypatch.setattr(learning, "REFLECTOR", "Another way to reflect.")
+    monkeypatch.setattr(ace, "REFLECTOR", "Another way to reflect.")
     model = client()
     with pytest.raises(JournalMismatch, match=r"'step 1/[^']*reflector'"):
         resume(tmp_path / "run", model, max_calls=100)

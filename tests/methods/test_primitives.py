@@ -19,16 +19,16 @@ from practicum import methods
 from practicum.blocks.reflect.heads import AT_ONCE
 from practicum.core.errors import UsageError
 from practicum.core.types import Prompt
-from practicum.methods.primitives import Primitives
+from practicum.methods.primitives import PrimitiveSettings
 from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 
 # ---- settings
 
 
-def read(method: str, **values: Any) -> Primitives:
+def read(method: str, **values: Any) -> PrimitiveSettings:
     settings = methods.settings_of(method).model_validate(values)
-    assert isinstance(settings, Primitives)
+    assert isinstance(settings, PrimitiveSettings)
     return settings
 
 

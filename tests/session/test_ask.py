@@ -19,7 +19,7 @@ from scripts import added, insight, learned, memory, nothing, number, right, scr
 import practicum
 from practicum import methods
 from practicum.core.errors import ModelError, ProviderError, Stopped, UsageError
-from practicum.methods.remembering import Remembering
+from practicum.methods.memory import MemorySettings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
 from practicum.session.forget import forget
@@ -163,7 +163,7 @@ def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> N
     assert settings(k=3) == {"k": 3, "items": 2}
     assert settings(scaling="none") == {"scaling": "none", "items": 2}
     critical = methods.read_settings("reasoning_bank", settings(preset="critical"))
-    assert isinstance(critical, Remembering)
+    assert isinstance(critical, MemorySettings)
     assert (critical.attempts, critical.memories, critical.items) == (5, 10, 2)
     assert override(config, {"method": "ace"})["settings"] == {}
     assert override(config, {"model": "d"})["roles"] == {"judge": "c"}

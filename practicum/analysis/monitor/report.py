@@ -19,7 +19,7 @@ from practicum.analysis.monitor import attempts, contexts, costs
 from practicum.analysis.monitor.judging import judge_again as ask_judge_again
 from practicum.analysis.monitor.series import MetricGroup
 from practicum.core.errors import UsageError
-from practicum.methods.remembering import Remembering
+from practicum.methods.memory import MemorySettings
 from practicum.session.components import Parts
 from practicum.session.records import RUN, read_run, step_data, step_records
 from practicum.store import schema
@@ -92,7 +92,7 @@ async def monitor(
         steps = [(step, rollouts.get(step, [])) for step in numbers]
         attempted, calls = attempts.without_reused(steps), costs.read_calls(store)
         succeeded = attempts.SuccessCriterion.of(steps)
-        remembers = issubclass(methods.settings_of(config.method), Remembering)
+        remembers = issubclass(methods.settings_of(config.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store, RUN)))
         texts = contexts.shown_texts(changes)
         vectors = await contexts.read_vectors(store, texts, parts.embedder)

@@ -22,7 +22,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Trade-offs of the specification (section "Practical trade-offs")."""
 
 
-class Remembering(Batched):
+class MemorySettings(Batched):
     """Settings of methods with a bank of memories."""
 
     preset: Literal["routine", "standard", "critical"] | None = None
@@ -74,7 +74,7 @@ class Remembering(Batched):
         given = self.model_fields_set
         if self.scaling == "none" and (unused := given & {"k", "warmth", "choose"}):
             raise ValueError(f"{', '.join(sorted(unused))} needs scaling=parallel or sequential")
-        if unused := given & {*Remembering.unused(self.model_dump())}:
+        if unused := given & {*MemorySettings.unused(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
         if self.consolidate and self.index == "task":
             raise ValueError("consolidate=true compares memories by what they are found by: it needs index=memory")
@@ -108,7 +108,7 @@ def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def acting(s: Remembering, show: Show, *, blind: bool) -> ActSeam:
+def acting(s: MemorySettings, show: Show, *, blind: bool) -> ActSeam:
     """One attempt, or as many as the settings ask for. A `blind` one is a prediction that counts."""
     warmth = s.warmth if s.attempts > 1 else None
     if s.scaling == "sequential":

@@ -1,4 +1,4 @@
-"""The prompts of methods that grow a playbook: reflector, curator, and the ablation that writes all anew."""
+"""Worked examples for the prompts of methods that grow a playbook, about subjects that no data set here is about."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.blocks.reflect.heads import Diagnosis
 from practicum.blocks.reflect.per_trace import Tag
 from practicum.core.types import Turn
-
-REFLECTOR = """\
-You review one attempt of an agent, so that it does better on later tasks. The agent keeps a playbook of short rules.
-
-kind: what kind of task this is, by its subject, in general words. Do not quote the task.
-correction: what would have been right, in a few words.
-insight: one rule for all tasks of this kind, in one sentence: "If <kind of task>, <what to do or answer>." It also \
-fits tasks that say it differently, and no other kinds of task. It gives the right answer outright where the kind \
-decides it. It makes sense to a reader who has not seen the task, and says what no rule the agent relied on says.
-diagnosis: what went right or wrong, and why, in a few words.
-tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
 
 EXAMPLES = (
     Turn(
@@ -158,18 +147,6 @@ rule there was, which is about something else; which desk sees to equipment)
 )
 """Notes brought up to date."""
 
-CURATOR = """\
-You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \
-never the lessons. Decide for each new lesson:
-
-ADD: no rule says what the lesson says. It becomes a new rule, word for word; give a text only to say it better.
-UPDATE: one rule (its id in ids) gives the same answer for a case close to this one. Its new text takes in both.
-MERGE: two or three rules (their ids in ids) say the same. One text for all.
-DELETE: the lesson proves one rule (its id in ids) wrong.
-COVERED: one rule (its id in ids) says all of the lesson already.
-
-A rule gives one answer. Never join cases with different answers, and never change what a rule answers."""
-
 CURATED = (
     Turn(
         """\
@@ -199,7 +176,3 @@ Lesson 2: If a visitor looks for a quiet room, answer Red.
     ),
 )
 """Worked examples for the curator."""
-
-REWRITER = """\
-You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". Write the whole playbook anew, \
-with everything in it that is right and what the new lessons add."""

@@ -15,7 +15,7 @@ from practicum.engine.loop import Method, ReflectSeam
 from practicum.methods.settings import Batched
 
 
-class Searching(Batched):
+class SearchSettings(Batched):
     """Settings of methods that look for better instructions."""
 
     TRACES: ClassVar = None
@@ -32,7 +32,7 @@ class Searching(Batched):
         return self
 
 
-class Instructing(Searching):
+class BeamSettings(SearchSettings):
     """The same for methods that keep several."""
 
     candidates: int = Field(default=4, ge=1, le=8)
@@ -42,7 +42,7 @@ class Instructing(Searching):
 
 
 def search(
-    s: Instructing, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
+    s: BeamSettings, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
     shown: int | None = None, costs: str = "trying each candidate on the batch",
 ) -> Method:  # fmt: skip
     """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. Those who
