@@ -21,7 +21,6 @@ from practicum.engine.state import RunState, Seat
 from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.retrieval.vectors import Vectors
-from practicum.session.components import PlainScorer
 from practicum.store.journal import Journal, JournalRow
 from practicum.tasks.scoring.registry import load_scorer
 
@@ -71,7 +70,7 @@ def indoors(
 ) -> Run:
     """The top of a run with a chat agent whose model answers so, and exact scores."""
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
-    scorer = PlainScorer(load_scorer("exact", None), pure=True)
+    scorer = load_scorer("exact", None)
     kept, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
     return Run(RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices))
 
