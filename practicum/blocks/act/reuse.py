@@ -1,7 +1,7 @@
-"""No attempt is made twice under what an agent sees: its outcome stands until the context shows something else.
+"""Reuse of attempts: no task is attempted twice while the agent would see the same context.
 
-A task may come back before anything was learned: from the replay buffer, or in a later epoch. Then nothing that the
-agent reads has changed, so the attempt that was made stands for the one that would be.
+A task may come back before anything was learned: from the replay buffer, or in a later epoch. Nothing that the agent
+reads has changed then, so the earlier attempt is used in place of a new one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from practicum.engine.run import Run
 
 
 def reused(act: Answer) -> Answer:
-    """`act`, but for a task that it attempted before under a context of the same digest: that rollout, at this place.
+    """Apply `act`, or return the rollout of the same task under a context of the same digest, at this place.
 
-    The members of a group are kept apart. A try with a note, and an attempt that was lost, failed with an error or
-    should have been judged and was not, is made again. What is kept follows from the attempts so far, so a resume
-    finds it again.
+    The members of a group are kept apart. A try with a note is not reused, nor is an attempt that was lost, failed with
+    an error, or has no verdict where one was wanted. What is kept follows from the attempts so far, so a resume finds
+    it again.
     """
 
     async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
@@ -31,7 +31,7 @@ def reused(act: Answer) -> Answer:
             run.count(Count.REUSED_ATTEMPTS)
             return replace(old, place=run.place, of=old.place)
         rollout = await act(task, context, run)
-        # Nobody is asked about what teaches nothing.
+        # No judge is asked about an attempt that nothing is learned from.
         if rollout.trace.error is None and (rollout.feedback.success is not None or not run.teaches):
             if digest not in known:
                 known.clear()

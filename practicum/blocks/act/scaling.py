@@ -80,9 +80,9 @@ def in_sequence(act: Answer, how: Scaling) -> ActSeam:
             made = await act(task, context, attempts.attempting.at(f"pass {n}"), attempts.as_note())
             await attempts.add([made], run.at(f"verdict {n}"), choosing=True)
         best = max(range(len(attempts.tries)), key=lambda n: (*attempts.rank(attempts.tries[n])[:2], n))
-        last = attempts.tries[best]
-        judged = attempts.verdict(last) is not None and last.trace.error is None
-        return attempts.choose(best, attempts.chooser(last) if judged else "agreement", ended)
+        standing = attempts.tries[best]
+        judged = attempts.verdict(standing) is not None and standing.trace.error is None
+        return attempts.choose(best, attempts.chooser(standing) if judged else "agreement", ended)
 
     return scaled
 

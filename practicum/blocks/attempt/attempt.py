@@ -69,8 +69,7 @@ def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> Atte
 
     async def attempt(task: Task, context: Context, run: Run) -> Rollout:
         rollout = await act(task, context, run)
-        known = learn_from == "failures" and rollout.feedback.success is True
-        if rollout.trace.lost or known:
+        if rollout.trace.lost or (learn_from == "failures" and rollout.feedback.success is True):
             return rollout
         lesson = await reflector(rollout, context, (), run.at("reflect"))
         # `per_trace` asks once more for a reflection that was lost.

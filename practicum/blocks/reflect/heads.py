@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from practicum.blocks.reflect.evidence import case, contrast, evidence, relied_on
-from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector, Tag, tagged, verdicts
+from practicum.blocks.reflect.per_trace import LearnFrom, Reflection, Reflector, Tag, reflected_lesson, tagged, verdicts
 from practicum.blocks.specifics import answers_named
 from practicum.core.bounded import MaxChars, MaxItems, Output, rule_schema
 from practicum.core.context import Context
@@ -78,9 +78,9 @@ def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
     """Whether a failed attempt may not have followed this rule. If answers are choices and the rule names some, it must
     name the target or, if learning may not see that, another choice than the answer."""
     named, target = answers_named(rule, choices), failed.feedback.target
-    if target is not None:
-        return not named or bool(named & answers_named(target, choices))
-    return not named or bool(named - answers_named(failed.trace.answer, choices))
+    if target is None:
+        return not named or not named <= answers_named(failed.trace.answer, choices)
+    return not named or not named.isdisjoint(answers_named(target, choices))
 
 
 @lru_cache(maxsize=64)
@@ -181,19 +181,11 @@ def batched(system: str, learn_from: LearnFrom, examples: tuple[Turn, ...] = ())
             if n not in answers:
                 lessons.append(tagged(rollout, rollout.place))
                 continue
-            said = answers[n]
-            names = {"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction}
-            lessons.append(
-                Lesson(
-                    id=f"{run.place}/{rollout.place}",
-                    text=said.insight.strip(),
-                    detail=evidence(contrast(rollout)[0]),
-                    votes=verdicts(said.tags, rollout, context, run),
-                    # The reflector saw all attempts.
-                    sources=ordered_union((rollout.sources, sources_of(asked))),
-                    data={**names, "task_id": rollout.task.id},
-                )
-            )
+            votes = verdicts(answers[n].tags, rollout, context, run)
+            lesson = reflected_lesson(answers[n], rollout, votes, f"{run.place}/{rollout.place}")
+            # The reflector saw all attempts, so the lesson comes from all of them, and is about one.
+            sources = ordered_union((rollout.sources, sources_of(asked)))
+            lessons.append(replace(lesson, sources=sources, data={**lesson.data, "task_id": rollout.task.id}))
         return [*lessons, *(tagged(r, r.place) for r in passing)]
 
     async def ask(asked: Sequence[Rollout], context: Context, run: Run) -> dict[int, OfMany]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
@@ -66,16 +66,16 @@ def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = T
         said = await run.try_ask("reflector", prompt, kind, Count.LOST_REFLECTIONS)
         if said is None:
             return None
-        return Lesson(
-            id=run.place,
-            text=said.insight.strip(),
-            detail=evidence(failed),
-            votes=verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed),
-            sources=rollout.sources,
-            data={"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction},
-        )
+        votes = verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed)
+        return reflected_lesson(said, rollout, votes, run.place)
 
     return reflect
+
+
+def reflected_lesson(said: Reflection, rollout: Rollout, votes: Mapping[str, Rating], id: str) -> Lesson:
+    """The lesson of a reflection on a rollout."""
+    data = {"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction}
+    return Lesson(id, said.insight.strip(), evidence(contrast(rollout)[0]), votes, rollout.sources, data=data)
 
 
 def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
