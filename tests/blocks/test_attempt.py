@@ -1,4 +1,4 @@
-"""Attempts: where each has its place, what a lost try does, and what a refinement keeps."""
+"""Attempts at a batch: their places, lost tries, and what each kind of refinement keeps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def last_line(call: Call) -> str:
     return call.prompt.user.splitlines()[-1]
 
 
-def test_once_is_each_task_at_its_own_place_with_its_own_provenance() -> None:
+def test_once_attempts_each_task_at_its_own_place_with_its_own_sources() -> None:
     tasks = make_tasks(3, tags=["a", "b"])
     rollouts = attempted(client(lambda call: call.prompt.user.split()[-1]), once(ACT), tasks)
     assert [r.task.id for r in rollouts] == ["t0", "t1", "t2"]
@@ -58,7 +58,7 @@ def test_the_same_task_twice_in_a_batch_is_two_attempts() -> None:
     assert len({r.place for r in rollouts}) == len(model.calls) == 2
 
 
-def test_each_retry_is_told_the_newest_insight_and_reflected_on_in_turn() -> None:
+def test_each_retry_reads_the_newest_insight_and_is_reflected_on() -> None:
     model, reflector = client(last_line), Reflector()
     (rollout,) = attempted(model, refined(ACT, reflector, 3, "retry"), make_tasks(1))
     task = make_tasks(1)[0].input
@@ -80,7 +80,7 @@ def test_a_success_is_not_refined(refine: Refine) -> None:
 
 
 @pytest.mark.parametrize("refine", ["retry", "critique"])
-def test_what_the_provider_lost_is_not_reflected_on(refine: Refine) -> None:
+def test_a_lost_attempt_is_not_reflected_on(refine: Refine) -> None:
     reflector = Reflector()
     gone = client(lambda call: ProviderError("gone"))
     (rollout,) = attempted(gone, refined(ACT, reflector, 3, refine), make_tasks(1))
@@ -88,7 +88,7 @@ def test_what_the_provider_lost_is_not_reflected_on(refine: Refine) -> None:
     assert (rollout.rounds, reflector.seen) == ((), [])
 
 
-def test_where_nothing_says_that_it_failed_there_is_no_retry() -> None:
+def test_an_attempt_with_an_unknown_outcome_is_not_retried() -> None:
     """A task without a target cannot be scored."""
     reflector = Reflector()
     model = client(last_line)
@@ -98,7 +98,7 @@ def test_where_nothing_says_that_it_failed_there_is_no_retry() -> None:
     assert (rollout.rounds, reflector.seen) == ((), [])
 
 
-def test_a_lost_retry_leaves_the_try_before_it_to_reflect_on() -> None:
+def test_after_a_lost_retry_the_earlier_try_is_reflected_on_again() -> None:
     def flaky(call: Call) -> str | Exception:
         return ProviderError("gone") if "hint 1" in call.prompt.user else last_line(call)
 
@@ -108,7 +108,7 @@ def test_a_lost_retry_leaves_the_try_before_it_to_reflect_on() -> None:
     assert [round.lesson.confirmed for round in rollout.rounds] == [False] * 3
 
 
-def test_no_insight_and_no_reflection_end_the_retries() -> None:
+def test_an_empty_insight_or_a_lost_reflection_ends_the_retries() -> None:
     silent = Reflector(lambda n: "hint" if n == 1 else "")
     (rollout,) = attempted(client(last_line), refined(ACT, silent, 5, "retry"), make_tasks(1))
     assert [round.lesson.text for round in rollout.rounds] == ["hint", ""]
@@ -117,7 +117,7 @@ def test_no_insight_and_no_reflection_end_the_retries() -> None:
     assert [round.lesson.text for round in rollout.rounds] == ["hint"]
 
 
-def test_the_votes_of_a_retry_are_those_of_every_try_and_of_a_critique_those_of_the_last_word() -> None:
+def test_every_retry_votes_and_only_the_last_critique_votes() -> None:
     votes = {}
     both: tuple[Refine, ...] = ("retry", "critique")
     for refine in both:
@@ -128,7 +128,7 @@ def test_the_votes_of_a_retry_are_those_of_every_try_and_of_a_critique_those_of_
     assert votes == {"retry": [harmed] * 3, "critique": [{}, {}, harmed]}
 
 
-def test_right_answers_are_shown_without_a_call_where_they_are_known() -> None:
+def test_known_right_answers_are_shown_without_a_call() -> None:
     model = client()
     tasks = [*make_tasks(1), Task("t1", "What?")]
     known, unknown = attempted(model, shown_answers(), tasks)

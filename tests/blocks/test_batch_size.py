@@ -1,4 +1,4 @@
-"""The batch size controller: every task once an epoch, whatever the delays; sizes tried, then chosen."""
+"""The batch size controller: which sizes it tries and chooses, and that every task comes once an epoch."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def fit_of(batch: Batch) -> DelayFit:
         (500, [10, 20, 40, 80]), (10_000, [10, 20, 40, 80]),
     ],
 )  # fmt: skip
-def test_sizes_to_try(tasks: int, found: list[int]) -> None:
+def test_candidate_sizes(tasks: int, found: list[int]) -> None:
     assert candidates(tasks, 10, 100) == found
 
 
-def test_sizes_to_try_keep_to_the_bounds_given() -> None:
+def test_candidate_sizes_keep_to_the_bounds() -> None:
     assert candidates(500, 10, 5) == [5]
     assert candidates(500, 3, 30) == [3, 6, 12, 24]
     assert candidates(10_000, 10, 1_000) == [10, 20, 40, 80, 160, 320, 640]
@@ -83,7 +83,7 @@ def test_sizes_are_tried_once_and_then_the_best_is_kept() -> None:
     assert json.loads(json.dumps(batches[-1].data, allow_nan=False))["size"] == 53
 
 
-def test_the_next_epoch_goes_on_and_its_short_end_is_no_measurement() -> None:
+def test_the_next_epoch_keeps_the_size_and_a_short_last_batch_is_not_measured() -> None:
     batches = drive(200, lambda step, size: 1e-3 if size == 17 else flat(step, size), epochs=2)
     assert sizes(batches) == [10, 20, 40, 53, 53, 24, 53, 53, 53, 41]
     assert [b.epoch for b in batches] == [1] * 6 + [2] * 4
@@ -113,7 +113,7 @@ def test_every_task_once_an_epoch_in_batches_within_bounds(
     assert all(len(b.tasks) == b.data["size"] for b, after in pairwise(batches) if after.epoch == b.epoch)
 
 
-def test_the_order_is_that_of_other_samplers() -> None:
+def test_tasks_come_in_the_order_of_other_samplers() -> None:
     order = make_tasks(50)
     random.Random("epoch 1").shuffle(order)
     assert [task for batch in drive(50) for task in batch.tasks] == order
@@ -130,14 +130,14 @@ def test_a_step_that_was_not_measured_is_tried_again() -> None:
     assert sizes(drive(35, lambda step, size: None)) == [8, 8, 8, 8, 3]
 
 
-def test_a_size_that_an_epochs_end_cut_short_is_tried_again_in_the_next() -> None:
+def test_a_trial_cut_short_by_the_end_of_an_epoch_is_repeated_in_the_next() -> None:
     found = drive(80, lambda step, size: None if step <= 7 else flat(step, size), epochs=3)
     assert sizes(found)[:11] == [10] * 8 + [20] * 3
     cut = drive(85, lambda step, size: None if step in (2, 3, 4) else flat(step, size), epochs=2)
     assert sizes(cut)[:6] == [10, 20, 20, 20, 15, 20]
 
 
-def test_where_larger_batches_gain_nothing_the_smallest_is_kept() -> None:
+def test_the_smallest_size_is_kept_if_larger_ones_gain_nothing() -> None:
     batches = drive(200, lambda step, size: 0.1 * size)
     assert sizes(batches) == [10, 20, 40] + [10] * 13
     assert "do not clearly shorten" in batches[-1].data["why"]
@@ -156,7 +156,7 @@ def test_only_the_newest_measurements_of_a_size_count() -> None:
     assert {p.batch for p in points} == {10, 20, 40, 80}
 
 
-def test_in_the_loop_a_resume_decides_the_same(tmp_path: Path) -> None:
+def test_a_resume_decides_the_same(tmp_path: Path) -> None:
     made = method(sample=controlled(1))
     first = steps(tmp_path / "run", client(), made, n=120)
     model = client()
@@ -167,7 +167,7 @@ def test_in_the_loop_a_resume_decides_the_same(tmp_path: Path) -> None:
     assert not model.calls
 
 
-def test_settings_that_cannot_be() -> None:
+def test_invalid_settings_are_refused() -> None:
     for wrong in ({"epochs": 0}, {"max_batch": 0}, {"first": 0}, {"tau": 0.0}, {"tau": 1.0}):
         with pytest.raises(ValueError, match="at least 1"):
             controlled(**{"epochs": 1, **wrong})  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The delay curve: the paper's timings, simulated delays with noise and outliers, and what is no curve at all."""
+"""The delay curve: the timings of the paper, simulated delays with noise and outliers, and too few measurements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def simulated(seed: int, sizes: Sequence[int], alpha: float, A: float = 3_000.0,
         ({1: 42.4, 5: 10.2, 10: 5.6, 30: 2.1}, 60, 0.883, 49),
     ],
 )
-def test_the_papers_own_timings(minutes: dict[int, float], tasks: int, alpha: float, chosen: int) -> None:
+def test_the_timings_of_the_paper(minutes: dict[int, float], tasks: int, alpha: float, chosen: int) -> None:
     fit = fit_delay(from_epochs(minutes, tasks), tasks, b_min=10)
     assert (fit.chosen, fit.outliers) == (chosen, ())
     assert fit.alpha == pytest.approx(alpha, abs=0.001)
@@ -60,7 +60,7 @@ def test_the_law_is_found_under_noise(alpha: float) -> None:
     assert held >= 27
 
 
-def test_without_noise_the_law_is_exact_and_still_not_beyond_doubt() -> None:
+def test_without_noise_the_law_is_exact_and_has_an_interval() -> None:
     fit = fit_delay(simulated(0, CANDIDATES, 0.8, noise=0), 1_000)
     assert (fit.A, fit.alpha, fit.r2) == pytest.approx((3_000, 0.8, 1.0))
     assert fit.alpha_ci95 is not None
@@ -69,7 +69,7 @@ def test_without_noise_the_law_is_exact_and_still_not_beyond_doubt() -> None:
 
 @pytest.mark.parametrize("factor", [10, 0.1])
 @pytest.mark.parametrize("sizes", [CANDIDATES, (*CANDIDATES, 50, 50, 50), (*CANDIDATES, *[53] * 12)], ids=len)
-def test_one_iteration_far_off_changes_little_wherever_it_is(sizes: Sequence[int], factor: float) -> None:
+def test_one_outlier_changes_little_wherever_it_is(sizes: Sequence[int], factor: float) -> None:
     for seed in range(5):
         points = simulated(seed, sizes, 0.8)
         chosen = fit_delay(points, 1_000).chosen
@@ -80,21 +80,21 @@ def test_one_iteration_far_off_changes_little_wherever_it_is(sizes: Sequence[int
             assert fit.outliers == (off,)
 
 
-def test_of_three_points_none_is_called_an_outlier_and_the_doubt_shows() -> None:
+def test_no_outlier_is_found_among_three_points_and_the_smallest_size_is_chosen() -> None:
     fit = fit_delay([Point(10, 1), Point(20, 1.1), Point(40, 12)], 1_000)
     assert (fit.chosen, fit.outliers, len(fit.points)) == (10, (), 3)
     assert "do not clearly shorten" in fit.why
 
 
 @pytest.mark.parametrize("alpha", [-0.3, 0.0, 0.05])
-def test_where_larger_batches_gain_nothing_the_smallest_is_kept(alpha: float) -> None:
+def test_the_smallest_size_is_chosen_if_larger_ones_gain_nothing(alpha: float) -> None:
     for seed in range(20):
         fit = fit_delay(simulated(seed, (*CANDIDATES, *[10] * 5), alpha), 1_000)
         assert fit.chosen == 10
         assert "do not clearly shorten an epoch" in fit.why
 
 
-def test_no_size_above_what_is_allowed() -> None:
+def test_no_size_above_the_largest_allowed_is_chosen() -> None:
     points = simulated(0, CANDIDATES, 0.5, noise=0)
     assert fit_delay(points, 1_000).chosen == 74
     fit = fit_delay(points, 1_000, max_batch=60)
@@ -105,7 +105,7 @@ def test_no_size_above_what_is_allowed() -> None:
     assert fit_delay(points, 1_000, tau=0.2).chosen == 29
 
 
-def test_two_sizes_choose_none_beyond_the_larger() -> None:
+def test_from_two_sizes_none_beyond_the_larger_is_chosen() -> None:
     two = fit_delay([Point(10, 8.0), Point(20, 9.0)], 80)
     assert (two.chosen, two.alpha_ci95, two.r2) == (20, None, None)
     assert two.alpha == pytest.approx(0.83, abs=0.01)
@@ -125,14 +125,14 @@ def test_two_sizes_choose_none_beyond_the_larger() -> None:
         ([Point(99, 1e-3), Point(100, 1e3)], 10, "the measured times follow no power law"),
     ],
 )
-def test_too_little_for_a_curve(points: list[Point], chosen: int, why: str) -> None:
+def test_too_few_measurements_for_a_curve(points: list[Point], chosen: int, why: str) -> None:
     fit = fit_delay(points, 1_000)
     assert (fit.chosen, fit.why, fit.alpha) == (chosen, why, None)
     with pytest.raises(ValueError, match="too few sizes"):
         fit.curve(10)
 
 
-def test_times_that_are_none_are_left_out_and_counted() -> None:
+def test_unusable_times_are_left_out_and_counted() -> None:
     good = simulated(0, CANDIDATES, 0.8)
     bad = [Point(10, 0.0), Point(20, -1.0), Point(40, float("nan")), Point(80, float("inf"))]
     fit, plain = fit_delay([*bad, *good], 1_000), fit_delay(good, 1_000)
@@ -140,7 +140,7 @@ def test_times_that_are_none_are_left_out_and_counted() -> None:
     assert (fit.points, fit.alpha, fit.chosen) == (plain.points, plain.alpha, plain.chosen)
 
 
-def test_bounds_that_leave_no_size() -> None:
+def test_invalid_bounds_are_refused() -> None:
     for bounds in ({"tasks": 9}, {"tasks": 90, "max_batch": 5}, {"tasks": 90, "b_min": 0}):
         with pytest.raises(ValueError, match="b_min must lie between"):
             fit_delay([], **bounds)
@@ -168,7 +168,7 @@ def test_the_choice_is_allowed_explained_and_survives_json(
 
 @settings(max_examples=examples(50))
 @given(st.integers(0, 1_000), st.floats(1e-3, 1e3))
-def test_the_unit_of_time_does_not_count(seed: int, unit: float) -> None:
+def test_the_unit_of_time_does_not_change_the_choice(seed: int, unit: float) -> None:
     points = simulated(seed, (*CANDIDATES, 50, 50), 0.7, noise=0.3)
     other = [Point(p.batch, p.seconds * unit) for p in points]
     assert fit_delay(other, 1_000).chosen == fit_delay(points, 1_000).chosen

@@ -1,4 +1,4 @@
-"""Several runs of a task, the annotated one beside them, and which tasks are reflected on."""
+"""Groups of runs, the annotated twin, and the choice of tasks to reflect on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def part(prompt: str, heading: str) -> str:
 # ---- groups
 
 
-def test_each_task_runs_so_many_times_and_the_first_run_is_as_in_evaluation(tmp_path: Path) -> None:
+def test_each_task_runs_as_often_as_the_group_is_large_and_first_as_in_evaluation(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong), 4, {"group": 3, "batch": 4}, test=make_tasks(1, 50))
     tries = [call for call in run.calls("agent") if number(call) < 50]
     (evaluated,) = [call for call in run.calls("agent") if number(call) >= 50]
@@ -57,7 +57,7 @@ def test_the_reflector_reads_a_failed_run_beside_one_that_succeeded(tmp_path: Pa
     assert "Answer: word0\nFeedback: The answer is right." in part(prompt, CONTRAST)
 
 
-def test_it_is_the_failed_run_that_is_reflected_on_where_the_first_one_passed(tmp_path: Path) -> None:
+def test_the_failed_run_is_reflected_on_if_the_first_one_passed(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: "wrong" if warm(call) else right(call)), 1, {"group": 2, "heads": True}
     )
@@ -67,7 +67,7 @@ def test_it_is_the_failed_run_that_is_reflected_on_where_the_first_one_passed(tm
 
 
 @pytest.mark.parametrize("agent", [wrong, right])
-def test_without_contrast_it_reads_the_run_that_counts_alone(tmp_path: Path, agent: Any) -> None:
+def test_without_contrast_the_reflector_reads_the_first_run_alone(tmp_path: Path, agent: Any) -> None:
     run = learned(tmp_path / "group", scripted(agent), 2, {"group": 3})
     alone = learned(tmp_path / "alone", scripted(agent), 2, {"rounds": 0})
     assert run.prompts("reflector") == alone.prompts("reflector")
@@ -75,7 +75,7 @@ def test_without_contrast_it_reads_the_run_that_counts_alone(tmp_path: Path, age
 
 
 @pytest.mark.parametrize("longer", ["failed", "passed"])
-def test_both_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, longer: str) -> None:
+def test_both_attempts_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, longer: str) -> None:
     def thinking(call: Call) -> dict[str, Any]:
         long = warm(call) == (longer == "passed")
         return {"answer": lucky_when_warm(call), "reasoning": ("so it is. " if long else "clear ") * 150}
@@ -92,7 +92,7 @@ def test_both_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, lon
         assert "Feedback: The answer is" in text
 
 
-def test_short_attempts_are_not_cut_though_one_is_shorter(tmp_path: Path) -> None:
+def test_short_attempts_are_not_cut_to_the_length_of_a_shorter_one(tmp_path: Path) -> None:
     def thinking(call: Call) -> dict[str, Any]:
         return {"answer": lucky_when_warm(call), "reasoning": "so it is. " * 25 if warm(call) else ""}
 
@@ -130,7 +130,7 @@ def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> Non
         assert run_summary(store)["scores"] == {"online": 0.0}
 
 
-def test_an_online_score_does_not_change_by_what_groups_and_twins_find(tmp_path: Path) -> None:
+def test_groups_and_twins_do_not_change_an_online_score(tmp_path: Path) -> None:
     def chancy(call: Call) -> str:
         return right(call) if (number(call) + warm(call) + annotated(call)) % 3 == 0 else "wrong"
 
@@ -142,7 +142,7 @@ def test_an_online_score_does_not_change_by_what_groups_and_twins_find(tmp_path:
     assert [run.result.scores["online"] for run in runs] == [2 / 6] * 3
 
 
-def test_entries_are_counted_once_a_task(tmp_path: Path) -> None:
+def test_the_use_of_an_entry_is_counted_once_a_task(tmp_path: Path) -> None:
     def citing(call: Call) -> dict[str, Any]:
         return {"answer": lucky_when_warm(call), "used": ["e0"]}
 
@@ -209,19 +209,19 @@ def test_contrast_comes_first_then_variance_then_the_order_of_the_batch(tmp_path
 
 
 @pytest.mark.parametrize("most", [1, 3])
-def test_no_more_are_reflected_on_than_asked_for(tmp_path: Path, most: int) -> None:
+def test_no_more_failures_are_reflected_on_than_asked_for(tmp_path: Path, most: int) -> None:
     _, names = chosen_of(tmp_path, most, ROWS)
     assert names == ["contrast", "less contrast", "varies"][:most]
 
 
-def test_where_nothing_fails_nothing_is_reflected_on_and_nothing_edited(tmp_path: Path) -> None:
+def test_without_a_failure_nothing_is_reflected_on_or_edited(tmp_path: Path) -> None:
     run, names = chosen_of(tmp_path, 2, {"a": (1, 1, 1), "b": (1, 1, 1)})
     assert names == []
     assert {call.role for call in run.model.calls} == {"agent"}
     assert run.texts == []
 
 
-def test_those_not_chosen_still_count_what_they_used(tmp_path: Path) -> None:
+def test_attempts_that_are_not_chosen_still_vote_on_the_entries_they_used(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: {"answer": "wrong" if number(call) else right(call), "used": ["e0"]}), 4,
         {"batch": 1, "rollouts": 4, "harmful": 0}, seed_context=RULE,
@@ -233,7 +233,7 @@ def test_those_not_chosen_still_count_what_they_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_the_provider_lost_takes_no_place_and_is_no_failure(tmp_path: Path, seed: int) -> None:
+def test_a_lost_attempt_is_no_failure_and_is_not_chosen(tmp_path: Path, seed: int) -> None:
     """The run that counts of the first task, and a further one of the second."""
 
     def away(call: Call) -> str | Exception:
@@ -308,7 +308,7 @@ def all_prompts(run: Learned) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("method", ["ace", "rcl"])
-def test_how_the_twin_did_changes_nothing(tmp_path: Path, method: str) -> None:
+def test_the_outcome_of_the_twin_changes_nothing(tmp_path: Path, method: str) -> None:
     """Its score is kept to be looked at; the same run with another one asks the same of every role."""
 
     def agent(answer: str) -> Any:
@@ -344,7 +344,7 @@ def test_no_judge_is_asked_about_the_twin(tmp_path: Path) -> None:
     assert "word" not in "".join(part(prompt, "# Answer") for prompt in run.prompts("judge"))
 
 
-def test_a_lost_twin_leaves_the_attempt_as_it_is(tmp_path: Path) -> None:
+def test_a_lost_twin_changes_nothing_for_the_attempt(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("overloaded") if annotated(call) else "wrong"
 
@@ -355,7 +355,7 @@ def test_a_lost_twin_leaves_the_attempt_as_it_is(tmp_path: Path) -> None:
     assert run.result.errors == {"annotated_lost_attempts": 1}
 
 
-def test_what_goes_wrong_in_the_twin_is_counted_apart(tmp_path: Path) -> None:
+def test_faults_of_the_twin_have_their_own_counters(tmp_path: Path) -> None:
     def agent(text: str, context: str, annotated: bool) -> dict[str, Any]:
         if annotated and "Message 1" in text:
             raise ValueError("no")
@@ -365,7 +365,7 @@ def test_what_goes_wrong_in_the_twin_is_counted_apart(tmp_path: Path) -> None:
     assert run.result.errors == {"annotated_failed_attempts": 1, "annotated_unknown_ids": 1}
 
 
-def test_a_function_is_shown_the_annotated_context_and_may_tell_its_doubts(tmp_path: Path) -> None:
+def test_a_function_agent_reads_the_annotated_context_and_may_return_doubts(tmp_path: Path) -> None:
     def agent(text: str, context: str) -> dict[str, Any]:
         seen.append(context)
         told = {"doubts": [{"id": "e1", "why": "too vague"}, {"id": "e7"}], "missing": "more"}
@@ -378,7 +378,7 @@ def test_a_function_is_shown_the_annotated_context_and_may_tell_its_doubts(tmp_p
 
 
 @pytest.mark.parametrize("data", [{}, {"doubts": ["e1"]}, {"doubts": {"e1": "vague"}}], ids=str)
-def test_a_function_may_give_a_trace_of_its_own(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_a_function_agent_may_return_a_trace(tmp_path: Path, data: dict[str, Any]) -> None:
     def agent(text: str, context: str) -> Trace:
         return Trace("wrong", used=("e0",), data=data)
 
@@ -386,7 +386,7 @@ def test_a_function_may_give_a_trace_of_its_own(tmp_path: Path, data: dict[str, 
     assert ("doubted [e1]: vague" in run.prompts("reflector")[0]) is (data.get("doubts") == {"e1": "vague"})
 
 
-def test_a_program_is_told_that_it_is_annotated(tmp_path: Path) -> None:
+def test_a_command_agent_is_asked_for_annotations(tmp_path: Path) -> None:
     path = tmp_path / "agent"
     path.write_text(
         f"#!{sys.executable}\nimport json, sys\nasked = json.loads(sys.stdin.readline())\n"
@@ -400,7 +400,7 @@ def test_a_program_is_told_that_it_is_annotated(tmp_path: Path) -> None:
     assert rollout.trace.data == {}
 
 
-def test_what_the_agent_guessed_of_hidden_entries_is_not_shown_to_the_reflector(tmp_path: Path) -> None:
+def test_hidden_entries_that_an_agent_guessed_are_not_shown_to_the_reflector(tmp_path: Path) -> None:
     seed: Context = seed_context([("rules", "Be brief."), (".state", "the secret ledger")])
 
     def guessing(call: Call) -> dict[str, Any]:

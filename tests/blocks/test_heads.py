@@ -1,4 +1,4 @@
-"""Three heads on one failure, what they keep from the playbook, and one call on several attempts."""
+"""Three heads about one failure, what their attribution decides, and one call about several attempts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def diagnosed(kind: str, **more: Any) -> Any:
 # ---- three calls or one
 
 
-def test_three_heads_look_at_the_same_case_at_once(tmp_path: Path) -> None:
+def test_three_heads_read_the_same_case_at_once(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(citing, diagnosed("actionable_gap")), 1, HEADS, seed_context=RULE)
     calls = run.calls("reflector")
     assert sorted(map(shape, calls)) == ["Attribution", "CoverageGap", "RootCause"]
@@ -66,7 +66,7 @@ GAP, CHANCE, HOPELESS = "actionable_gap", "execution_variance", "intractable"
     ],
     ids=["no rule", "a rule", "a run that succeeded"],
 )
-def test_only_what_the_case_shows_can_be_said(
+def test_only_attributions_that_the_case_allows_are_in_the_schema(
     tmp_path: Path, agent: Any, settings: dict[str, Any], kinds: list[str], head_calls: str
 ) -> None:
     how = {**HEADS, **settings, "head_calls": head_calls}
@@ -87,9 +87,7 @@ def test_only_what_the_case_shows_can_be_said(
         ("Read it twice.", None, True),
     ],
 )  # fmt: skip
-def test_of_choices_a_rule_was_missed_only_where_it_names_the_right_one(
-    rule: str, target: str | None, chance: bool
-) -> None:
+def test_a_rule_was_not_followed_only_if_it_names_the_right_choice(rule: str, target: str | None, chance: bool) -> None:
     """The agent answered Basalt. Without a label, a rule for the answer that was given was followed."""
     attempt = Rollout(
         Task("t", "My card is gone."), Trace("Basalt", used=("e0",)), None, Feedback(False, "wrong", target), "p"
@@ -99,7 +97,7 @@ def test_of_choices_a_rule_was_missed_only_where_it_names_the_right_one(
     assert possible(attempt, seed_context([("rules", rule)])) == (GAP, CHANCE, HOPELESS)
 
 
-def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> None:
+def test_one_call_for_all_heads_gives_the_same_lessons(tmp_path: Path) -> None:
     three = learned(tmp_path / "three", scripted(citing, diagnosed("actionable_gap")), 2, HEADS, seed_context=RULE)
     one = learned(
         tmp_path / "one", scripted(citing, diagnosed("actionable_gap")), 2, {**HEADS, "head_calls": "one"},
@@ -119,12 +117,12 @@ def test_one_call_asks_for_all_three_and_comes_to_the_same(tmp_path: Path) -> No
     assert all(text.removeprefix(shared).strip() in system for text in words)
 
 
-def test_the_curator_is_told_the_cause(tmp_path: Path) -> None:
+def test_the_curator_reads_the_cause(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, diagnosed("actionable_gap")), 1, HEADS)
     assert "Lesson 1: If it is message 0, answer word0.\n  why: it guessed" in run.prompts("curator")[0]
 
 
-def test_a_success_is_left_to_the_plain_reflector_or_to_nobody(tmp_path: Path) -> None:
+def test_a_success_is_reflected_on_by_the_plain_reflector_or_not_at_all(tmp_path: Path) -> None:
     all_ = learned(tmp_path / "all", scripted(right), 1, HEADS)
     failures = learned(tmp_path / "failures", scripted(right), 1, {**HEADS, "learn_from": "failures"})
     assert list(map(shape, all_.calls("reflector"))) == ["Review"]
@@ -136,7 +134,9 @@ def test_a_success_is_left_to_the_plain_reflector_or_to_nobody(tmp_path: Path) -
 
 @pytest.mark.parametrize("calls", ["three", "one"])
 @pytest.mark.parametrize("kind", [CHANCE, HOPELESS])
-def test_chance_and_the_impossible_edit_nothing_and_are_counted(tmp_path: Path, kind: str, calls: str) -> None:
+def test_failures_by_chance_and_intractable_ones_edit_nothing_and_are_counted(
+    tmp_path: Path, kind: str, calls: str
+) -> None:
     """Nor do they wear a rule down: three such failures in a row leave what they relied on."""
     run = learned(
         tmp_path, scripted(citing, diagnosed(kind)), 4, {**HEADS, "head_calls": calls, "harmful": 3}, seed_context=RULE
@@ -150,7 +150,7 @@ def test_chance_and_the_impossible_edit_nothing_and_are_counted(tmp_path: Path, 
     assert run.result.errors[ATTRIBUTED[kind]] == 4
 
 
-def test_of_a_batch_only_the_gaps_reach_the_curator(tmp_path: Path) -> None:
+def test_only_gaps_reach_the_curator(tmp_path: Path) -> None:
     kinds = ("actionable_gap", "execution_variance", "intractable", "actionable_gap")
 
     def mixed(call: Call) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def each_case(call: Call, leave_out: tuple[int, ...] = ()) -> dict[str, Any]:
 TOGETHER: dict[str, Any] = {"reflection": "batched", "batch": 4}
 
 
-def test_one_call_reads_all_attempts_of_a_step_and_writes_one_reflection_each(tmp_path: Path) -> None:
+def test_one_call_reads_all_attempts_of_a_step_and_returns_a_reflection_on_each(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, each_case), 8, TOGETHER)
     assert list(map(shape, run.calls("reflector"))) == ["Reflections"] * 2
     assert all(call.prompt.user.count("# The attempt") == 4 for call in run.calls("reflector"))
@@ -211,7 +211,7 @@ def test_one_call_reads_all_attempts_of_a_step_and_writes_one_reflection_each(tm
     assert all(len(found) == 4 for found in sources)
 
 
-def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path: Path) -> None:
+def test_an_attempt_without_a_reflection_votes_by_its_outcome_and_is_counted(tmp_path: Path) -> None:
     def forgetful(call: Call) -> dict[str, Any]:
         return {"reflections": [*each_case(call, (1, 2))["reflections"], {**FOREIGN, "attempt": 17}]}
 
@@ -223,7 +223,7 @@ def test_an_attempt_it_says_nothing_of_leaves_its_votes_and_is_counted(tmp_path:
     assert (rule.harmful, rule.uses) == (2, 4)
 
 
-def test_what_it_says_nothing_of_is_not_on_its_way_out_of_the_replay_buffer(tmp_path: Path) -> None:
+def test_an_attempt_without_a_reflection_is_not_evicted_from_the_replay_buffer(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, lambda call: each_case(call, (1, 2))), 4, TOGETHER)
     (report,) = run.reports
     failures = {
@@ -246,7 +246,7 @@ def test_with_groups_each_case_has_its_contrast(tmp_path: Path) -> None:
     assert prompt.count("# The agent's notes, from another run of the same task") == 4
 
 
-def test_cases_that_are_too_long_together_are_each_cut_and_none_is_left_out(tmp_path: Path) -> None:
+def test_cases_that_are_too_long_together_are_all_cut_and_none_is_left_out(tmp_path: Path) -> None:
     traces = [Trace("wrong", reasoning=f"start {n} " + "word " * 3_000 + f"end {n}") for n in range(3)]
     tasks = [replace(t, recorded=Recorded(x, Score(0.0, False))) for t, x in zip(make_tasks(3), traces, strict=True)]
     run = learned(tmp_path, scripted(wrong, each_case, window=8192), tasks, {**TOGETHER, "batch": 3}, from_traces=True)
@@ -259,7 +259,7 @@ def test_cases_that_are_too_long_together_are_each_cut_and_none_is_left_out(tmp_
     assert len(run.texts) == 3
 
 
-def test_from_failures_only_successes_are_not_in_the_call(tmp_path: Path) -> None:
+def test_successes_are_not_in_the_call_if_only_failures_are_learned_from(tmp_path: Path) -> None:
     def some(call: Call) -> dict[str, Any]:
         return {"answer": right(call) if number(call) < 2 else "wrong", "used": ["e0"]}
 
@@ -274,7 +274,7 @@ def test_from_failures_only_successes_are_not_in_the_call(tmp_path: Path) -> Non
     assert none.calls("reflector") == []
 
 
-def test_up_to_so_many_failures_are_read_together(tmp_path: Path) -> None:
+def test_no_more_failures_than_the_batch_size_are_read_together(tmp_path: Path) -> None:
     settings = {"reflection": "batched", "batch": 2, "rollouts": 6, "learn_from": "failures"}
     run = learned(tmp_path, scripted(wrong, each_case), 6, settings)
     (prompt,) = run.prompts("reflector")
@@ -282,7 +282,7 @@ def test_up_to_so_many_failures_are_read_together(tmp_path: Path) -> None:
     assert len(run.texts) == 2
 
 
-def test_a_call_that_fails_leaves_the_votes_of_all(tmp_path: Path) -> None:
+def test_after_a_failed_call_all_attempts_vote_by_their_outcomes(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(citing, lambda call: "Sure!", added), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE
     )

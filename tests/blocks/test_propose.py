@@ -1,4 +1,4 @@
-"""Bullets before the attempt: what they are made from, how they are refined and tried, and what becomes of them."""
+"""Bullets before the attempt: what they are made from, how they are refined and tried, and how they are counted."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def proposed(
 # ---- proposing
 
 
-def test_a_proposal_is_refined_in_passes_that_share_all_but_their_end() -> None:
+def test_a_proposal_is_refined_in_passes_that_share_their_prompt_except_for_its_end() -> None:
     found, model, run = proposed()
     assert [x.text for x in found] == ["If turn2, go on.", "If so, stay."]
     assert len(model.calls) == 3
@@ -79,7 +79,7 @@ def test_a_proposal_is_refined_in_passes_that_share_all_but_their_end() -> None:
     assert +run.counts == {}
 
 
-def test_it_reads_the_query_memories_playbook_and_last_outcomes_each_in_its_place() -> None:
+def test_a_proposal_reads_task_memories_playbook_and_last_outcomes_in_order() -> None:
     _, model, _ = proposed()
     prompt = model.calls[0].prompt
     assert "[e0] (rules) If it rains, run." in prompt.head
@@ -88,7 +88,7 @@ def test_it_reads_the_query_memories_playbook_and_last_outcomes_each_in_its_plac
     assert [prompt.user.index(part) for part in order] == sorted(prompt.user.index(part) for part in order)
 
 
-def test_what_is_proposed_rests_on_all_that_it_is_made_from() -> None:
+def test_a_bullet_has_the_sources_of_all_that_it_is_made_from() -> None:
     found, _, _ = proposed()
     assert {x.sources for x in found} == {("task:t1", "task:t7", "tag:old", "task:t8")}
     assert {tuple(x.data["memories"]) for x in found} == {("e1",)}
@@ -104,7 +104,9 @@ def test_without_a_bank_no_memory_is_read() -> None:
     ("said", "lost"), [("no JSON", 1), (ProviderError("down"), 1), ('{"bullets": []}', 0)], ids=["talk", "down", "none"]
 )
 @pytest.mark.parametrize("when", [0, 1, 2])
-def test_of_a_proposal_that_fails_what_there_is_so_far_is_used(when: int, said: str | Exception, lost: int) -> None:
+def test_if_a_pass_fails_the_bullets_of_the_pass_before_it_are_used(
+    when: int, said: str | Exception, lost: int
+) -> None:
     """One that says there is nothing to propose has not failed, and ends it too."""
 
     def respond(call: Call) -> str | Exception:
@@ -154,7 +156,7 @@ def rules(context: Context) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize(("success", "counts"), [(True, (1, 0)), (False, (0, 1)), (None, (0, 0))])
-def test_bullets_are_counted_by_what_the_attempt_came_to(success: bool | None, counts: tuple[int, int]) -> None:
+def test_bullets_are_counted_by_the_outcome_of_the_attempt(success: bool | None, counts: tuple[int, int]) -> None:
     rollout = attempted(used=("e4",), success=success)
     kept, counted = after(rollout, "all")
     assert rules(kept) == [("If turn2, go on.", 0, 0), ("If so, stay.", *counts)]
@@ -164,7 +166,7 @@ def test_bullets_are_counted_by_what_the_attempt_came_to(success: bool | None, c
     assert counted == {"uncited_bullets": 1}
 
 
-def test_what_was_paid_for_is_kept_where_the_attempt_was_lost() -> None:
+def test_the_bullets_of_a_lost_attempt_are_kept() -> None:
     rollout = attempted()
     lost = Rollout(TASK, Trace("", error="gone", lost=True), None, Feedback(False, "gone"), "p", rollout.rounds)
     kept, _ = after(lost, "all")

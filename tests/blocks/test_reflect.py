@@ -1,4 +1,4 @@
-"""Reflection: what the reflector is shown, what becomes of its verdicts, and lessons without a model."""
+"""Reflection: what the reflector reads, its verdicts as votes, and lessons without a model."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_r
     assert dict(lesson.data) == {"kind": "a light", "diagnosis": "ran", "correction": "x"}
 
 
-def test_votes_are_for_what_was_used_and_no_other_entry() -> None:
+def test_votes_are_for_entries_that_were_used_and_no_others() -> None:
     model = client(lambda call: reflection(e0="harmful", e1="helpful", e9="harmful"))
     ((lesson,), counts) = reflected(per_trace(MODEL), [rollout(used=("e0",))], model)
     assert dict(lesson.votes) == {"e0": "harmful"}
@@ -85,7 +85,7 @@ def test_a_success_may_teach_nothing_and_a_failure_has_to() -> None:
     assert [patterns[n].endswith(")?$") for n in "012"] == [True, False, True]
 
 
-def test_the_attempts_of_a_batch_are_reflected_on_each_by_itself_in_order() -> None:
+def test_each_attempt_of_a_batch_is_reflected_on_by_itself_in_order() -> None:
     model = client(lambda call: reflection("If " + call.prompt.user.split("What is ")[1][0] + ", wait."))
     lessons, _ = reflected(per_trace(MODEL), [rollout(n=n) for n in range(5)], model)
     assert len(model.calls) == 5
@@ -94,7 +94,7 @@ def test_the_attempts_of_a_batch_are_reflected_on_each_by_itself_in_order() -> N
 
 
 @pytest.mark.parametrize(("answer", "calls"), [("no JSON", 3), (ProviderError("gone"), 1)], ids=["bad", "gone"])
-def test_a_reflection_that_is_lost_is_counted_and_the_others_stay(answer: str | Exception, calls: int) -> None:
+def test_a_lost_reflection_is_counted_and_the_others_are_kept(answer: str | Exception, calls: int) -> None:
     model = client(lambda call: answer if "What is 1" in call.text else reflection())
     lessons, counts = reflected(per_trace(MODEL), [rollout(n=n) for n in range(3)], model)
     assert [lesson.sources[0] for lesson in lessons] == ["task:t0", "task:t2"]
@@ -102,7 +102,7 @@ def test_a_reflection_that_is_lost_is_counted_and_the_others_stay(answer: str | 
     assert len(model.calls) == 2 + calls
 
 
-def test_what_the_provider_lost_teaches_nothing() -> None:
+def test_nothing_is_learned_from_a_lost_attempt() -> None:
     gone = rollout(Feedback(False, "The attempt failed: gone"), lost=True, error="gone")
     for reflect in (per_trace(MODEL), per_trace(without_reflector()), as_experience()):
         model = client(lambda call: reflection())
@@ -119,7 +119,7 @@ def with_rounds(*confirmed: bool) -> Rollout:
 
 
 @pytest.mark.parametrize(("only_confirmed", "texts"), [(False, ["insight 0", "insight 1"]), (True, ["", "insight 1"])])
-def test_reflections_of_the_attempt_are_taken_as_they_are(only_confirmed: bool, texts: list[str]) -> None:
+def test_reflections_made_during_the_attempt_are_kept_as_they_are(only_confirmed: bool, texts: list[str]) -> None:
     model = client(lambda call: reflection())
     reflect = per_trace(MODEL, "all", only_confirmed)
     lessons, _ = reflected(reflect, [with_rounds(False, True)], model)
@@ -137,7 +137,7 @@ def test_without_a_reflector_the_outcome_votes_and_the_attempt_is_the_lesson(sai
     assert lesson.text == evidence(rollout(said))
 
 
-def test_from_failures_a_success_only_votes() -> None:
+def test_a_success_only_votes_if_only_failures_are_learned_from() -> None:
     model = client(lambda call: reflection())
     rollouts = [rollout(RIGHT), rollout(UNKNOWN, 1)]
     (first, second), _ = reflected(per_trace(MODEL, "failures"), rollouts, model)
@@ -156,7 +156,7 @@ def test_from_failures_a_success_only_votes() -> None:
     ],
     ids=["right", "wrong with its target", "wrong without", "unknown"],
 )
-def test_experience_is_what_was_asked_and_what_was_or_would_have_been_right(
+def test_an_experience_is_the_task_with_its_right_answer(
     said: Feedback, answer: str, good: bool, corrected: bool
 ) -> None:
     ((lesson,), _) = reflected(as_experience(), [rollout(said)])

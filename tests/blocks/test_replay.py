@@ -153,12 +153,12 @@ TASK = make_tasks(1)[0]
         ([False, None, True], True),
     ],
 )  # fmt: skip
-def test_of_a_group_the_best_run_decides(group: list[bool | None], passed: bool | None) -> None:
+def test_the_best_run_of_a_group_decides(group: list[bool | None], passed: bool | None) -> None:
     (found,) = results_of(report(4, [attempt(TASK, *group)]))
     assert found == TaskResult(4, "t0", passed)
 
 
-def test_a_lost_attempt_says_nothing() -> None:
+def test_a_lost_attempt_has_no_outcome() -> None:
     assert results_of(report(1, [attempt(TASK, False, lost=True)])) == [TaskResult(1, "t0", None)]
     assert results_of(report(1, [attempt(TASK, False, False, lost=True)])) == [TaskResult(1, "t0", False)]
     assert results_of(report(1, [attempt(TASK, False, True, lost=True)])) == [TaskResult(1, "t0", True)]
@@ -237,7 +237,7 @@ def test_half_of_a_batch_is_replayed_as_soon_as_there_are_enough() -> None:
     assert all(b.data["rollouts"] == 4 and "why" not in b.data for b in found)
 
 
-def test_a_buffer_with_too_few_gives_what_it_has() -> None:
+def test_a_buffer_with_too_few_tasks_is_replayed_whole() -> None:
     def one(step: int, task: Task) -> tuple[bool | None, bool]:
         return task.id != "t7", False
 
@@ -257,7 +257,7 @@ def test_the_share_rounds_halves_up(ratio: float, size: int, replays: int) -> No
     assert share(ratio, size) == replays
 
 
-def test_what_left_is_not_replayed() -> None:
+def test_tasks_that_left_the_buffer_are_not_replayed() -> None:
     def learned(step: int, task: Task) -> tuple[bool | None, bool]:
         return step > 1, True
 
@@ -306,7 +306,7 @@ def test_replay_takes_its_share_of_the_rollout_batch() -> None:
     assert all(len(b.tasks) == 10 for b in found)
 
 
-def test_every_step_draws_anew_and_misses_no_one() -> None:
+def test_every_step_draws_anew_and_every_failed_task_is_drawn() -> None:
     first = {task.id for task in batches(90, shuffled_epochs(1, 6))[0].tasks}
     found = batches(90, replayed(1, 6, 0.5), lambda step, task: (task.id not in first, False))
     drawn = [tuple(b.data["replayed"]) for b in found[1:]]
@@ -320,7 +320,7 @@ def test_a_batch_of_one_replays_every_other_step() -> None:
     assert all(len(b.tasks) == 1 for b in found)
 
 
-def test_replay_alone_comes_to_an_end() -> None:
+def test_a_run_that_replays_all_it_can_ends() -> None:
     found = batches(12, replayed(2, 3, 1.0))
     assert any(not fresh(b) for b in found)
     assert all(fresh(b) or fresh(after) for b, after in pairwise(found) if b.epoch == after.epoch == 1)
@@ -346,7 +346,7 @@ def test_each_step_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read == [step.step for step in found[:-1]]
 
 
-def test_what_a_batch_says_of_the_buffer_is_the_buffer() -> None:
+def test_the_data_of_a_batch_holds_the_buffer() -> None:
     found = drive(40, replayed(2, 4, 0.5), by_chance(5))
     for i, step in enumerate(found):
         rows = replay_buffer(o for past in found[:i] for o in results_of(past)).values()
@@ -386,7 +386,7 @@ def test_laws_of_the_batches(
 @pytest.mark.parametrize(
     ("batch", "rate", "size"), [(1, 0.5, 3), (3, 0.5, 8), (3, 0.98, 3), (1, 0.8, 1), (3, 0.01, 30), (1, 0.2, 8)]
 )
-def test_as_many_as_make_the_failures_likely(batch: int, rate: float, size: int) -> None:
+def test_as_many_tasks_as_make_the_failures_likely(batch: int, rate: float, size: int) -> None:
     assert rollouts_needed(batch, rate)[0] == size
 
 
@@ -451,7 +451,7 @@ def test_a_group_with_one_failed_run_can_be_reflected_on() -> None:
     assert second.data["buffer"] == []
 
 
-def test_settings_that_cannot_be() -> None:
+def test_invalid_settings_are_refused() -> None:
     for wrong in (
         {"epochs": 0}, {"batch": 0}, {"ratio": -0.1}, {"ratio": 1.1}, {"graduate": 0}, {"evict": 0},
         {"rollouts": 0},
@@ -460,7 +460,7 @@ def test_settings_that_cannot_be() -> None:
             replayed(**{"epochs": 1, "batch": 1, "ratio": 0.5, **wrong})  # type: ignore[arg-type]
 
 
-def test_in_the_loop_a_resume_draws_the_same(tmp_path: Path) -> None:
+def test_a_resume_draws_the_same(tmp_path: Path) -> None:
     made = method(sample=replayed(2, 3, 0.5, "auto"))
     first = steps(tmp_path / "run", client(), made, n=20)
     model = client()
@@ -526,7 +526,7 @@ def rows_of(done: Done) -> list[dict[str, Any]]:
     return cast(list[dict[str, Any]], found)
 
 
-def test_show_has_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done]) -> None:
+def test_show_prints_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done]) -> None:
     found = trained(tmp_path / "run", settings={**LIGHT, "epochs": 3, "group": 2, "graduate": 2, "evict": 2})
     rows = rows_of(show("run", "--view", "replay", "--json"))
     expected = replay_buffer((o for step in found for o in results_of(step)), graduate=2, evict=2)
@@ -541,7 +541,9 @@ def test_show_has_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done])
     assert all(row["task"] in out for row in rows)
 
 
-def test_an_interrupted_run_shows_it_and_a_resume_goes_on_with_it(tmp_path: Path, show: Callable[..., Done]) -> None:
+def test_show_prints_the_buffer_of_an_interrupted_run_and_a_resume_continues_it(
+    tmp_path: Path, show: Callable[..., Done]
+) -> None:
     whole = trained(tmp_path / "whole")
     half = trained(tmp_path / "run", max_calls=40)
     assert 1 < len(half) < len(whole)
@@ -552,14 +554,14 @@ def test_an_interrupted_run_shows_it_and_a_resume_goes_on_with_it(tmp_path: Path
     assert rows_of(show("run", "--view", "replay", "--json")) == rows_of(show("whole", "--view", "replay", "--json"))
 
 
-def test_where_nothing_failed_the_buffer_is_empty(tmp_path: Path, show: Callable[..., Done]) -> None:
+def test_without_a_failure_the_buffer_is_empty(tmp_path: Path, show: Callable[..., Done]) -> None:
     parts = Parts(clients={"agent": client(lambda call: says(call, call.prompt.user.split()[-1]))})
     practicum.run_sync(learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="rcl", settings=LIGHT))
     assert rows_of(show("run", "--view", "replay", "--json")) == []
     assert "no task has failed" in show("run", "--view", "replay").out
 
 
-def test_a_run_without_replay_says_how_to_switch_it_on(tmp_path: Path, show: Callable[..., Done]) -> None:
+def test_show_of_a_run_without_replay_says_how_to_switch_it_on(tmp_path: Path, show: Callable[..., Done]) -> None:
     trained(tmp_path / "off", settings={**LIGHT, "replay": 0})
     assert show("off", "--view", "replay", code=2).line.endswith("learn with --set replay=0.5")
     create_seed(tmp_path / "none", Context())
@@ -567,7 +569,7 @@ def test_a_run_without_replay_says_how_to_switch_it_on(tmp_path: Path, show: Cal
     assert said.endswith("(method none): learn with --method rcl, or --method ace with --set replay=0.5")
 
 
-def test_the_buffer_is_shown_by_itself(tmp_path: Path, show: Callable[..., Done]) -> None:
+def test_the_buffer_is_not_shown_together_with_other_views(tmp_path: Path, show: Callable[..., Done]) -> None:
     create_seed(tmp_path / "run", Context())
     for other in (("--version", 1), ("--entry", "e1"), ("--output", "o.png")):
         assert "leave" in show("run", "--view", "replay", *other, code=2).line

@@ -1,4 +1,4 @@
-"""No task is run twice under a context that shows the same: whose outcome stands, for how long, and what it counts."""
+"""Reuse of attempts under the same context: what is reused, how long, and how it is counted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def twice(tmp_path: Path, agent: Any, settings: dict[str, Any], reflector: Any =
     return learned(tmp_path, model, 4, {"epochs": 2, "batch": 4, **settings}, **how)
 
 
-def test_what_was_run_under_the_same_context_is_not_run_again(tmp_path: Path) -> None:
+def test_no_task_is_attempted_again_under_the_same_context(tmp_path: Path) -> None:
     run = twice(tmp_path, wrong, {"heads": True})
     assert len(run.calls("agent")) == 4
     assert run.result.errors[REUSED] == 4
@@ -91,7 +91,7 @@ def test_an_attempt_costs_the_same_however_many_were_made_before() -> None:
 @pytest.mark.parametrize(
     "how", [{}, {"labels": False, "judged": True, "judge": found_wrong}], ids=["labels", "a judge"]
 )
-def test_members_of_a_group_and_the_twin_stand_each_for_itself(tmp_path: Path, how: dict[str, Any]) -> None:
+def test_members_of_a_group_and_the_twin_are_reused_separately(tmp_path: Path, how: dict[str, Any]) -> None:
     def by_seed(call: Call) -> str:
         return f"wrong {(call.options.seed or 0) % 1000}" if warm(call) else "wrong"
 
@@ -107,19 +107,19 @@ def test_members_of_a_group_and_the_twin_stand_each_for_itself(tmp_path: Path, h
         assert rollout.twin == old.twin
 
 
-def test_a_context_that_shows_something_else_is_tried_anew(tmp_path: Path) -> None:
+def test_tasks_are_attempted_again_under_a_changed_context(tmp_path: Path) -> None:
     run = twice(tmp_path, wrong, {"heads": True}, insight)
     assert len(run.calls("agent")) == 8
     assert REUSED not in run.result.errors
 
 
-def test_a_replayed_task_is_not_run_again_before_something_was_learned(tmp_path: Path) -> None:
+def test_a_replayed_task_is_not_attempted_again_before_something_was_learned(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, by_chance), 6, {"heads": True, "replay": 0.5, "batch": 2})
     assert len(run.calls("agent")) == 6
     assert sum(len(report.rollouts) for report in run.reports) == 6 + run.result.errors[REUSED] > 6
 
 
-def test_what_an_attempt_used_is_counted_once_however_often_it_stands(tmp_path: Path) -> None:
+def test_the_entries_of_a_reused_attempt_are_counted_once(tmp_path: Path) -> None:
     run = twice(tmp_path, citing, {"learn_from": "failures", "rounds": 0}, seed_context=RULE)
     (entry,) = run.result.context
     assert (entry.helpful, entry.uses) == (4, 4)
@@ -135,7 +135,7 @@ def test_tries_with_a_reflection_are_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"heads": True}, {"heads": True, "group": 2}], ids=["alone", "in a group"])
-def test_what_was_lost_is_made_again(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_a_lost_attempt_is_made_again(tmp_path: Path, settings: dict[str, Any]) -> None:
     away = [1]
 
     def agent(call: Call) -> str | Exception:
@@ -149,7 +149,7 @@ def test_what_was_lost_is_made_again(tmp_path: Path, settings: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("calls", [10, 19, 30])
-def test_a_resumed_run_takes_up_the_same_attempts(tmp_path: Path, calls: int) -> None:
+def test_a_resumed_run_reuses_the_same_attempts(tmp_path: Path, calls: int) -> None:
     settings = {"heads": True, "epochs": 3, "batch": 2, "group": 2}
     whole = learned(tmp_path / "whole", scripted(wrong, by_chance), 4, settings)
     model = scripted(wrong, by_chance)
@@ -162,7 +162,7 @@ def test_a_resumed_run_takes_up_the_same_attempts(tmp_path: Path, calls: int) ->
     assert done.result.errors[REUSED] == whole.result.errors[REUSED]
 
 
-def test_forgetting_an_attempt_forgets_where_it_stood_for_others(tmp_path: Path) -> None:
+def test_forgetting_an_attempt_forgets_where_it_was_reused(tmp_path: Path) -> None:
     run = twice(tmp_path, wrong, {"heads": True})
     place = run.reports[0].rollouts[0].place
     task = run.reports[0].rollouts[0].task.id

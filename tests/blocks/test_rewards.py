@@ -24,7 +24,7 @@ DIVIDED = [
 QUALITIES = {2: 0.5, 4: 0.9, 6: 0.3, 8: 0.8}
 
 
-def test_what_is_solved_alone_rewards_who_said_so() -> None:
+def test_a_task_solved_alone_rewards_the_judgement_that_it_could_be() -> None:
     rewards = Rewards(ALONE, {1: 0.7})
     assert [rewards.of(n) for n in range(2)] == [0.7, 0.7]
 
@@ -40,11 +40,11 @@ def test_each_kind_of_step_has_its_reward() -> None:
     assert (found[5], found[7]) == (None, None)
 
 
-def test_a_critique_that_made_it_worse_is_worth_nothing() -> None:
+def test_a_critique_that_made_the_solution_worse_has_reward_zero() -> None:
     assert Rewards(DIVIDED, {**QUALITIES, 4: 0.1}).of(3) == 0.0
 
 
-def test_what_nobody_could_judge_has_no_reward_and_counts_in_no_mean() -> None:
+def test_an_unknown_quality_gives_no_reward_and_counts_in_no_mean() -> None:
     rewards = Rewards(DIVIDED, {**QUALITIES, 6: None})
     assert rewards.of(6) is None
     assert rewards.of(1) == 0.9
@@ -63,7 +63,7 @@ def test_parts_of_parts_count_for_their_own_task_only() -> None:
     assert rewards.of(1) == pytest.approx(0.5)
 
 
-def test_each_try_of_a_part_that_was_handed_back_is_rewarded_by_its_own() -> None:
+def test_each_try_at_a_part_that_was_handed_back_is_rewarded_by_its_own_solutions() -> None:
     """Who got part 1 first divided it and could not put it together; the other divided it too, and could."""
     tried = [
         move("decompose"),
@@ -77,7 +77,7 @@ def test_each_try_of_a_part_that_was_handed_back_is_rewarded_by_its_own() -> Non
     assert found == pytest.approx({0: 0.7, 1: 0.15, 2: 0.15, 5: 0.85, 6: 0.85, 10: 0.2})
 
 
-def test_the_retrieval_score_is_the_papers() -> None:
+def test_the_retrieval_score_of_the_paper() -> None:
     assert Experience(alpha=0.25).score(0.8, 0.4) == pytest.approx(0.25 * 0.8 + 0.75 * 0.4)
     assert Experience(similarity="low", reward="low").score(0.8, 0.4) == pytest.approx(0.5 * 0.2 + 0.5 * 0.6)
     assert Experience(alpha=1).score(0.8, 0.4) == 0.8

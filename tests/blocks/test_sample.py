@@ -1,4 +1,4 @@
-"""Which tasks come next, and in which order."""
+"""Plain orders of the tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_epoch_has_each_task_once_in_batches(n: int, batch: int, sizes: li
         assert sorted(ids([b for b in found if b.epoch == epoch])) == sorted(t.id for t in make_tasks(n))
 
 
-def test_epochs_differ_in_order_and_the_seed_decides_it() -> None:
+def test_epochs_differ_in_an_order_that_follows_from_the_seed() -> None:
     one, same, other = (ids(batches(shuffled_epochs(2, 4), 20, seed)) for seed in (1, 1, 2))
     assert one == same != other
     assert one[:20] != one[20:]
@@ -49,7 +49,7 @@ def test_a_stream_keeps_the_given_order() -> None:
     assert {b.steps for b in found} == {3}
 
 
-def test_all_at_once_and_not_at_all() -> None:
+def test_everything_is_one_step_and_nothing_is_none() -> None:
     assert [len(b.tasks) for b in batches(everything(), 5)] == [5]
     assert batches(everything(), 0) == []
     assert batches(nothing(), 5) == []

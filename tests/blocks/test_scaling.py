@@ -1,4 +1,4 @@
-"""More than one attempt at a task: which of them stands, who chose it, and what nobody may look at."""
+"""More than one attempt at a task: which one stands, who chose it, and what the choice may not know."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ PARTS = {"one third": 0.333333, "two thirds": 0.666667}
 
 
 @pytest.mark.parametrize("by", ["judge", "agreement"])
-def test_of_answers_that_are_right_in_part_the_better_one_stands_whatever_the_contrast_and_most_attempts_say(
+def test_the_better_of_partly_right_answers_stands_whatever_contrast_and_agreement_say(
     by: str,
 ) -> None:
     chosen = Attempts(["one third", "two thirds", "one third"], best=1, values=PARTS).parallel(by=by)
@@ -130,7 +130,7 @@ def test_of_answers_that_are_right_in_part_the_better_one_stands_whatever_the_co
 
 
 @pytest.mark.parametrize("how", ["blind", "without labels", "evaluating"])
-def test_where_no_score_may_be_seen_its_value_decides_nothing(how: str) -> None:
+def test_a_score_that_may_not_be_seen_decides_nothing(how: str) -> None:
     tries = ["one third", "two thirds", "one third"]
     made = Attempts(tries, found_right(), best=1, labels=how != "without labels", values=PARTS)
     chosen = (made.evaluating() if how == "evaluating" else made).parallel(blind=how == "blind")
@@ -157,7 +157,7 @@ def test_the_contrast_has_read_the_scores_so_it_chooses_no_prediction_that_count
     assert (number(chosen), chosen.choice["by"]) == (2, "agreement")
 
 
-def test_without_labels_the_contrast_chooses_between_those_that_a_judge_finds_as_good() -> None:
+def test_without_labels_the_contrast_chooses_between_answers_that_a_judge_finds_equally_good() -> None:
     made = Attempts(["a", "b", "b", "c"], found_right("a", "b"), best=1, labels=False)
     chosen = made.parallel()
     assert (number(chosen), chosen.choice["by"], chosen.choice["why"]) == (1, "contrast", "it is sound")
@@ -169,7 +169,9 @@ def test_without_labels_the_contrast_chooses_between_those_that_a_judge_finds_as
 
 @pytest.mark.parametrize("labels", [True, False])
 @pytest.mark.parametrize("blind", [True, False])
-def test_agreement_chooses_where_that_is_asked_for_and_a_judge_only_teaches(labels: bool, blind: bool) -> None:
+def test_agreement_chooses_if_asked_for_and_the_verdict_of_a_judge_is_only_learned_from(
+    labels: bool, blind: bool
+) -> None:
     made = Attempts(["good", "bad", "bad"], found_right("good"), best=1, labels=labels)
     chosen = made.parallel(by="agreement", blind=blind)
     scored = labels and not blind
@@ -198,7 +200,7 @@ def test_a_task_without_a_target_is_judged_although_there_are_labels() -> None:
     assert [r.feedback.success for r in chosen.group] == [True, False]
 
 
-def test_one_attempt_is_no_choice_but_is_judged_where_it_teaches() -> None:
+def test_a_single_attempt_is_judged_if_it_is_learned_from() -> None:
     assert Attempts(["good"]).parallel().choice == {}
     made = Attempts(["good"], labels=False)
     chosen = made.parallel()
@@ -209,7 +211,7 @@ def test_one_attempt_is_no_choice_but_is_judged_where_it_teaches() -> None:
 
 
 @pytest.mark.parametrize("said", ["perhaps", '{"right": "maybe", "reason": ""}', ProviderError("down")], ids=str)
-def test_a_judge_that_says_neither_yes_nor_no_is_counted_and_the_choice_goes_on(said: str | Exception) -> None:
+def test_a_judge_without_a_verdict_is_counted_and_a_choice_is_made(said: str | Exception) -> None:
     made = Attempts(["a", "b", "b"], lambda answer: said, best=ProviderError("down"), labels=False)
     chosen = made.parallel()
     assert (number(chosen), chosen.choice["by"]) == (2, "agreement")
@@ -221,7 +223,7 @@ def test_a_judge_that_says_neither_yes_nor_no_is_counted_and_the_choice_goes_on(
 # ---- attempts that fail
 
 
-def test_an_answer_stands_before_a_failure_and_a_failure_before_what_was_lost() -> None:
+def test_an_answer_ranks_before_a_failure_and_a_failure_before_a_lost_attempt() -> None:
     made = Attempts([LOST, FAILED, "bad"])
     chosen = made.parallel()
     assert (number(chosen), chosen.choice["by"], chosen.choice["why"]) == (3, "score", "the others failed")
@@ -231,20 +233,20 @@ def test_an_answer_stands_before_a_failure_and_a_failure_before_what_was_lost() 
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_where_all_are_lost_one_of_them_stands_and_nobody_is_asked(labels: bool) -> None:
+def test_if_all_attempts_are_lost_one_stands_and_no_model_is_asked(labels: bool) -> None:
     made = Attempts([LOST, replace(LOST, error="and so is this one")], labels=labels)
     chosen = made.parallel()
     assert (chosen.trace.lost, len(chosen.group), made.asked) == (True, 2, [])
 
 
-def test_attempts_are_as_warm_as_asked_for_and_the_judge_is_cold() -> None:
+def test_attempts_have_the_temperature_asked_for_and_the_judge_has_zero() -> None:
     made = Attempts(["a", "b"], labels=False)
     made.parallel(warmth=0.7)
     assert made.warmths == [0.7, 0.7]
     assert {call.options.temperature for call in made.asked if call.role == "judge"} == {0.0}
 
 
-def test_the_state_left_behind_tells_attempts_apart() -> None:
+def test_attempts_differ_by_the_state_they_leave() -> None:
     done = [Trace("done", data={"state": {"n": n, 1: {n}}}) for n in (1, 2, 1)]
     assert came_to(done[0]) == came_to(done[2]) != came_to(done[1])
     assert came_to(Trace(" Done. ")) == came_to(Trace("done"))
@@ -278,7 +280,7 @@ def test_no_attempt_is_lost_and_a_blind_choice_is_the_same_with_other_labels(
 # ---- sequence
 
 
-def test_passes_see_those_before_and_end_when_the_score_is_content_without_being_told_the_answer() -> None:
+def test_passes_read_earlier_ones_without_the_answer_and_end_at_a_right_one() -> None:
     made = Attempts([Trace("bad", reasoning="It begins with b."), "worse", "good", "never tried"])
     chosen = made.sequence()
     assert (number(chosen), len(chosen.siblings), chosen.choice["by"]) == (2, 2, "score")
@@ -289,7 +291,7 @@ def test_passes_see_those_before_and_end_when_the_score_is_content_without_being
     assert not [note for note in made.notes if "good" in note]
 
 
-def test_a_judge_that_sees_no_target_says_when_a_prediction_that_counts_is_done_and_why_it_is_not() -> None:
+def test_a_judge_without_the_target_ends_the_passes_of_a_prediction_that_counts() -> None:
     for made in (
         Attempts(["good", "bad"], found_right("bad")),
         Attempts(["good", "bad"], found_right("bad"), labels=False),
@@ -308,14 +310,14 @@ def test_no_more_passes_than_asked_for_and_an_outcome_is_judged_once() -> None:
 
 
 @pytest.mark.parametrize("by", ["judge", "agreement"])
-def test_where_nobody_judges_it_ends_when_a_pass_changes_nothing(by: str) -> None:
+def test_without_a_judge_the_passes_end_when_one_changes_nothing(by: str) -> None:
     made = Attempts(["a", "b", "B", "c"], lambda answer: "hm", labels=False).evaluating()
     chosen = made.sequence(by=by)
     assert (number(chosen), chosen.choice["why"]) == (2, "pass 2 changed nothing")
     assert len(set(made.verdicts)) == (2 if by == "judge" else 0)
 
 
-def test_a_pass_that_is_lost_or_fails_does_not_take_an_answer_away() -> None:
+def test_a_pass_that_is_lost_or_fails_does_not_replace_an_answer() -> None:
     lost = Attempts(["bad", LOST, "good"]).sequence()
     assert (number(lost), lost.trace.answer, lost.choice["why"]) == (0, "bad", "pass 1 was lost")
     assert [r.trace.lost for r in lost.siblings] == [True]
@@ -327,7 +329,7 @@ def test_a_pass_that_is_lost_or_fails_does_not_take_an_answer_away() -> None:
     assert len(nothing.notes) == 1
 
 
-def test_long_work_is_shown_by_its_beginning_and_its_end() -> None:
+def test_the_next_pass_reads_the_beginning_and_the_end_of_long_work() -> None:
     steps = (Step("action", "look " + "x" * 5000), Step("observation", "y" * 5000 + " found"))
     made = Attempts([Trace("bad", steps=steps), "good"])
     made.sequence()

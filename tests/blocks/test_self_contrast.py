@@ -1,4 +1,4 @@
-"""Attempts beside each other: what is asked, what is left out, and what is not asked at all."""
+"""Contrasts of several attempts: what is asked, what is left out, and when no call is made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_call_reads_all_attempts_with_their_outcomes() -> None:
     assert in_words({}) == ""
 
 
-def test_what_was_lost_is_not_shown_and_the_others_keep_their_numbers() -> None:
+def test_lost_attempts_are_not_shown_and_the_others_keep_their_numbers() -> None:
     _, calls, _ = contrast([tried("a", True), tried("", False, lost=True), tried("c", False)])
     shown = calls[0].prompt.user
     assert "# Attempt 2" not in shown
@@ -63,13 +63,13 @@ def test_fewer_than_two_answers_are_not_contrasted(tries: list[Rollout]) -> None
 
 
 @pytest.mark.parametrize("said", ["nothing of use", ProviderError("down"), '{"best": 0}'], ids=str)
-def test_one_that_fails_is_counted(said: str | Exception) -> None:
+def test_a_failed_contrast_is_counted(said: str | Exception) -> None:
     found, _, counts = contrast([tried("a", True), tried("b", False)], said)
     assert found is None
     assert counts["lost_contrasts"] == 1
 
 
-def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_none_is_left_out() -> None:
+def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_all_are_shown() -> None:
     long = [tried(f"answer {n}", n == 2, f"start {n} " + "word " * 20_000 + f" end {n}") for n in range(1, 5)]
     _, calls, counts = contrast([*long, tried("short", True, "a short one")], window=6000)
     shown = calls[0].prompt.user

@@ -1,4 +1,4 @@
-"""The worked examples that small models learn a form from: each must be what the form asks for."""
+"""Worked examples for small models: each must be valid in the form that the model is asked for."""
 
 from __future__ import annotations
 
