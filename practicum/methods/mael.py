@@ -20,7 +20,7 @@ from practicum.blocks.act.network import Experience, Level, Retrieval, by_networ
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
-from practicum.blocks.update.pool import pooled
+from practicum.blocks.update.append import pooled
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched
 

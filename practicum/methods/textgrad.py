@@ -15,8 +15,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from practicum.blocks.reflect.per_trace import by_model, per_trace
-from practicum.blocks.search.candidates import history, keep_if_no_worse
-from practicum.blocks.update.feedback_history import RECALLED, with_feedback_history
+from practicum.blocks.search.candidates import RECALLED, history, keep_if_no_worse, with_feedback_history
 from practicum.core.edits import Entry
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method

@@ -13,7 +13,15 @@ from runs import indoors
 from scripts import memory
 
 from practicum.blocks.update.dedupe import deduplicated
-from practicum.blocks.update.memory_bank import MEMORIES, Extract, Index, append_memories, extract_memories, memory_text
+from practicum.blocks.update.memory_bank import (
+    MEMORIES,
+    Extract,
+    Index,
+    Memory,
+    append_memories,
+    extract_memories,
+    memory_entry,
+)  # fmt: skip
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
@@ -177,8 +185,9 @@ def test_a_memory_is_found_by_its_words_or_by_its_task() -> None:
     ],
 )
 def test_a_memory_without_title_or_description_reads_well(title: str, description: str, text: str) -> None:
-    assert memory_text(title, description, "Hover.", True) == f"Successful approach: {text}"
-    assert memory_text(title, description, "Hover.", False) == f"Failed approach (avoid): {text}"
+    memory = Memory(title=title, description=description, content="Hover.")
+    assert memory_entry(memory, True, ()).text == f"Successful approach: {text}"
+    assert memory_entry(memory, False, ()).text == f"Failed approach (avoid): {text}"
 
 
 def test_the_bank_only_grows_unless_it_is_consolidated_and_then_keeps_where_each_came_from() -> None:

@@ -11,7 +11,7 @@ from helpers import client, context_bytes, make_tasks
 from scripts import Learned, Role, number, resumed, right, same_after_any_kill, scripted
 
 import practicum
-from practicum.blocks.update.feedback_history import FEEDBACK
+from practicum.blocks.search.candidates import FEEDBACK
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget

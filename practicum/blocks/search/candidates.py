@@ -27,6 +27,12 @@ from practicum.engine.run import ActSeam, Run
 SECTION = "instructions"
 """The section of candidates."""
 
+FEEDBACK = ".feedback"
+"""The hidden section of kept feedback."""
+
+RECALLED = "recalled"
+"""The key in a recalled lesson's data that names its entry."""
+
 
 class Proposals(Output):
     """New candidates."""
@@ -79,6 +85,25 @@ def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, sh
         return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
 
     return update
+
+
+def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
+    """`update` also reads the newest `most` lessons of earlier steps, marked as RECALLED, before those of this step.
+
+    Lessons without text are not kept. Candidates that rest on a recalled lesson have its sources, so that unlearning
+    reaches them.
+    """
+
+    async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        kept = context.in_section(FEEDBACK)
+        recalled = [Lesson(str(e.data["lesson"]), e.text, sources=e.sources, data={RECALLED: e.id}) for e in kept]
+        delta = await update([*recalled, *lessons], context, run)
+        new = [lesson for lesson in lessons if lesson.text][-most:] if most else []
+        old = kept[: max(len(kept) + len(new) - most, 0)]
+        adds = (Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in new)
+        return delta + Delta((*adds, *(Delete(e.id, reason="newer feedback took its place") for e in old)))
+
+    return updated
 
 
 def keep_best(beam: int) -> AcceptSeam:

@@ -8,8 +8,7 @@ demonstrations are entries: those of the best combination are shown, the others 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from statistics import fmean
@@ -192,12 +191,17 @@ class _Search:
             max_bootstrapped_demos=how.bootstrapped, max_labeled_demos=labeled, seed=self.run.seed,
             init_temperature=how.warmth,
         )  # fmt: skip
-        with dspy.context(lm=model, adapter=self, callbacks=[watch]), _until_all_is_compared():
-            optimizer.compile(
-                dspy.Predict(signature), trainset=train, valset=val, num_trials=how.trials,
-                minibatch=how.minibatch < len(val), minibatch_size=min(how.minibatch, len(val)),
-                minibatch_full_eval_steps=how.every, program_aware_proposer=False,
-            )  # fmt: skip
+        try:
+            with dspy.context(lm=model, adapter=self, callbacks=[watch]):
+                optimizer.compile(
+                    dspy.Predict(signature), trainset=train, valset=val, num_trials=how.trials,
+                    minibatch=how.minibatch < len(val), minibatch_size=min(how.minibatch, len(val)),
+                    minibatch_full_eval_steps=how.every, program_aware_proposer=False,
+                )  # fmt: skip
+        except ValueError as error:
+            # The package fails once all combinations tried are compared on all tasks: the search is over then.
+            if "No valid program" not in str(error):
+                raise
 
     def __call__(self, lm: Any, lm_kwargs: Any, signature: Any, demos: Any, inputs: Any) -> list[dict[str, Any]]:
         """The package's adapter: an attempt at a task, or texts from the model that proposes."""
@@ -344,16 +348,6 @@ class _Search:
         scores = {one: self.wholes.get(one, fmean(self.parts[one])) for one in ways}
         best = max(ways, key=lambda one: (one in self.wholes, scores[one]))
         return {"score": round(scores[best], 6), "with": [self.ids[demo] for demo in best.demos]}
-
-
-@contextmanager
-def _until_all_is_compared() -> Iterator[None]:
-    """The package fails once every combination tried is compared on all tasks: the search is over then."""
-    try:
-        yield
-    except ValueError as error:
-        if "No valid program" not in str(error):
-            raise
 
 
 @cache

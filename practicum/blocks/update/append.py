@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from practicum.blocks.act.network import POOL
 from practicum.core.context import ApplyResult, Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, Vote
@@ -30,6 +31,27 @@ def append(section: str) -> UpdateSeam:
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         new = [Add(section, x.text, data=x.data, sources=x.sources, lessons=(x.id,)) for x in lessons if x.text]
         return votes(lessons) + Delta(tuple(new))
+
+    return update
+
+
+def pooled() -> UpdateSeam:
+    """Experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of agents to
+    the pool of its agent, and count a use of each experience that was shown."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        edits: list[Edit] = [
+            Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,))
+            for x in lessons
+            if x.data.get("experience") in context
+        ]
+        for lesson in lessons:
+            if "reward" in lesson.data:
+                kept = ("kind", "reward", "trace", "said")
+                data = {name: lesson.data[name] for name in kept if lesson.data[name] != ""}
+                section, key = POOL + lesson.data["agent"], lesson.data["state"]
+                edits.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+        return Delta(tuple(edits))
 
     return update
 

@@ -112,7 +112,7 @@ class Curator:
         decided, held_back = Delta(), dict[str, Lesson]()
         for decision in written.decisions:
             lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
-            objection = _misaddressed(decision, context, after) or _harmful(decision, lesson, after, run.choices)
+            objection = _objection(decision, lesson, context, after, run.choices)
             if objection is not None:
                 run.count(objection)
                 if lesson is not None and decision.op != "DELETE":
@@ -150,30 +150,28 @@ class Curator:
                 return Delta(resolutions=covered)
 
 
-def _misaddressed(said: Decision, shown: Context, now: Context) -> Count | None:
-    """Why a decision does not address the rules as they are: it names none that was shown, or one that an earlier
-    decision of the same call changed, whose lesson it would undo."""
+def _objection(
+    said: Decision, lesson: Lesson | None, shown: Context, now: Context, choices: Sequence[str]
+) -> Count | None:
+    """Why code holds a decision back; the lesson is then added as it is.
+
+    A decision has to address rules that were shown and that no earlier decision of the same call changed, whose lesson
+    it would undo. And a weak or harmful curator would wear down correct rules: a rule gives one of the possible answers
+    and keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness
+    to harmful reflections).
+    """
     if said.op == "ADD":
-        return None
-    for id in said.ids:
+        return None if lesson is not None else Count.HELD_BACK_UNKNOWN_LESSON
+    entries: list[Entry] = []
+    for id in dict.fromkeys(said.ids):
         was, rule = shown.get(id), now.get(id)
         if was is None or was.hidden or rule is None:
             return Count.HELD_BACK_UNKNOWN_ENTRY
         if said.op != "COVERED" and rule.text != was.text:
             return Count.HELD_BACK_CHANGED_ENTRY
-    return None if said.ids else Count.HELD_BACK_UNKNOWN_ENTRY
-
-
-def _harmful(said: Decision, lesson: Lesson | None, context: Context, choices: Sequence[str]) -> Count | None:
-    """Why code holds a decision back; the lesson is then added as it is.
-
-    A weak or harmful curator would otherwise wear down correct rules: a rule gives one of the possible answers and
-    keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness to
-    harmful reflections).
-    """
-    if said.op == "ADD":
-        return None if lesson is not None else Count.HELD_BACK_UNKNOWN_LESSON
-    entries = [entry for id in dict.fromkeys(said.ids) if (entry := context.get(id)) is not None]
+        entries.append(rule)
+    if not entries:
+        return Count.HELD_BACK_UNKNOWN_ENTRY
     if said.op == "DELETE":
         return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
     if said.op == "UPDATE" and not said.text.strip():

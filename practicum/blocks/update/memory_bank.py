@@ -1,5 +1,5 @@
-"""A bank of memories: short strategies, distilled from attempts that went well and from attempts that failed, found
-again by similarity (ReasoningBank; METHODS, section 4).
+"""A bank of memories: short strategies, distilled from successful and failed attempts and retrieved by similarity
+(ReasoningBank; METHODS, section 4).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from practicum.blocks.update.append import votes
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta
+from practicum.core.edits import Add, Delta, Edit
 from practicum.core.types import Lesson, Prompt, Rollout, Turn
 from practicum.engine.loop import ReflectSeam, UpdateSeam
 from practicum.engine.run import Run
 
 MEMORIES = "memories"
-"""The section they stand in."""
+"""The section of memories."""
 
 SUCCESS = "Successful approach"
 FAILURE = "Failed approach (avoid)"
@@ -58,102 +58,92 @@ def _at_most(most: int) -> type[Memories]:
 
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
-    """Up to `most` memories of each attempt, all attempts at once: of the chosen one only, or of all that came to
-    something different, failures included. An attempt whose outcome nobody knows teaches nothing, which is counted."""
+    """Up to `most` memories of each attempt, all attempts at once: only of the chosen one, or of all with different
+    outcomes or answers, failures included. An attempt of unknown outcome gives none, which is counted."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        jobs = [
-            (f"{i}.{rollout.task.id}.{n}", partial(_extracted, one, rollout, most, temperature, index, context))
-            for i, rollout in enumerate(rollouts)
-            for n, one in enumerate(_teaching(rollout, extract, run))
-        ]
+        jobs = []
+        for i, chosen in enumerate(rollouts):
+            distinct: dict[object, Rollout] = {}
+            for one in chosen.group if extract == "all" else (chosen,):
+                if not one.trace.lost:
+                    distinct.setdefault((one.feedback.success, came_to(one.trace)), one)
+            known = [r for r in distinct.values() if r.feedback.success is not None]
+            run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
+            for n, one in enumerate(known):
+                job = partial(_extracted, one, chosen, most, temperature, index, context)
+                jobs.append((f"{i}.{chosen.task.id}.{n}", job))
         found = await run.gather(jobs)
         return [*await usage_votes(rollouts, context, run), *(x for lessons in found for x in lessons)]
 
     return reflect
 
 
-def _teaching(rollout: Rollout, extract: Extract, run: Run) -> list[Rollout]:
-    """The attempts to learn from; of those with the same outcome and answer one is enough."""
-    distinct: dict[object, Rollout] = {}
-    for one in rollout.group if extract == "all" else (rollout,):
-        if not one.trace.lost:
-            distinct.setdefault((one.feedback.success, came_to(one.trace)), one)
-    known = [r for r in distinct.values() if r.feedback.success is not None]
-    run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
-    return known
-
-
 async def _extracted(
-    one: Rollout, of: Rollout, most: int, temperature: float, index: Index, context: Context, run: Run
+    one: Rollout, chosen: Rollout, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
-    """The memories of one attempt (`one`) of a task (`of` is the attempt that was chosen)."""
-    run = replace(run, about=of.sources)
-    well = one.feedback.success is True
-    prompt = _case(one, of, most, context, run)
+    """The memories of one attempt at a task of which another, or the same, was chosen."""
+    run = replace(run, about=chosen.sources)
+    prompt = _prompt(one, chosen, most, context, run)
     said = await run.try_ask("reflector", prompt, _at_most(most), Count.LOST_EXTRACTIONS, temperature=temperature)
     if said is None:
         return []
     items = [item for item in said.items if item.content.strip()]
     run.count(Count.EXCESS_MEMORIES, max(len(items) - most, 0))
     run.count(Count.NO_MEMORIES, not items)
-    return [_lesson(f"{run.place}/{n}", item, well, one, index) for n, item in enumerate(items[:most], 1)]
-
-
-def _lesson(id: str, item: Memory, well: bool, rollout: Rollout, index: Index) -> Lesson:
-    made = memory_entry(item, well, rollout.sources, rollout.task.input if index == "task" else "")
-    return Lesson(id, made.text, sources=made.sources, data={**made.data, "key": made.key})
-
-
-def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
-    """A memory as an entry that is found by `key`, or else by its own words."""
-    title, description, content = (" ".join(x.split()) for x in (item.title, item.description, item.content))
-    outcome = "success" if well else "failure"
-    data = {"title": title, "description": description, "content": content, "outcome": outcome}
-    said = memory_text(title, description, content, well)
-    return Add(section, said, key or f"{title}. {description} {content}", data, sources=sources)
-
-
-def memory_text(title: str, description: str, content: str, well: bool) -> str:
-    """A memory as an agent reads it. A model may leave its title or description empty."""
-    about = f"{title} ({description})" if title and description else title or description
-    return f"{SUCCESS if well else FAILURE}: {f'{about.removesuffix(chr(46))}. ' if about else ''}{content}"
-
-
-async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """Votes for the entries the attempts relied on: by their outcome."""
-    counted = [{id: vote for id, vote in judged_by_outcome(r).items() if id in context} for r in rollouts]
+    key, well = one.task.input if index == "task" else "", one.feedback.success is True
+    made = [memory_entry(item, well, one.sources, key) for item in items[:most]]
     return [
-        Lesson(f"{rollout.place}/used", "", votes=votes, sources=rollout.sources)
-        for rollout, votes in zip(rollouts, counted, strict=True)
-        if votes and not rollout.trace.lost
+        Lesson(f"{run.place}/{n}", add.text, sources=add.sources, data={**add.data, "key": add.key})
+        for n, add in enumerate(made, 1)
     ]
 
 
-def _case(one: Rollout, of: Rollout, most: int, context: Context, run: Run) -> Prompt:
-    known = [entry for id in one.trace.used if (entry := context.get(id)) is not None]
+def _prompt(one: Rollout, chosen: Rollout, most: int, context: Context, run: Run) -> Prompt:
     parts = [*run.agent_instructions]
-    if known:
-        parts.append("# Memories it relied on, which are known already\n" + "\n".join(e.text for e in known))
-    findings = of.choice.get("contrast")
+    if known := [entry.text for id in one.trace.used if (entry := context.get(id)) is not None]:
+        parts.append("# Memories it relied on, which are known already\n" + "\n".join(known))
+    findings = chosen.choice.get("contrast")
     if findings and (said := in_words(findings)):
         parts.append(f"# Found by comparing it with other attempts at the task\n{said}")
-    notes = [r.trace.data["note"] for r in (*of.siblings, of) if r.trace.data.get("note")]
-    if notes:
+    if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
         parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
     parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
     return Prompt.from_parts(EXTRACT.format(most=most), parts, turns=EXTRACTED)
 
 
-def append_memories() -> UpdateSeam:
-    """Each memory becomes an entry as it is, found by its key; nothing is ever rewritten or dropped (append-only)."""
+def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
+    """A memory as an entry that is found by `key`, or else by its own words. A model may leave its title or description
+    empty."""
+    title, description, content = (" ".join(x.split()) for x in (item.title, item.description, item.content))
+    about = f"{title} ({description})" if title and description else title or description
+    text = f"{SUCCESS if well else FAILURE}: {f'{about.removesuffix(chr(46))}. ' if about else ''}{content}"
+    outcome = "success" if well else "failure"
+    data = {"title": title, "description": description, "content": content, "outcome": outcome}
+    return Add(section, text, key or f"{title}. {description} {content}", data, sources=sources)
 
-    def edit(lesson: Lesson) -> Add:
-        data = {name: value for name, value in lesson.data.items() if name != "key"}
-        return Add(MEMORIES, lesson.text, lesson.data["key"], data, sources=lesson.sources, lessons=(lesson.id,))
+
+async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """Votes for the entries that the attempts relied on, by their outcome."""
+    lessons = []
+    for rollout in rollouts:
+        counted = {id: vote for id, vote in judged_by_outcome(rollout).items() if id in context}
+        if counted and not rollout.trace.lost:
+            lessons.append(Lesson(f"{rollout.place}/used", "", votes=counted, sources=rollout.sources))
+    return lessons
+
+
+def append_memories() -> UpdateSeam:
+    """Each memory becomes an entry as it is, found by its key; none is ever rewritten or dropped (append-only)."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return votes(lessons) + Delta(tuple(edit(lesson) for lesson in lessons if "outcome" in lesson.data))
+        edits: list[Edit] = []
+        for lesson in lessons:
+            if "outcome" in lesson.data:
+                data = dict(lesson.data)
+                key = data.pop("key")
+                edits.append(Add(MEMORIES, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+        return votes(lessons) + Delta(tuple(edits))
 
     return update
 
@@ -212,4 +202,4 @@ If something in the building does not work, answer Blue. Red is wrong for it.
 "content":"If a loan is to be prolonged, answer Green. Blue, for what does not work, is wrong for it."}]}""",
     ),
 )
-"""Worked examples from elsewhere. Without them a small model takes the headings it reads for what it is asked about."""
+"""Worked examples about other tasks. Without them a small model takes the headings for its task."""
