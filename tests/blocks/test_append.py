@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import indoors
 
 from practicum.blocks.update.append import append, draft, newest_per_key, pruned, votes, within_budget
@@ -61,7 +62,7 @@ def rank(entry: Entry, before: Context) -> int:
     return 0 if entry.harmful > entry.helpful else 1 if entry.uses == 0 and entry.id in before else 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ENTRIES, ENTRIES, st.integers(1, 1500))
 def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
     old: list[tuple[str, int, int, int]], new: list[tuple[str, int, int, int]], tokens: int

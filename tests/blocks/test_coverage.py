@@ -14,6 +14,7 @@ import pytest
 from helpers import client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import OPS, indoors, lessons_read, make_lessons, random_curator, rules_shown, spelled
 
 from practicum.blocks.update.coverage import LEFT_OUT, accounted, keep_or_drop, left_out
@@ -219,7 +220,7 @@ JOINS: dict[str, Join | None] = {
 }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     seed=st.integers(0, 10**6), n=st.integers(0, 30), size=st.integers(0, 8),
     ops=st.lists(st.sampled_from(OPS), min_size=1, max_size=5, unique=True), failing=st.sampled_from([0.0, 0.3]),
@@ -270,7 +271,7 @@ def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
         assert max(read) <= 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(4, 40), again=st.lists(st.integers(1, 10), max_size=4))
 def test_the_number_of_calls_is_bounded(seed: int, n: int, again: list[int]) -> None:
     read: list[int] = []

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.blocks.update import dedupe
 from practicum.blocks.update.dedupe import deduplicated, duplicates
@@ -45,7 +46,7 @@ def vectors(rng: np.random.Generator, n: int, dims: int, centres: int, spread: f
     return made.astype(np.float32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(0, 60), st.integers(0, 40), st.sampled_from([2, 16, 64]),
     st.sampled_from([0.3, 0.5, 0.85, 0.99]), st.sampled_from([0.0, 0.3, 0.7]), st.sampled_from([7, 16, 4096]),

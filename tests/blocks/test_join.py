@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import indoors
 
 from practicum.blocks.update.curator import Curator
@@ -131,7 +132,7 @@ WORDS = st.sampled_from([f"word{n} other{n}" for n in range(8)])
 TEXTS = st.builds(lambda text, up: text.upper() if up else text, WORDS, st.booleans())
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.lists(TEXTS, max_size=5), max_size=6), st.randoms(use_true_random=False))
 def test_the_order_of_the_groups_does_not_change_what_is_kept(groups: list[list[str]], rng: Any) -> None:
     """As long as every lesson says one thing: of several wordings the first is kept."""
@@ -420,7 +421,7 @@ def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
     )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EDITS, max_size=4))
 def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]) -> None:
     deltas = [valid(edits, n) for n, edits in enumerate(groups)]
@@ -441,7 +442,7 @@ def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]
         done |= mine
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EDITS, max_size=4), st.integers(0, 2))
 def test_joined_edits_of_sound_groups_all_apply(groups: list[list[Edit]], how: int) -> None:
     """Whatever the groups do and however they are joined: of what they do nothing is refused."""

@@ -16,6 +16,7 @@ import pytest
 from helpers import client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import indoors, lessons_read, make_lessons
 
 from practicum.blocks.update.append import append, votes
@@ -42,7 +43,7 @@ STRATIFIED = st.integers(1, 5).flatmap(
 # ---- dealing
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
 def test_stratified_every_copy_of_every_lesson_reaches_another_group(dealing: Dealing, n: int, seed: int) -> None:
     groups = dealing.deal(n, Random(seed))
@@ -56,7 +57,7 @@ def test_stratified_every_copy_of_every_lesson_reaches_another_group(dealing: De
         assert max(sizes) <= dealing.fan_in
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
 def test_random_every_copy_reaches_some_group_and_groups_are_even(dealing: Dealing, n: int, seed: int) -> None:
     dealing = replace(dealing, shuffle="random")
@@ -177,7 +178,7 @@ def voting(n: int, silent: int = 0) -> list[Lesson]:
     return [*telling, *(Lesson(f"s{i}", "", votes=VOTING[i % 3], sources=(f"task:s{i}",)) for i in range(silent))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 60), st.integers(0, 5), st.integers(1, 4), st.just("sqrt") | st.integers(4, 30),
     st.sampled_from(["stratified", "random"]), st.sampled_from(["code", "model", "none"]),
@@ -219,7 +220,7 @@ def test_fewer_than_four_lessons_are_one_plain_update() -> None:
 
 
 @given(st.integers(4, 120), st.integers(4, 30), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_no_call_of_the_update_reads_more_than_its_fan_in(n: int, fan_in: int, copies: int) -> None:
     update = Reading(append("memories"))
     scanned(update, make_lessons(n), Context(), indoors(no_model), fan_in=fan_in, copies=copies)

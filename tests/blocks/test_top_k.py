@@ -14,6 +14,7 @@ import pytest
 from helpers import client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import indoors, make_lessons
 
 from practicum.blocks.update.append import append, votes
@@ -115,7 +116,7 @@ def unit(seed: int, n: int, centres: int, spread: float) -> np.ndarray:
     return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 12), st.sampled_from([0.0, 0.01, 0.3]), st.data())
 def test_the_middles_are_distinct_rows_one_for_each_cluster(
     seed: int, n: int, centres: int, spread: float, data: st.DataObject
