@@ -33,6 +33,8 @@ from practicum.testing.server import allow_many_connections, start_process
 
 TARGETS = {64: 2.2, 1000: 2.5}
 """CPU milliseconds a call, by calls at once."""
+RATIO = 1.2
+"""CPU of a call by that of the bare `openai` client in the same run."""
 MEMORY = 250
 """MB at the peak, with 64 at once."""
 WARM = 200
@@ -252,6 +254,7 @@ def main() -> None:
         if row["variant"] == "practicum" and row["at_once"] in TARGETS:
             what = f"{row['at_once']} at once"
             targets.append(Target(what=f"{what}: CPU ms a call", value=row["cpu_ms"], bound=TARGETS[row["at_once"]]))
+            targets.append(Target(what=f"{what}: x openai", value=row["ratio_to_openai"], bound=RATIO))
             if row["at_once"] == 64:
                 targets.append(Target(what=f"{what}: peak MB", value=row["peak_mb"], bound=MEMORY))
     print_end("calls", rows, targets, before, options.json)
