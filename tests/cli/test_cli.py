@@ -305,15 +305,6 @@ def test_methods_are_listed_with_their_settings(run: Any) -> None:
     assert "--set threshold=0.85" in run("methods", "ace").out
 
 
-def test_version_and_help(run: Any) -> None:
-    from practicum import __version__
-
-    assert run("--version").out.strip() == __version__
-    for command in ("demo", "learn", "eval", "show", "diff", "export", "import", "forget", "rollback", "methods"):
-        assert command in run("--help").out
-        assert "--json" in run(command, "--help").out
-
-
 BAD_FILES: dict[str, tuple[str | None, str]] = {
     "missing": (None, "bad.jsonl: no such file"),
     "empty": ("", "holds no tasks"),

@@ -68,11 +68,17 @@ def test_few_test_tasks_are_warned_of(run: Any, tmp_path: Path) -> None:
     assert "no claim can be made" in (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
 
 
-def test_a_sweep_and_an_ablation(run: Any, fast_server: ServerProcess) -> None:
-    tasks = ("tasks.jsonl", "--test", "test.jsonl", "--seeds", "1", "--json")
-    swept = run(*tasks, "--methods", "icl", "--sweep", "window=100,2000", "--out", "s").json
+TASKS = ("tasks.jsonl", "--test", "test.jsonl", "--seeds", "1", "--json")
+
+
+def test_a_sweep(run: Any) -> None:
+    swept = run(*TASKS, "--methods", "icl", "--sweep", "window=100,2000", "--out", "s").json
     assert [row["name"] for row in swept["variants"]] == ["icl window=100", "icl window=2000"]
-    ablated = run(*tasks, "--ablate", "rcl", "--set", "epochs=1", "--out", "a", model=f"{fast_server.url}#sim").json
+
+
+@pytest.mark.slow
+def test_an_ablation(run: Any, fast_server: ServerProcess) -> None:
+    ablated = run(*TASKS, "--ablate", "rcl", "--set", "epochs=1", "--out", "a", model=f"{fast_server.url}#sim").json
     assert [len(table["rows"]) for table in ablated["tables"]] == [9, 7]
 
 

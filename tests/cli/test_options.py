@@ -1,0 +1,127 @@
+"""Help, choices, defaults and shell completion: what the command line says must agree with what the library takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from helpers import run_command
+from typer.main import get_command
+
+from practicum import __version__
+from practicum.bench.overload import ARMS
+from practicum.bench.speed import PARTS
+from practicum.cli import bench, tasks
+from practicum.cli.app import app
+from practicum.cli.inputs import METHOD_OPTIONS, config_values
+from practicum.cli.options import SETTINGS
+from practicum.models.client import Structure
+from practicum.session.config import Config
+from practicum.tasks.datasets import FORMATS
+
+COMMANDS = {
+    "demo", "tasks", "methods", "learn", "resume", "run", "show", "diff", "monitor", "dynamics", "pools", "export",
+    "import", "memory", "forget", "rollback", "eval", "compare", "bench",
+}  # fmt: skip
+GROUPS = {
+    "memory": {"list", "search", "show", "add", "remove", "reembed"},
+    "bench": {"speed", "overload", "store", "mael", "robustness"},
+}
+
+
+def help_of(*command: str) -> str:
+    done = run_command([*command, "--help"], Path.cwd())
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= 80
+    return done.out
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    assert run_command(["--version"], tmp_path).out.strip() == __version__
+
+
+def test_help_lists_every_command_in_a_panel() -> None:
+    found = help_of()
+    assert all(panel in found for panel in ("Learn and answer", "Look at a run", "Change a run", "Measure"))
+    assert set(get_command(app).commands) == COMMANDS  # type: ignore[attr-defined]
+    assert all(re.search(rf"^│ {command} ", found, re.MULTILINE) for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - set(GROUPS)))
+def test_every_command_has_help_and_json(command: str) -> None:
+    assert "--json" in help_of(command)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_command_of_a_group_has_help_and_json(group: str) -> None:
+    assert "--json" not in help_of(group)
+    for command in GROUPS[group]:
+        assert "--json" in help_of(group, command)
+
+
+@pytest.mark.parametrize("command", ["learn", "compare"])
+def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
+    found = " ".join(help_of(command).replace("│", " ").split())
+    for name in ("model", "agent", "max_output_tokens", "timeout", "structure", "embedder", "concurrency"):
+        default = Config.model_fields[name].default
+        option = re.search(rf" --{name.replace('_', '-')} [^[]+(\[x[^[]+)?\[default: ([^]]+)\]", found)
+        assert option, name
+        assert option[2] == str(default)
+    assert f"[default: {Config.model_fields['attempts'].default - 1}]" in found
+
+
+def test_options_of_a_run_are_fields_of_its_configuration_or_settings_of_its_method() -> None:
+    made_of_others = {"set_": "settings", "role": "roles", "retries": "attempts", "no_labels": "labels"}
+    for name in SETTINGS.keys() - METHOD_OPTIONS.keys() - {"no_reasoning"}:
+        assert made_of_others.get(name, name) in Config.model_fields
+
+
+def test_options_become_keywords_of_a_configuration() -> None:
+    given = {"batch_size": "4", "set_": ["rounds=2"], "role": ["judge=http://h/v1?a=b#m"], "retries": 0, "seed": 0}
+    others = {"no_labels": True, "no_reasoning": True, "choices": "a,b,a", "timeout": None, "online": None}
+    assert config_values({**given, **others}) == {
+        "settings": {"rounds": "2", "batch": "4"}, "roles": {"judge": "http://h/v1?a=b#m"}, "attempts": 1, "seed": 0,
+        "labels": False, "reasoning": False, "choices": ("a", "b"),
+    }  # fmt: skip
+
+
+def test_listed_choices_are_those_of_the_library() -> None:
+    structure, _ = get_args(get_args(SETTINGS["structure"])[0])
+    assert get_args(structure) == get_args(Structure)
+    assert ", ".join(PARTS) == bench.PARTS
+    assert ", ".join(ARMS) == bench.ARMS
+    assert set(re.split(", | or ", tasks.FORMATS)) == set(FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completions"),
+    [
+        ("practicum mem", {"memory"}),
+        ("practicum memory re", {"remove", "reembed"}),
+        ("practicum show run --view ", {"context", "gate", "replay", "delay"}),
+        ("practicum learn --method re", {"reasoning_bank", "reflexion"}),
+        ("practicum learn --max-", {"--max-turns", "--max-output-tokens", "--max-calls", "--max-tokens", "--max-usd",
+                                    "--max-minutes"}),
+    ],
+)  # fmt: skip
+def test_the_shell_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, completions: set[str]
+) -> None:
+    monkeypatch.setenv("_PRACTICUM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", typed)
+    monkeypatch.setenv("COMP_CWORD", str(len(typed.split(" ")) - 1))
+    assert set(run_command([], tmp_path).out.split()) == completions
+
+
+def test_completion_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    assert run_command(["--install-completion"], tmp_path).code == 0
+    assert "_PRACTICUM_COMPLETE" in (tmp_path / ".bash_completions" / "practicum.sh").read_text(encoding="utf-8")
