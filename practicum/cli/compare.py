@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from practicum.analysis.compare.outcome import RunOutcome
     from practicum.analysis.compare.plan import ComparisonPlan
     from practicum.analysis.compare.variants import Study
-    from practicum.cli.live import Stopper
+    from practicum.cli.running import Stopper
 
 
 @opt.settings(*opt.MODELS, "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
@@ -48,7 +48,7 @@ def compare(
     from practicum.analysis.compare.harness import Halt
     from practicum.analysis.compare.harness import compare as start
     from practicum.cli.inputs import config_values, pairs, read_tasks
-    from practicum.cli.running import run_work, telling
+    from practicum.cli.running import parts_for, run_work
 
     study = _study(methods, ablate, sweep, baseline)
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
@@ -59,7 +59,7 @@ def compare(
     async def work(stop: Stopper) -> Comparison:
         return await start(
             train, test=tests, val=vals, methods=study, seeds=seeds, online=online, out=folder,
-            runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=telling(out), **config,
+            runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=parts_for(out), **config,
         )  # fmt: skip
 
     comparison = run_work(work, out)

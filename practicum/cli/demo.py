@@ -18,9 +18,7 @@ def demo(
     json_: opt.Json = False,
 ) -> int:
     """Learn to route support messages to teams with opaque names, with a 135M model on this machine."""
-    from practicum.cli.live import Live
-    from practicum.cli.running import run_work
-    from practicum.session.components import Parts
+    from practicum.cli.running import run_live
     from practicum.session.learn import learn
     from practicum.tasks.load import choices_from, load_tasks
 
@@ -28,30 +26,27 @@ def demo(
     train, test = load_tasks(data / "support_train.jsonl"), load_tasks(data / "support_test.jsonl")
     teams = choices_from(train)
     out = Output(json_)
-    live = Live(out)
     out.print(
         f"{len(train)} support messages to learn from, {len(test)} held out, {len(teams)} teams: {', '.join(teams)}."
     )
     out.print("What a team does can only be learned from experience.")
-    with live:
-        result = run_work(
-            lambda stop: learn(
-                train,
-                test=test,
-                out=folder,
-                method="episodes",
-                settings={"batch": 8, "k": 2},
-                model=model,
-                instructions=INSTRUCTIONS.format(teams=", ".join(teams)),
-                choices=teams,
-                before=True,
-                max_output_tokens=32,
-                window=1024,
-                watch=live.stopped_by(stop),
-                parts=Parts(progress=live.progress),
-            ),
-            out,
-        )
+    result = run_live(
+        lambda **how: learn(
+            train,
+            test=test,
+            out=folder,
+            method="episodes",
+            settings={"batch": 8, "k": 2},
+            model=model,
+            instructions=INSTRUCTIONS.format(teams=", ".join(teams)),
+            choices=teams,
+            before=True,
+            max_output_tokens=32,
+            window=1024,
+            **how,
+        ),
+        out,
+    )
     before, after = result.scores.get("before"), result.scores.get("test")
     out.result({"before": before, "after": after, "seconds": round(result.seconds, 3), "run": str(result.run)})
     if before is not None and after is not None:

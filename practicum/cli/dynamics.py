@@ -14,7 +14,7 @@ from practicum.core.errors import Stopped, UsageError
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
     from practicum.analysis.dynamics.curves import Window
-    from practicum.cli.live import Stopper
+    from practicum.cli.running import Stopper
     from practicum.core.types import Task
 
 
@@ -60,7 +60,7 @@ def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from practicum.analysis.dynamics.checkpoints import dynamics as score
-    from practicum.cli.running import Interrupted, run_work, telling
+    from practicum.cli.running import Interrupted, parts_for, run_work
 
     columns = (TextColumn("checkpoints"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
@@ -70,7 +70,7 @@ def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
             bar.update(shown, completed=done, total=total)
 
         async def work(stop: Stopper) -> Dynamics:
-            how: dict[str, Any] = {"parts": telling(out), "on_checkpoint": on_checkpoint, "watch": stop}
+            how: dict[str, Any] = {"parts": parts_for(out), "on_checkpoint": on_checkpoint, "watch": stop}
             return await score(run, tasks, every=every, concurrency=concurrency, **how)
 
         try:

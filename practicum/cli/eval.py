@@ -12,7 +12,7 @@ from practicum.cli.output import Output
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from practicum.cli.live import Stopper
+    from practicum.cli.running import Stopper
     from practicum.session.evaluate import Evaluation
 
 
@@ -27,7 +27,7 @@ def evaluate(
 ) -> int:
     """Score a context on tasks, with a 95% interval. Settings that are not given are those of the run."""
     from practicum.cli.inputs import config_values, read_tasks
-    from practicum.cli.running import Interrupted, run_work, telling
+    from practicum.cli.running import Interrupted, parts_for, run_work
     from practicum.core.context import Context
     from practicum.session.evaluate import evaluate as score
     from practicum.session.records import load_context, override, run_config
@@ -41,7 +41,7 @@ def evaluate(
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
     async def work(stop: Stopper) -> Evaluation:
-        return await score(listed, learned, repeat=repeat, parts=telling(out), watch=stop, **config)
+        return await score(listed, learned, repeat=repeat, parts=parts_for(out), watch=stop, **config)
 
     evaluation = run_work(work, out)
     out.result(evaluation.as_json())

@@ -34,7 +34,7 @@ def monitor(
     from practicum.analysis.monitor import monitor as measure
     from practicum.analysis.monitor.export import endpoint, obstacle, send
     from practicum.analysis.monitor.plots import check_folder, monitor_plots
-    from practicum.cli.running import run_work, telling
+    from practicum.cli.running import parts_for, run_work
 
     given = {"seed": seed, "max_calls": max_calls, "max_tokens": max_tokens}
     if judge_again is None and (unused := [name for name, value in given.items() if value is not None]):
@@ -43,7 +43,7 @@ def monitor(
         check_folder(plot)
     out = Output(json_)
     limits = {"max_calls": max_calls, "max_tokens": max_tokens}
-    how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": telling(out)}
+    how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out)}
     report = run_work(lambda stop: measure(run, judge_again=judge_again, **how), out)
     plots = monitor_plots(report.groups, report.steps, plot, run.absolute().name) if plot is not None else []
     out.result({**report.as_json(), **({"plots": [str(file) for file in plots]} if plots else {})})

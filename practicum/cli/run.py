@@ -14,7 +14,7 @@ from practicum.cli.output import Output
 from practicum.core.errors import PracticumError, Stopped, UsageError
 
 if TYPE_CHECKING:
-    from practicum.cli.live import Stopper
+    from practicum.cli.running import Stopper
     from practicum.session.ask import Answered, Learned
 
 VERDICTS = {True: "right", False: "wrong", None: None}
@@ -35,7 +35,7 @@ def run(
     Settings that are not given are those of the run.
     """
     from practicum.cli.inputs import config_values
-    from practicum.cli.running import Interrupted, run_work, telling
+    from practicum.cli.running import Interrupted, parts_for, run_work
     from practicum.session.ask import ask
 
     if given["scorer"] is not None and not learn:
@@ -45,7 +45,7 @@ def run(
 
         async def work(stop: Stopper) -> Answered:
             try:
-                return await ask(text, context, learn=learn, target=target, parts=telling(out), watch=stop, **config)
+                return await ask(text, context, learn=learn, target=target, parts=parts_for(out), watch=stop, **config)
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 

@@ -1,23 +1,24 @@
-"""Running async work from the command line: Ctrl-C, the live view, and the report at the end."""
+"""Running async work from the command line, and stopping it by Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from practicum.cli.live import Download, Live, report
 from practicum.cli.output import Output
 from practicum.core.errors import PracticumError
+from practicum.session.components import Parts
+from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from practicum.cli.live import Stopper
-    from practicum.session.components import Parts
-    from practicum.session.result import Result
+LEAVE_WITHIN = 2.0
+"""Seconds from the second Ctrl-C to the end, whatever still runs."""
 
 T = TypeVar("T")
 
@@ -28,41 +29,103 @@ class Interrupted(PracticumError):
     exit_code = 130
 
 
-def telling(console: Console) -> Parts:
-    """Parts that are all made by name, which report the download of a model's file."""
-    from practicum.cli.live import Download
-    from practicum.session.components import Parts
+class Stoppable(Protocol):
+    """Work that can be stopped, such as a budget."""
 
-    return Parts(progress=Download(console))
+    @property
+    def in_flight(self) -> int:
+        """The calls that a stop allows to finish."""
+
+    def stop(self, reason: str) -> None:
+        """Start no more calls."""
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+class Stopper(Watch):
+    """Ctrl-C: the first lets the calls in flight finish, the second leaves at once."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self.task: asyncio.Task[Any] | None = None
+        self._stoppable: Stoppable | None = None
+        self._stopping = False
+
+    def began(self, run: RunInfo) -> None:
+        self.stops(run.budget)
+
+    def stops(self, work: S) -> S:
+        """The same work, which Ctrl-C stops from now on."""
+        self._stoppable = work
+        return work
+
+    def interrupt(self) -> None:
+        """Ctrl-C was pressed."""
+        if self._stoppable is None or self._stopping:
+            if self.task is not None:
+                self.task.cancel()
+            # A function of the user in a thread cannot be cancelled; what is on the disk is safe.
+            leave = threading.Timer(LEAVE_WITHIN, os._exit, (130,))
+            leave.daemon = True
+            leave.start()
+            return
+        self._stopping = True
+        calls = self._stoppable.in_flight
+        self._stoppable.stop(INTERRUPTED)
+        self.out.print(f"Stopping: {calls} calls in flight are finished first. Ctrl-C again leaves at once.")
+
+
+class StoppableView(Live):
+    """The live view of a run that Ctrl-C can stop."""
+
+    def __init__(self, out: Output, stopper: Stopper) -> None:
+        super().__init__(out)
+        self._stopper = stopper
+
+    def began(self, run: RunInfo) -> None:
+        self._stopper.began(run)
+        super().began(run)
+
+
+def run_work(work: Callable[[Stopper], Awaitable[T]], out: Output) -> T:
+    """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
+
+    async def main() -> T:
+        stopper, loop = Stopper(out), asyncio.get_running_loop()
+        stopper.task = asyncio.current_task()
+        before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stopper.interrupt))
+        try:
+            return await work(stopper)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    try:
+        with redirect_stdout(sys.stderr if out.stderr else sys.stdout):
+            return asyncio.run(main())
+    except asyncio.CancelledError as error:
+        raise Interrupted("interrupted") from error
+
+
+def run_live(work: Callable[..., Awaitable[Result]], out: Output) -> Result:
+    """Run a session with the live view; `work` takes `watch` and `parts`."""
+
+    async def watched(stop: Stopper) -> Result:
+        with StoppableView(out, stop) as live:
+            return await work(watch=live, parts=Parts(progress=live.download))
+
+    return run_work(watched, out)
 
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
-    """Run a session with a live view and print its report. The exit code is 130 if the user stopped it, else 0."""
-    from practicum.cli.live import Live, report
-    from practicum.session.components import Parts
-
+    """Run a session with the live view and print its report. The exit code is 130 if the user stopped it, else 0."""
     out = Output(json_)
-    live = Live(out)
-    with live:
-        parts = Parts(progress=live.progress)
-        result = run_work(lambda stop: work(watch=live.stopped_by(stop), parts=parts), out)
+    result = run_live(work, out)
     out.result(result.as_json())
     report(out, result)
     return 130 if result.interrupted else 0
 
 
-def run_work(work: Callable[[Stopper], Awaitable[T]], console: Console) -> T:
-    """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
-    from practicum.cli.live import Stopper
-
-    async def main() -> T:
-        stopper = Stopper(console)
-        stopper.task = asyncio.current_task()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopper.interrupt)
-        return await work(stopper)
-
-    try:
-        with redirect_stdout(sys.stderr if console.stderr else sys.stdout):
-            return asyncio.run(main())
-    except asyncio.CancelledError as error:
-        raise Interrupted("interrupted") from error
+def parts_for(out: Output) -> Parts:
+    """Parts that are all made by name, and report the download of a model's file."""
+    return Parts(progress=Download(out))
