@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.core.context import PAGE, Context, seed_context
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Update, Vote
@@ -205,7 +206,7 @@ def test_a_seed_is_at_version_0_and_was_born_there() -> None:
         seed_context([("a", "x"), ("a", " ")])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sets(st.integers(0, 3 * PAGE - 1), max_size=20))
 def test_deleting_across_pages(numbers: set[int]) -> None:
     context = seed_context(("s", f"rule {n}") for n in range(3 * PAGE))

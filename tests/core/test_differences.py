@@ -171,15 +171,18 @@ def graded(rng: np.random.Generator, n: int, effect: float) -> tuple[list[list[f
     return ours[:, None].tolist(), theirs[:, None].tolist()
 
 
-@pytest.mark.parametrize("n", [10, 40])
+SIZES = pytest.mark.parametrize("n", [10, pytest.param(40, marks=pytest.mark.slow)])
+
+
+@SIZES
 @pytest.mark.parametrize("seeds", [1, 3])
-def test_two_equal_methods_are_told_apart_in_at_most_one_of_twenty_comparisons(n: int, seeds: int) -> None:
+def test_two_equal_methods_differ_significantly_in_at_most_one_of_twenty_comparisons(n: int, seeds: int) -> None:
     rng = np.random.default_rng(100 * n + seeds)
     found = [difference(*seeds_of(rng, n, 0.0, seeds)).p for _ in range(TRIALS)]
     assert rejected(found) <= most(0.05)
 
 
-@pytest.mark.parametrize("n", [10, 40])
+@SIZES
 def test_graded_scores_too(n: int) -> None:
     rng = np.random.default_rng(n)
     found = [difference(*graded(rng, n, 0.0)) for _ in range(TRIALS)]
@@ -187,6 +190,7 @@ def test_graded_scores_too(n: int) -> None:
     assert sum(d.ci95[0] <= 0 <= d.ci95[1] for d in found) >= fewest(0.95)
 
 
+@pytest.mark.slow
 def test_of_many_comparisons_none_is_called_significant_in_nineteen_of_twenty_studies() -> None:
     rng = np.random.default_rng(3)
     studies = 150
@@ -218,6 +222,7 @@ def test_the_power_of_mcnemar_is_as_computed() -> None:
     assert fewest(expected) <= hits <= most(expected)
 
 
+@pytest.mark.slow
 def test_the_power_of_the_bootstrap_is_that_of_the_t_test() -> None:
     """Differences that are nearly normal: the t test is the best there is, and the bootstrap loses little to it."""
     n, effect, sd = 40, 0.06, 0.1 * sqrt(2)

@@ -8,6 +8,7 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.core.intervals import mean_ci95, repeated_ci95
 
@@ -15,14 +16,14 @@ values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 marks = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=200)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(values | marks)
 def test_the_interval_holds_the_mean_within_the_scale(sample: list[float]) -> None:
     low, high = mean_ci95(sample)
     assert 0 <= low <= fmean(sample) <= high <= 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(values, st.randoms(use_true_random=False))
 def test_the_order_of_values_does_not_count(sample: list[float], shuffler: random.Random) -> None:
     mixed = list(sample)
@@ -30,7 +31,6 @@ def test_the_order_of_values_does_not_count(sample: list[float], shuffler: rando
     assert mean_ci95(mixed) == mean_ci95(sample)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_more_marks_of_the_same_kind_make_it_narrower(right: int, wrong: int) -> None:
     low, high = mean_ci95([1.0] * right + [0.0] * wrong)
@@ -73,7 +73,6 @@ def test_the_interval_holds_the_true_mean_about_95_times_in_100() -> None:
     assert 88 <= sum(low <= 2 / 7 <= high for low, high in draws) <= 100
 
 
-@settings(deadline=None)
 @given(marks)
 def test_repeats_that_agree_add_nothing(sample: list[float]) -> None:
     assert repeated_ci95([[mark] * 5 for mark in sample]) == mean_ci95(sample)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.core.context import PAGE, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
@@ -21,7 +22,7 @@ EDIT: st.SearchStrategy[Edit] = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(EDIT, min_size=1, max_size=5))
 def test_an_edit_rewrites_the_pages_it_touches_and_no_other_byte(edits: list[Edit]) -> None:
     outcome = BIG.apply(Delta(tuple(edits)))

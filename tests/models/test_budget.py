@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
@@ -15,7 +16,7 @@ from practicum.models.budget import Budget, BudgetLimits, Need
 CALL = st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 3), st.booleans())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(CALL, max_size=30), st.none() | st.integers(1, 20), st.none() | st.integers(1, 400), st.integers(0, 100)
 )

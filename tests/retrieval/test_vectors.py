@@ -176,10 +176,16 @@ def test_wordllama_is_offline_and_leaves_the_root_logger_alone() -> None:
     assert many.shape == (300, 256)
 
 
-def test_wordllamas_vectors_are_those_of_the_package_whatever_stands_beside_them() -> None:
+def test_a_text_has_the_same_vector_alone_and_among_others() -> None:
     texts = ["my card was stolen", "a", "naïve 🦙 [PAD] \x00", "the weather is fine, and will be so all week. " * 40]
     together = asyncio.run(WordLlama().embed(texts))
     assert (together == np.concatenate([asyncio.run(WordLlama().embed([text])) for text in texts])).all()
+
+
+@pytest.mark.slow
+def test_the_vectors_of_wordllama_are_those_of_its_package() -> None:
+    texts = ["my card was stolen", "a", "naïve 🦙 [PAD] \x00", "the weather is fine, and will be so all week. " * 40]
+    together = asyncio.run(WordLlama().embed(texts))
     said = "import json, sys; from wordllama import WordLlama; from wordllama.inference import WordLlamaInference\n"
     said += "from practicum.retrieval.vectors import _wordllama; tokenizer, table = _wordllama()\n"
     said += "made = WordLlamaInference(table, tokenizer).embed(json.load(sys.stdin), norm=True)\n"

@@ -16,6 +16,7 @@ import pytest
 from helpers import client, make_tasks, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import Words
 
 import practicum
@@ -82,7 +83,7 @@ def same(one: Context, other: Context) -> bool:
 
 
 @given(st.integers(0, 150), steps)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 def test_what_is_opened_is_what_the_log_says(n: int, steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder)) as store:
         context = begun(store, [f"text {i}" for i in range(n)])

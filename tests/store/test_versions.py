@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Update, Vote, entry_json
@@ -41,7 +42,7 @@ EDIT: st.SearchStrategy[Edit] = st.one_of(
 STEP = st.lists(EDIT, max_size=6).map(lambda edits: Delta(tuple(edits))) | st.integers(0, 5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(STEP, max_size=6))
 def test_rows_rebuild_every_version_exactly_also_after_rollbacks(steps: list[Delta | int]) -> None:
     seed = seed_context([("rules", "one"), ("rules", "two")])
