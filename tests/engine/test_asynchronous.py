@@ -954,6 +954,7 @@ def holds_a_run(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, launcher: Launcher) -> None:
     log, folder, rng = tmp_path / "log", tmp_path / "run", Random(11)
