@@ -37,7 +37,7 @@ from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import Result
 from practicum.store.journal import NOTE_ROLE, JournalRow
-from practicum.testing.server import start_process
+from practicum.testing.server import ServerProcess, start_process
 
 RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
 
@@ -952,6 +952,30 @@ def holds_a_run(folder: Path) -> bool:
         return folder.exists() and bool(rows(folder, "select * from runs"))
     except sqlite3.OperationalError:
         return False
+
+
+@pytest.mark.durable
+def test_kills_keep_the_order_in_which_things_ended(
+    tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
+) -> None:
+    """A run is killed in an attempt, as an event is noted and between two steps."""
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
+    how = ("--method", "combee", "--asynchronous", "--batch-size", "4", "--set", "rounds=1", "--concurrency", "8")
+    command: tuple[str, ...] = ("learn", "tasks.jsonl", *how, "--model", f"{fast_server.url}#sim", "--out", "run")
+    folder, known = tmp_path / "run", list[str]()
+    for moment in (("journal", "attempt 3", 1), ("journal", "/event", 3), ("steps", "", 1)):
+        ended = launcher.start(command, tmp_path, kill_before=moment).end()
+        assert ended.code == -signal.SIGKILL, (moment, ended.err)
+        order = order_of(folder)
+        assert order[: len(known)] == known
+        command, known = ("resume", "run"), order
+    assert known
+    last = launcher.run(("resume", "run", "--json"), tmp_path)
+    assert last.code == 0, last.err
+    assert order_of(folder)[: len(known)] == known
+    assert last.json["usage"]["calls"] == journaled(folder)
+    stored = [json.loads(data)["task"]["id"] for (data,) in rows(folder, "select data from rollouts")]
+    assert Counter(stored) == dict.fromkeys((f"t{i}" for i in range(12)), 1)
 
 
 @pytest.mark.slow
