@@ -140,7 +140,7 @@ def test_the_report_is_made_of_the_runs_scores(tmp_path: Path, pictures: None) -
     assert set(re.findall(r"(?:src|href)=.{6}", page)) == {'src="data:'}
 
 
-def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path, pictures: None) -> None:
+def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path) -> None:
     first = compare(tmp_path / "c", client())
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "c" / "runs").rglob("*") if path.is_file()}
     page = (tmp_path / "c" / "report.html").read_bytes()
@@ -328,6 +328,30 @@ def test_an_interrupt_ends_all_runs_and_the_same_command_goes_on(tmp_path: Path)
     assert len(first.calls) + len(second.calls) == len(whole.calls)
 
 
+class Death(BaseException):
+    """Ends everything at once, as a kill does; no code catches it."""
+
+
+def test_a_comparison_that_died_ends_with_the_same_report(tmp_path: Path) -> None:
+    made = 0
+
+    def dying(call: Call) -> str | Exception:
+        nonlocal made
+        made += 1
+        if made == 40:
+            raise Death
+        return world(call)
+
+    first, second, whole = client(dying), client(), client()
+    with pytest.raises(Death):
+        compare(tmp_path / "c", first, concurrency=4)
+    assert not (tmp_path / "c" / "report.json").exists()
+    rest = compare(tmp_path / "c", second, concurrency=4)
+    assert timeless(rest.report) == timeless(compare(tmp_path / "w", whole, concurrency=4).report)
+    # At most the calls in flight are made again.
+    assert len(whole.calls) <= len(first.calls) + len(second.calls) <= len(whole.calls) + 4
+
+
 # ---- what is refused, and what is only warned of
 
 
@@ -495,6 +519,7 @@ def test_rcls_tables_add_and_leave_out_each_primitive_alone() -> None:
     assert len(left_out.variants) == 1 + 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
     found = compare(

@@ -60,6 +60,7 @@ def command(url: str, out: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
     tmp_path: Path, launcher: Launcher
@@ -99,6 +100,7 @@ def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
     assert {path: path.stat().st_mtime_ns for path in over} == over
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_what_is_in_flight_finish_in_every_run(tmp_path: Path, launcher: Launcher) -> None:
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
     write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))

@@ -83,9 +83,8 @@ def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> 
         by_task = {task.id: 1.0 for task in plan.splits.test}
         return [RunOutcome(variant=r.variant.name, seed=r.seed, by_task=by_task, curve=run) for r in plan.runs]
 
-    assert "Score on the validation tasks, against the number of training tasks tried" in html(
-        reported(["none", "ace"], validated)
-    )
+    page = html(reported(["none", "ace"], validated))
+    assert "Score on the validation tasks, against the number of training tasks tried" in page
 
 
 def reported(names: Sequence[str], outcomes: Any, **how: Any) -> dict[str, Any]:
@@ -143,7 +142,14 @@ def check_figure(figure: Figure) -> None:
             assert frame.containsy(box.y1), text
 
 
-@pytest.mark.parametrize("names", [["none", "icl"], ["none", "icl", "episodes", "ace", "combee", "naive"], ["rcl"]])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["none", "icl", "episodes", "ace"],
+        pytest.param(["none", "icl", "episodes", "ace", "combee", "naive"], marks=pytest.mark.slow),
+        pytest.param(["rcl"], marks=pytest.mark.slow),
+    ],
+)
 def test_the_pictures_of_a_report_are_whole_and_their_labels_readable(names: list[str]) -> None:
     report = reported(names, invented)
     page = html(report)

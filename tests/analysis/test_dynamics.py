@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import Began, Done, Launcher, client, context_bytes, make_tasks, world, write_tasks
+from helpers import Began, Done, client, context_bytes, make_tasks, run_command, world, write_tasks
 
 import practicum
 from practicum.analysis.dynamics.checkpoints import Dynamics, dynamics
@@ -381,23 +383,34 @@ SCRIPT = (
 )  # fmt: skip
 
 
+LEARN = ("learn", "tasks.jsonl", "--model", "scripted:model")
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files of tasks, a scripted model, and a run of eight steps with five validation tasks."""
+    folder = tmp_path_factory.mktemp("example")
+    write_tasks(folder / "tasks.jsonl", make_tasks(8))
+    write_tasks(folder / "val.jsonl", make_tasks(5))
+    lines = [{"question": f"Message {n}: say word{n}", "label": f"word{n}"} for n in range(4)]
+    (folder / "dev.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (folder / "model").write_text("\n".join(map(json.dumps, SCRIPT)) + "\n", encoding="utf-8")
+    options = ("--val", "val.jsonl", "--out", "run", "--set", "rounds=0", "--set", "dedupe=never")
+    assert run_command((*LEARN, *options), folder).code == 0
+    return folder
+
+
 @pytest.fixture
-def run(launcher: Launcher, tmp_path: Path) -> Any:
-    """Runs `practicum ARGUMENTS` beside a run of eight steps, with five validation tasks."""
+def run(example: Path, tmp_path: Path) -> Callable[..., Done]:
+    """Runs `practicum ARGUMENTS` in a copy of the example."""
 
     def go(*arguments: object, code: int = 0) -> Done:
-        done = launcher.run([str(a) for a in arguments], tmp_path)
+        done = run_command(arguments, tmp_path)
         assert done.code == code, done.out + done.err
         assert "Traceback" not in done.err
         return done
 
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
-    write_tasks(tmp_path / "val.jsonl", make_tasks(5))
-    lines = [{"question": f"Message {n}: say word{n}", "label": f"word{n}"} for n in range(4)]
-    (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "model").write_text("\n".join(map(json.dumps, SCRIPT)) + "\n", encoding="utf-8")
-    learning = ("learn", "tasks.jsonl", "--val", "val.jsonl", "--model", "scripted:model", "--out", "run")
-    go(*learning, "--set", "rounds=0", "--set", "dedupe=never")
+    shutil.copytree(example, tmp_path, dirs_exist_ok=True)
     return go
 
 
@@ -424,8 +437,7 @@ def test_the_command_prints_one_json_object(run: Any) -> None:
 def test_the_command_says_what_each_role_cost_where_there_are_several(run: Any, tmp_path: Path) -> None:
     judge = {"role": "judge", "answer": {"reason": "so", "right": True}}
     (tmp_path / "model").write_text("\n".join(map(json.dumps, (judge, *SCRIPT))) + "\n", encoding="utf-8")
-    learning = ("learn", "tasks.jsonl", "--model", "scripted:model", "--out", "judged", "--method", "episodes")
-    run(*learning, "--scorer", "judge")
+    run(*LEARN, "--out", "judged", "--method", "episodes", "--scorer", "judge")
     done = run("dynamics", "judged", "--tasks", "val.jsonl", "--every", 8)
     assert [line[:17] for line in done.out.splitlines() if " calls, " in line and line[:2] == "  "] == [
         "  agent: 10 calls",

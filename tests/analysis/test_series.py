@@ -150,7 +150,9 @@ PICTURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("steps", [2, 3, 90])
+@pytest.mark.parametrize(
+    "steps", [3, pytest.param(2, marks=pytest.mark.slow), pytest.param(90, marks=pytest.mark.slow)]
+)
 def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
     made = monitor_plots(parts_of(steps), [*range(1, steps + 1)], tmp_path / "new", "run")
     assert sorted(file.stem for file in made) == sorted(PICTURES)
@@ -162,11 +164,10 @@ def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
 
 
 def test_one_step_is_seen(tmp_path: Path) -> None:
-    parts = {**parts_of(1), "tokens": MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})}
-    made = {file.stem: file for file in monitor_plots(parts, [1], tmp_path, "run")}
-    # What is retrieved needs something learned before.
-    assert sorted(made) == sorted({*PICTURES} - {"retrieval"})
-    with Image.open(made["tokens"]) as image:
+    groups = {name: group for name, group in parts_of(1).items() if name in ("success", "context", "latency")}
+    groups["tokens"] = MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})
+    files = {file.stem: file for file in monitor_plots(groups, [1], tmp_path, "run")}
+    with Image.open(files["tokens"]) as image:
         assert image.convert("RGB").getpixel((image.width // 2, image.height // 5)) != (255, 255, 255)
 
 
