@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loops import method, steps
 from profiles import examples
+from scripts import Learned
 
 import practicum
 from practicum.blocks.reflect.per_trace import tagged
@@ -490,20 +491,15 @@ def often(call: Call) -> str | Exception:
 
 
 def trained(folder: Path, **how: Any) -> list[StepReport]:
-    """A run of the method `rcl` in a folder; what its steps were."""
-    found: list[StepReport] = []
-    watch = SimpleNamespace(
-        began=lambda *_: None, evaluating=lambda *_: None, evaluated=lambda *_: None,
-        stepped=lambda _, step: found.append(step),
-    )  # fmt: skip
-    parts = Parts(clients={"agent": client(often)})
+    """The steps of a run of the method `rcl` in a folder. With `limits` the run there is resumed."""
+    watch = Learned(client(often), folder)
+    parts = Parts(clients={"agent": watch.model})
     if "limits" in how:
-        work: Any = resume(folder, parts=parts, watch=cast(Any, watch), **how)
+        practicum.run_sync(resume(folder, parts=parts, watch=watch, **how))
     else:
         how = {"method": "rcl", "settings": LIGHT, **how}
-        work = learn(make_tasks(24), out=folder, parts=parts, watch=cast(Any, watch), **how)
-    practicum.run_sync(work)
-    return found
+        practicum.run_sync(learn(make_tasks(24), out=folder, parts=parts, watch=watch, **how))
+    return watch.reports
 
 
 @pytest.fixture
