@@ -124,8 +124,7 @@ class _Loader:
         self.problems += source.problems()
 
     def _parse(self, source: Source) -> Iterator[tuple[str, Task]]:
-        collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader]
-        collectors = {"otel": otel.OtelReader(), "claude-code": claude_code.ClaudeCodeReader()}
+        collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
         format = place = None
         for place, record in _flatten(records(source)):
             detected = _detect_format(record, format)
@@ -139,11 +138,12 @@ class _Loader:
             format = detected
             if format == "atif":
                 self.trial_folders.update(source.path.parents[: atif.RESULT_DEPTH])
-            if format in collectors:
-                collectors[format].add(record, place)
-            else:
+            if format in _READERS:
                 for task in _READERS[format](record, place):
                     yield format, task
+            else:  # a trace of these formats may be spread over the records of a file
+                new = otel.OtelReader if format == "otel" else claude_code.ClaudeCodeReader
+                collectors.setdefault(format, new()).add(record, place)
         for format, collector in collectors.items():
             for task in collector.tasks():
                 yield format, task
