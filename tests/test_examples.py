@@ -119,7 +119,7 @@ def test_a_program_is_an_agent(server: ServerProcess, tmp_path: Path) -> None:
     assert server.stats()["calls"] == 0
 
 
-def test_the_program_answers_a_line_by_itself() -> None:
+def test_the_example_program_answers_a_line() -> None:
     line = json.dumps({
         "task": {"id": "x", "input": "a new battery"},
         "context": "Task: the screen is black\nAnswer: K7\nTask: my battery is dead\nAnswer: K5",
@@ -132,7 +132,7 @@ def test_the_program_answers_a_line_by_itself() -> None:
 
 
 @pytest.mark.slow
-def test_the_quickstart_says_what_its_commands_print(launcher: Launcher, tmp_path: Path) -> None:
+def test_the_commands_of_the_quickstart_print_what_it_shows(launcher: Launcher, tmp_path: Path) -> None:
     """Its commands with the scripted model, in their order, print each line it shows ('…' stands for more)."""
     text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

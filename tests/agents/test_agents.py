@@ -123,7 +123,7 @@ def test_a_program_that_fails_says_how(tmp_path: Path, body: str, words: str) ->
     assert words in str(caught.value)
 
 
-def test_a_program_that_does_not_exist_is_wrong_use() -> None:
+def test_a_program_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match="no such program"):
         CommandAgent("/no/such/program")
     with pytest.raises(UsageError, match="names no program"):
@@ -132,7 +132,7 @@ def test_a_program_that_does_not_exist_is_wrong_use() -> None:
         CommandAgent("a 'b")
 
 
-def test_what_a_slow_program_started_ends_with_it(tmp_path: Path) -> None:
+def test_the_children_of_a_slow_program_are_killed_with_it(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     body = (
         "import subprocess\n"
@@ -143,7 +143,7 @@ def test_what_a_slow_program_started_ends_with_it(tmp_path: Path) -> None:
     wait_until(lambda: not _alive(int(pid.read_text())), what="the end of the child")
 
 
-def test_what_a_program_left_behind_with_its_output_open_ends_too(tmp_path: Path) -> None:
+def test_a_child_that_keeps_the_output_open_is_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     body = (
         "import subprocess\n"
@@ -213,7 +213,7 @@ def test_functions_of_every_kind_are_agents() -> None:
         act(FunctionAgent(lambda text, context: {}["x"]))
 
 
-def test_outside_attempts_are_bounded_by_the_concurrency() -> None:
+def test_attempts_of_external_agents_are_bounded_by_the_concurrency() -> None:
     import asyncio
 
     flying, most = 0, 0
@@ -249,7 +249,7 @@ def test_the_current_folder_is_searched_for_an_agent(tmp_path: Path, monkeypatch
             practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, agent=name))
 
 
-def test_a_function_that_is_told_other_instructions_is_not_answered_for_by_earlier_ones(tmp_path: Path) -> None:
+def test_answers_under_other_instructions_are_not_taken_from_the_journal(tmp_path: Path) -> None:
     def told(text: str, context: str, instructions: str = "") -> str:
         return instructions
 

@@ -77,7 +77,7 @@ def test_code_is_run_the_world_is_judged_and_closed(server: AppWorlds) -> None:
     assert server.bodies[3]["suppress_errors"] is True
 
 
-def test_failed_tests_are_told_with_what_was_there(server: AppWorlds) -> None:
+def test_failed_tests_are_in_the_feedback_with_the_values_found(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["apis.supervisor.complete_task(answer=1)", None][turn - 1])
     [rollout] = evaluated([server], model, sums("s3_4")).rollouts
     assert (rollout.score.value, rollout.score.correct) == (0.0, False)
@@ -86,7 +86,7 @@ def test_failed_tests_are_told_with_what_was_there(server: AppWorlds) -> None:
     )  # fmt: skip
 
 
-def test_code_that_fails_or_takes_too_long_is_something_to_see(server: AppWorlds) -> None:
+def test_code_that_fails_or_takes_too_long_is_observed(server: AppWorlds) -> None:
     model = coding(lambda id, turn: ["1/0", HUNG, "print('on')", None][turn - 1])
     [rollout] = evaluated([server], model, sums("s1_1"), tool_timeout=3.0).rollouts
     seen = [step.text for step in rollout.trace.steps if step.kind == "observation"]
@@ -98,7 +98,7 @@ def test_code_that_fails_or_takes_too_long_is_something_to_see(server: AppWorlds
     assert rollout.trace.error is None
 
 
-def test_a_server_holds_one_world_at_a_time_and_several_work_side_by_side() -> None:
+def test_a_server_holds_one_world_at_a_time_and_several_servers_work_at_once() -> None:
     with serving(3) as servers:
         tasks = sums(*(f"s{n}_{m}" for n in range(1, 5) for m in range(1, 4)))
         found = evaluated(servers, coding(solved), tasks)
@@ -152,7 +152,7 @@ def half(id: str, turn: int) -> str | None:
     return solved(id, turn) if id.startswith("s1_") else ["print(0)", None][turn - 1]
 
 
-def test_the_world_is_closed_where_the_model_fails_in_the_middle(server: AppWorlds) -> None:
+def test_the_world_is_closed_if_the_model_fails(server: AppWorlds) -> None:
     answer = coding(solved).respond
     model = client(lambda call: ProviderError("away") if call.prompt.turns else answer(call))
     with pytest.raises(ProviderError, match="none of 2 tasks could be evaluated: away"):
@@ -161,7 +161,7 @@ def test_the_world_is_closed_where_the_model_fails_in_the_middle(server: AppWorl
     assert server.world is None
 
 
-def test_the_world_is_closed_where_no_turn_or_no_budget_is_left(server: AppWorlds, tmp_path: Path) -> None:
+def test_the_world_is_closed_if_no_turn_or_no_budget_is_left(server: AppWorlds, tmp_path: Path) -> None:
     assert evaluated([server], coding(lambda id, turn: "print(1)"), sums("s1_1", "s1_2"), max_turns=2).errors == 2
     result = learned(server, coding(solved, curriculum), tmp_path / "run", max_calls=13)
     assert result.stopped is not None
@@ -186,7 +186,7 @@ def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tm
     assert server.called("initialize") == server.called("close") == 1
 
 
-def test_learning_is_told_which_tests_fail_and_without_labels_it_is_not(server: AppWorlds, tmp_path: Path) -> None:
+def test_learning_sees_which_tests_fail_only_with_labels(server: AppWorlds, tmp_path: Path) -> None:
     for labels in (True, False):
         model = coding(half, curriculum)
         result = learned(server, model, tmp_path / str(labels), labels=labels)
@@ -214,7 +214,7 @@ def unused() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_server_that_is_not_there_stops_before_anything_is_paid() -> None:
+def test_an_unreachable_server_stops_the_run_before_anything_is_paid() -> None:
     model, address = coding(solved), unused()
     parts = practicum.Parts(clients={"agent": model})
     port = address.rpartition(":")[2]
@@ -224,7 +224,7 @@ def test_a_server_that_is_not_there_stops_before_anything_is_paid() -> None:
     assert model.calls == []
 
 
-def test_a_task_it_does_not_have_is_lost_and_named(server: AppWorlds) -> None:
+def test_an_unknown_task_is_lost_and_named(server: AppWorlds) -> None:
     model = coding(solved)
     with pytest.raises(ProviderError, match=r"failed in initialize of task 'who': 500 .*that the task is in its data"):
         evaluated([server], model, [Task("who", "Do who, please.")])
@@ -234,14 +234,14 @@ def test_a_task_it_does_not_have_is_lost_and_named(server: AppWorlds) -> None:
     assert server.world is None
 
 
-def test_a_server_that_breaks_off_loses_the_attempt_and_says_where(server: AppWorlds) -> None:
+def test_a_server_that_fails_in_the_middle_loses_the_attempt_and_is_named(server: AppWorlds) -> None:
     server.breaks_in = "execute"
     with pytest.raises(ProviderError, match="closed the connection in execute"):
         evaluated([server], coding(solved), sums("s1_1"))
     assert server.called("close") == 1
 
 
-def test_another_server_is_told_apart() -> None:
+def test_another_kind_of_server_is_recognized() -> None:
     parts = practicum.Parts(clients={"agent": coding(solved)})
     with start_process(**AT_ONCE) as other:
         work = practicum.evaluate(
@@ -251,7 +251,7 @@ def test_another_server_is_told_apart() -> None:
             practicum.run_sync(work)
 
 
-def test_wrong_use_is_said_before_anything_is_opened(server: AppWorlds) -> None:
+def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> None:
     good = f"appworld:{server.address}"
     for config, words in (
         ({"agent": "appworld:"}, "no server is named"),
@@ -273,7 +273,7 @@ def test_an_attempt_without_an_evaluation_cannot_be_scored() -> None:
             score_world(Task("s1_1", "x"), Trace("done", data=data))
 
 
-def test_ids_become_tasks_and_what_is_said_can_be_typed(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
+def test_ids_become_tasks_and_the_printed_command_runs(server: AppWorlds, launcher: Launcher, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("s1_2\n\ns1_3:tag\n")
     made = launcher.run(["tasks", "train.txt", "--server", server.address, "--out", "t.jsonl"], tmp_path)
     assert made.code == 0, made.err

@@ -42,7 +42,7 @@ def text(answer: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(answer)])
 
 
-def test_a_pydantic_ai_agent_is_told_what_was_learned_after_its_own_instructions() -> None:
+def test_a_pydantic_ai_agent_gets_the_context_after_its_own_instructions() -> None:
     agent = made(lambda messages, info: text(told(info)))
     shown = act(agent, view=render_full(RULES)).answer
     assert shown.index("Route it.") < shown.index("learned from earlier tasks") < shown.index("[e0] (rules) Say the")
@@ -52,7 +52,7 @@ def test_a_pydantic_ai_agent_is_told_what_was_learned_after_its_own_instructions
     assert agent.identity == "practicum.adapters.pydantic_agent:pydantic_ai(router)"
 
 
-def test_the_steps_of_a_pydantic_ai_agent_and_the_entries_it_names_are_told() -> None:
+def test_the_steps_and_citations_of_a_pydantic_ai_agent_are_in_the_trace() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if len(messages) == 1:
             call = ToolCallPart("look", {"where": "here"})
@@ -86,7 +86,7 @@ class Home(BaseModel):
     town: str
 
 
-def test_an_output_type_says_more_than_the_answer() -> None:
+def test_an_output_type_may_have_more_fields_than_the_answer() -> None:
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         (tool,) = info.output_tools
         value = {"answer": 4, "used": ["e0", "e7"], "doubts": [{"id": "e1", "why": "unclear"}], "town": "Bern"}
@@ -139,7 +139,7 @@ def served(view: View, **options: Any) -> tuple[Trace, list[Any]]:
     return practicum.run_sync(one()), asked
 
 
-def test_an_endpoint_is_told_what_was_learned_in_its_system_message() -> None:
+def test_an_endpoint_gets_the_context_in_its_system_message() -> None:
     trace, (body,) = served(render_full(RULES))
     assert trace.answer == "word1"
     assert (body["model"], body["temperature"]) == ("mine", 0.5)
@@ -149,7 +149,7 @@ def test_an_endpoint_is_told_what_was_learned_in_its_system_message() -> None:
     assert [message["role"] for message in served(View())[1][0]["messages"]] == ["user"]
 
 
-def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_wrong_use() -> None:
+def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_refused() -> None:
     with pytest.raises(ProviderError, match=r"the model of endpoint\(http.*#mine\) failed: .*simulated"):
         served(View(), faults=[("404", 1)])
     for name in ("http://localhost:1/v1", "localhost:1/v1#a"):
@@ -157,7 +157,7 @@ def test_an_endpoint_that_fails_loses_the_attempt_and_one_without_a_name_is_wron
             frameworks.endpoint(name)
 
 
-def test_a_function_is_told_when_an_annotated_twin_or_a_note_is_asked_for() -> None:
+def test_a_function_can_see_that_annotations_or_a_note_are_requested() -> None:
     def agent(input: str, context: str, annotated: bool, noting: bool) -> dict[str, Any]:
         return {"answer": f"{annotated} {noting}", "missing": "a map", "note": "seen"}
 
@@ -178,7 +178,7 @@ def test_an_adapted_agent_is_trained_like_any_other() -> None:
     assert len(result.context) > 0
 
 
-def test_a_graph_of_langgraph_is_told_in_its_first_system_message() -> None:
+def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> None:
     pytest.importorskip("langgraph", reason="langgraph is not installed")
     from langchain_core.messages import AIMessage, ToolMessage
     from langgraph.graph import START, MessagesState, StateGraph
@@ -201,7 +201,7 @@ def test_a_graph_of_langgraph_is_told_in_its_first_system_message() -> None:
     assert act(agent, view=View()).answer == f"human: {TASK.input}\nai: By [e1]."
 
 
-def test_a_chain_of_langchain_takes_what_it_asks_for() -> None:
+def test_a_langchain_chain_takes_its_own_variables() -> None:
     pytest.importorskip("langchain_core", reason="langchain-core is not installed")
     from langchain_core.language_models import FakeListChatModel
     from langchain_core.output_parsers import StrOutputParser
@@ -218,7 +218,7 @@ def test_a_chain_of_langchain_takes_what_it_asks_for() -> None:
     assert act(FunctionAgent(frameworks.langchain(model, fields)), view=render_full(RULES)).answer == "word1"
 
 
-def test_an_agent_of_the_openai_agents_sdk_is_told_after_its_own_instructions() -> None:
+def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
     pytest.importorskip("agents", reason="openai-agents is not installed")
     from agents import Agent as Theirs
     from agents import Model, ModelResponse, RunConfig, Usage, function_tool
@@ -255,7 +255,7 @@ def test_an_agent_of_the_openai_agents_sdk_is_told_after_its_own_instructions() 
     assert router.instructions == "Route it."
 
 
-def test_the_predictors_of_a_dspy_module_are_told_after_their_instructions() -> None:
+def test_the_predictors_of_a_dspy_module_get_the_context_after_their_instructions() -> None:
     dspy = pytest.importorskip("dspy", reason="dspy is not installed")
     from dspy.utils import DummyLM
 
@@ -291,7 +291,7 @@ def test_a_dspy_module_whose_model_fails_loses_the_attempt() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # its own, at import
-def test_a_solver_of_inspect_ai_is_told_in_its_first_system_message() -> None:
+def test_an_inspect_ai_solver_gets_the_context_in_its_first_system_message() -> None:
     pytest.importorskip("inspect_ai", reason="inspect-ai is not installed")
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
     from inspect_ai.solver import chain, generate, use_tools

@@ -85,19 +85,19 @@ def kinds(moves: Sequence[Move]) -> list[tuple[str, str, str]]:
     return [(m.question.kind, m.question.agent, m.question.task) for m in moves]
 
 
-def test_who_can_solve_it_alone_does() -> None:
+def test_an_agent_that_can_solve_a_task_alone_does() -> None:
     solution, _ = solved(divided(judge=lambda q: True))
     assert kinds(solution.moves) == [("judge", "agent1", ""), ("solve", "agent1", "")]
     assert (solution.text, solution.rounds, solution.error) == ("solved  by agent1", 0, "")
 
 
 @pytest.mark.parametrize(("agents", "depth"), [(1, 1), (4, 0)])
-def test_who_has_nobody_to_ask_is_not_asked_whether_it_can(agents: int, depth: int) -> None:
+def test_an_agent_without_neighbours_is_not_asked_whether_it_can_solve_a_task_alone(agents: int, depth: int) -> None:
     solution, _ = solved(divided(), agents, depth=depth)
     assert kinds(solution.moves) == [("solve", "agent1", "")]
 
 
-def test_a_task_is_divided_solved_criticised_and_put_together() -> None:
+def test_a_task_is_divided_solved_criticised_and_aggregated() -> None:
     solution, office = solved(divided())
     assert kinds(solution.moves) == [
         ("judge", "agent1", ""), ("decompose", "agent1", ""),
@@ -114,14 +114,14 @@ def test_a_task_is_divided_solved_criticised_and_put_together() -> None:
     assert office.most == 2
 
 
-def test_more_parts_than_neighbours_are_shared_out() -> None:
+def test_neighbours_take_turns_if_there_are_more_parts() -> None:
     solution, office = solved(divided(decompose=parts(*(f"part {n}" for n in range(5)))), agents=3)
     assert solution.moves[1].to == ("agent2", "agent3", "agent2", "agent3", "agent2")
     assert [q.agent for q in office.asked if q.kind == "solve"] == ["agent2", "agent3", "agent2", "agent3", "agent2"]
     assert office.most == 5
 
 
-def test_a_part_waits_for_what_it_needs_and_no_longer() -> None:
+def test_a_part_waits_only_for_the_parts_it_needs() -> None:
     needing = parts("base", "on top", "aside", of2=(1,))
     solution, office = solved(divided(decompose=needing))
     order = [(q.kind, q.task) for q in office.asked if q.task]
@@ -151,17 +151,17 @@ def test_no_parts_wait_for_each_other(needs: list[set[int]]) -> None:
     [parts(), parts("only one"), parts("the whole", "The  WHOLE"), parts(" ", "\n"), parts("The whole", "one more")],
     ids=["nothing", "one", "itself", "empty", "itself and one"],
 )
-def test_a_plan_that_is_none_leaves_the_task_whole(plan: Answer) -> None:
+def test_an_unusable_plan_leaves_the_task_whole(plan: Answer) -> None:
     solution, _ = solved(divided(decompose=plan))
     assert [kind for kind, _, _ in kinds(solution.moves)] == ["judge", "decompose", "solve"]
     assert solution.moves[1].to == ()
 
 
-def test_at_most_so_many_parts() -> None:
+def test_the_number_of_parts_is_bounded() -> None:
     assert len(valid_parts([TaskPart(f"part {n}") for n in range(50)], "the whole")) == MAX_PARTS
 
 
-def test_what_is_not_adequate_goes_back_with_feedback_until_it_is() -> None:
+def test_an_inadequate_solution_is_refined_until_it_is_adequate() -> None:
     def critique(question: Question) -> Any:
         return None if "better" in question.state or question.task == "2" else "say more"
 
@@ -177,7 +177,7 @@ def test_what_is_not_adequate_goes_back_with_feedback_until_it_is() -> None:
     assert "first half\nbetter" in office.asked[-1].state
 
 
-def test_rounds_of_critique_end() -> None:
+def test_the_rounds_of_critique_are_bounded() -> None:
     solution, office = solved(divided(critique=lambda q: "never enough"), rounds=3)
     assert [(q.kind, q.round) for q in office.asked if q.task == "1"] == [
         ("solve", 0), *((kind, n) for n in (1, 2, 3) for kind in ("critique", "solve")),
@@ -187,7 +187,7 @@ def test_rounds_of_critique_end() -> None:
 
 
 @pytest.mark.parametrize("failing", ["", "agent2"], ids=["solved", "handed back"])
-def test_rounds_of_parts_of_parts_count_too(failing: str) -> None:
+def test_the_rounds_of_nested_parts_count(failing: str) -> None:
     """Only inner parts are criticised; where an agent cannot put its own together, another takes the part alone."""
     deep = divided(
         judge=lambda q: q.task != "" and q.agent != "agent2",
@@ -198,7 +198,7 @@ def test_rounds_of_parts_of_parts_count_too(failing: str) -> None:
     assert solution.rounds == max(m.question.round for m in solution.moves) == 3
 
 
-def test_a_deeper_network_divides_parts_again_and_goes_in_no_circles() -> None:
+def test_a_deeper_network_divides_parts_again_without_circles() -> None:
     _, office = solved(divided(judge=lambda q: False), shape="ring", depth=2)
     above = {q.task: q.agent for q in office.asked if q.kind == "decompose"}
     assert above == {"": "agent1", "1": "agent2", "2": "agent4"}
@@ -210,7 +210,7 @@ def test_a_deeper_network_divides_parts_again_and_goes_in_no_circles() -> None:
     assert deep.text == "all together"
 
 
-def test_an_agent_that_fails_hands_its_part_back_once() -> None:
+def test_the_part_of_a_failed_agent_is_tried_once_by_another() -> None:
     def solve(question: Question) -> Any:
         return AgentError("broken") if question.agent == "agent2" else f"solved {question.task} by {question.agent}"
 
@@ -220,7 +220,7 @@ def test_an_agent_that_fails_hands_its_part_back_once() -> None:
     assert solution.error == ""
 
 
-def test_a_part_that_nobody_can_solve_is_said_to_be_missing() -> None:
+def test_a_part_that_nobody_solved_is_reported_as_missing() -> None:
     def solve(question: Question) -> Any:
         return AgentError("broken") if question.task == "1" else "solved"
 
@@ -232,19 +232,19 @@ def test_a_part_that_nobody_can_solve_is_said_to_be_missing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["judge", "decompose", "aggregate"])
-def test_who_leads_and_fails_gives_no_answer_but_its_moves(kind: str) -> None:
+def test_if_the_first_agent_fails_there_are_moves_and_no_answer(kind: str) -> None:
     solution, _ = solved(divided(**{kind: lambda q: AgentError("broken")}))
     assert (solution.text, solution.error) == ("", "broken")
     assert len(solution.moves) == {"judge": 0, "decompose": 1, "aggregate": 6}[kind]
 
 
-def test_a_critic_that_fails_leaves_the_solution_as_it_is() -> None:
+def test_a_failed_critic_leaves_the_solution_unchanged() -> None:
     solution, office = solved(divided(critique=lambda q: AgentError("broken")))
     assert "solved 1 by agent2" in office.asked[-1].state
     assert solution.error == ""
 
 
-def test_what_is_no_failure_of_an_agent_ends_everything_that_waits_for_it() -> None:
+def test_an_error_that_is_no_agents_failure_ends_all_parts_that_wait_for_it() -> None:
     needing = parts("on top", "base", of1=(2,))
 
     def solve(question: Question) -> Any:

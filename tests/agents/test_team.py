@@ -35,7 +35,7 @@ def test_shapes_have_their_links() -> None:
     assert make_team(1, "complete").neighbours("agent1") == []
 
 
-def test_tasks_come_in_at_the_most_central_agent_and_at_the_first_name_on_ties() -> None:
+def test_tasks_enter_at_the_most_central_agent_and_at_the_first_name_on_ties() -> None:
     assert make_team(5, "chain").entry == "agent3"
     assert make_team(4, "chain").entry == "agent2"
     assert make_team(4, "complete").entry == "agent1"
@@ -98,7 +98,7 @@ def test_nodes_may_have_names_beside_the_ids_that_links_use(tmp_path: Path) -> N
     ],
     ids=["id twice", "link to nobody", "name twice"],
 )
-def test_graphml_that_is_no_team_is_refused(tmp_path: Path, inside: str, problem: str) -> None:
+def test_graphml_of_an_invalid_team_is_refused(tmp_path: Path, inside: str, problem: str) -> None:
     path = tmp_path / "team.graphml"
     key = '<key id="n" for="node" attr.name="name" attr.type="string"/>'
     graph = f'<graph edgedefault="undirected">{inside}</graph>'
@@ -128,14 +128,14 @@ def test_graphml_that_is_no_team_is_refused(tmp_path: Path, inside: str, problem
     ],
     ids=str,
 )
-def test_what_is_no_team_is_refused_with_file_and_reason(tmp_path: Path, team: Any, problem: str) -> None:
+def test_an_invalid_team_is_refused_with_file_and_reason(tmp_path: Path, team: Any, problem: str) -> None:
     path = written(tmp_path / "team.json", team)
     with pytest.raises(UsageError, match=problem) as error:
         load_team(path)
     assert str(path) in str(error.value)
 
 
-def test_files_that_cannot_be_read_and_shapes_that_are_none(tmp_path: Path) -> None:
+def test_unreadable_files_and_unknown_shapes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read the team"):
         load_team(tmp_path / "none.json")
     (tmp_path / "bad.graphml").write_text("<graphml")

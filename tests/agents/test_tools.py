@@ -108,7 +108,7 @@ def test_a_trajectory_is_thoughts_actions_and_observations() -> None:
     assert trace.data == {"turns": 3, "tool_errors": 0, "state": None}
 
 
-def test_every_prompt_is_the_one_before_with_one_exchange_more() -> None:
+def test_each_prompt_is_the_previous_one_with_one_more_exchange() -> None:
     model = acting(script({"add": {"a": 1}}, {"add": {"a": 2}}, finish()))
     attempts([add], model, instructions="You count.")
     prompts = [call.prompt for call in model.calls]
@@ -123,7 +123,7 @@ def test_every_prompt_is_the_one_before_with_one_exchange_more() -> None:
     assert prompts[2].user.startswith("Observation: 3\n")
 
 
-def test_the_model_is_told_when_it_repeats_itself() -> None:
+def test_the_model_is_warned_when_it_repeats_an_action() -> None:
     model = acting(script({"add": {"a": 1}}, {"add": {"a": 2}}, {"add": {"a": 1}}, finish()))
     attempts([add], model)
     assert ["exactly this before" in call.prompt.user for call in model.calls] == [False, False, False, True]
@@ -177,7 +177,7 @@ def surrogate() -> str:
     return "a\udce4b"
 
 
-def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attempt_goes_on() -> None:
+def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attempt_continues() -> None:
     trace = attempt(
         [broken, leaving, megabyte, surrogate],
         {"broken": {"how": "rain"}}, {"broken": {"how": "exit"}}, {"leaving": {}}, {"broken": {"hwo": "?"}},
@@ -423,7 +423,7 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
     assert evaluate(agent="tools:own_tools:tools").errors == 0
 
 
-def test_an_answer_that_is_not_a_turn_is_asked_for_again_and_then_lost() -> None:
+def test_an_invalid_turn_is_repaired_or_the_attempt_is_lost() -> None:
     def says(call: Call, turn: int) -> dict[str, Any]:
         return {"action": finish() if "Message 1" in call.text else {"add": {"a": 1}, **finish()}}
 
@@ -513,7 +513,7 @@ def test_a_kill_in_the_middle_of_an_attempt_changes_nothing(tmp_path: Path, box:
     assert 6 <= len(box.made) <= 8
 
 
-def test_what_a_tool_returned_before_the_kill_is_what_counts(tmp_path: Path, dice: type[Box]) -> None:
+def test_an_observation_from_before_the_kill_is_used_again(tmp_path: Path, dice: type[Box]) -> None:
     """The dice differ the second time, but every prompt after the kill has the first results."""
     answered: list[str] = []
 

@@ -86,7 +86,7 @@ def test_one_call_forgets_and_combee_does_not(measured: dict[tuple[str, int], Ov
 
 
 @pytest.mark.slow
-def test_of_more_lessons_one_call_forgets_more(tmp_path: Path) -> None:
+def test_one_call_forgets_more_if_there_are_more_lessons(tmp_path: Path) -> None:
     rows = measure(OverloadPlan(sizes=(80,)), tmp_path)
     check(rows, 80)
     assert all(target.met for target in targets(list(rows.values()), "some model"))

@@ -54,7 +54,7 @@ def test_points_are_clustered_and_belong_to_their_text() -> None:
     assert np.median(similarity) < 0.2 < 0.5 < np.median(similarity[:, -6])
 
 
-def test_without_the_library_it_says_what_to_install(
+def test_without_the_library_the_error_names_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("practicum.retrieval.index.find_spec", lambda name: None)

@@ -94,7 +94,7 @@ def test_a_missing_row_is_made_from_its_journal_and_other_settings_are_refused(t
 
 
 @pytest.mark.slow
-def test_the_first_tasks_are_those_learned_from_first(tmp_path: Path) -> None:
+def test_the_first_tasks_are_in_the_order_of_learning(tmp_path: Path) -> None:
     measured(tmp_path / "b", client(respond), sizes=(0, 12))
     pools = load_context(tmp_path / "b" / "learning")
     order = list(dict.fromkeys(entry.data["trace"] for entry in pools))
@@ -237,7 +237,7 @@ def test_the_command_prints_the_size_of_software(launcher: Launcher, tmp_path: P
 
 
 @pytest.mark.slow
-def test_the_command_stops_at_its_budget_and_says_what_is_measured(launcher: Launcher, tmp_path: Path) -> None:
+def test_the_command_stops_at_its_budget_and_reports_the_complete_rows(launcher: Launcher, tmp_path: Path) -> None:
     write_tasks(tmp_path / "t.jsonl", make_tasks(5))
     (tmp_path / "model").write_text(json.dumps({"match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
     words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,2", "--model", "scripted:model", "--out", "o"]
