@@ -16,17 +16,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison, compare
     from practicum.core.context import Context
+    from practicum.core.counts import Count
     from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Update, Vote
     from practicum.core.errors import PracticumError
     from practicum.core.playbook import export, load
-    from practicum.core.types import Score, Task, Trace
+    from practicum.core.types import Feedback, Lesson, Prompt, Rollout, Score, Task, Trace, Usage
+    from practicum.core.views import View
+    from practicum.engine.loop import (
+        AcceptSeam,
+        AttemptSeam,
+        Batch,
+        Method,
+        ReflectSeam,
+        SampleSeam,
+        StepReport,
+        UpdateSeam,
+    )
+    from practicum.engine.run import ActSeam, Run
+    from practicum.methods.settings import GateSettings, MethodSettings
     from practicum.models.scripted import ScriptedClient
     from practicum.session.ask import Answered, ask
     from practicum.session.components import Parts
+    from practicum.session.config import Config
     from practicum.session.evaluate import Evaluation, evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
-    from practicum.session.result import Result
+    from practicum.session.result import Progress, Result, RunInfo, Watch
     from practicum.tasks.load import load_tasks
 
 __version__ = "0.1.0"
@@ -36,31 +51,39 @@ T = TypeVar("T")
 _HOMES = {
     "analysis.compare.harness": ("Comparison", "compare"),
     "core.context": ("Context",),
+    "core.counts": ("Count",),
     "core.edits": ("Add", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
     "core.errors": ("PracticumError",),
     "core.playbook": ("export", "load"),
-    "core.types": ("Score", "Task", "Trace"),
+    "core.types": ("Feedback", "Lesson", "Prompt", "Rollout", "Score", "Task", "Trace", "Usage"),
+    "core.views": ("View",),
+    "engine.loop": (
+        "AcceptSeam", "AttemptSeam", "Batch", "Method", "ReflectSeam", "SampleSeam", "StepReport", "UpdateSeam",
+    ),
+    "engine.run": ("ActSeam", "Run"),
+    "methods.settings": ("GateSettings", "MethodSettings"),
     "models.scripted": ("ScriptedClient",),
     "session.ask": ("Answered", "ask"),
     "session.components": ("Parts",),
+    "session.config": ("Config",),
     "session.evaluate": ("Evaluation", "evaluate"),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
-    "session.result": ("Result",),
+    "session.result": ("Progress", "Result", "RunInfo", "Watch"),
     "tasks.load": ("load_tasks",),
-}
+}  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Read a part of the library when it is first used, so that `import practicum` costs nothing."""
+    """Import a name when it is first used, so that `import practicum` is fast."""
     if name not in _HOME:
         raise AttributeError(f"module 'practicum' has no attribute {name!r}")
     return getattr(import_module(f"practicum.{_HOME[name]}"), name)
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work from code that is not: the one place where an event loop is started.
+    """Run async work from synchronous code.
 
     Raises RuntimeError inside a running loop (a notebook, say): use `await` there.
     """
@@ -70,24 +93,47 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 
 __all__ = [
+    "AcceptSeam",
+    "ActSeam",
     "Add",
     "Answered",
+    "AttemptSeam",
+    "Batch",
     "Comparison",
+    "Config",
     "Context",
+    "Count",
     "Delete",
     "Delta",
     "Entry",
     "Evaluation",
+    "Feedback",
+    "GateSettings",
+    "Lesson",
     "Merge",
+    "Method",
+    "MethodSettings",
     "Parts",
     "PracticumError",
+    "Progress",
+    "Prompt",
+    "ReflectSeam",
     "Result",
+    "Rollout",
+    "Run",
+    "RunInfo",
+    "SampleSeam",
     "Score",
     "ScriptedClient",
+    "StepReport",
     "Task",
     "Trace",
     "Update",
+    "UpdateSeam",
+    "Usage",
+    "View",
     "Vote",
+    "Watch",
     "ask",
     "compare",
     "evaluate",

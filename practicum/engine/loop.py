@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from practicum.core.context import Context
@@ -96,9 +96,9 @@ class Method:
     `schedule` drives the six functions; `sequential` does so one step after the other. `models` names the models of
     seats that are no role, such as single agents of a network.
 
-    `act_calls` is the most model calls of one `act`, which the budget holds back for each test task. `calls` gives the
-    fewest and most model calls of a step over so many tasks, for the announcement of a run; `costs` says in words what
-    a step asks models for beside the attempts.
+    `act_calls` is the most model calls of one `act`, which the budget holds back for each test task. `calls` are the
+    fewest and the most model calls of a step, for the announcement of a run; `costs` says in words what a step asks
+    models for beside the attempts.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Method:
     schedule: Schedule = field(default_factory=lambda: sequential)
     models: Mapping[str, str] = field(default_factory=dict)
     act_calls: int = 1
-    calls: Callable[[int], tuple[int, int]] | None = None
+    calls: tuple[int, int] | None = None
     costs: str = ""
 
 
@@ -128,18 +128,17 @@ async def sequential(
     """
     history: list[StepReport] = []
     losses = Losses(run)
-    for step, batch in enumerate(method.sample(tasks, history, run.at("sample")), 1):
-        check = Check(method.name, step)
-        check.one("sample", batch, Batch)
+    check = Check(method.name)
+    for step, batch in enumerate(check.batches(method.sample(tasks, history, run.at("sample"))), 1):
         at = run.at(f"step {step}")
-        clock = Clock(at)
-        rollouts = check.each("attempt", await method.attempt(batch, context, at.at("attempt")), Rollout)
+        clock, check = Clock(at), Check(method.name, step)
+        rollouts = await check.each("attempt", method.attempt(batch, context, at.at("attempt")), Rollout)
         reflecting = at.at("reflect")
-        lessons = check.each("reflect", await method.reflect(rollouts, context, reflecting), Lesson)
+        lessons = await check.each("reflect", method.reflect(rollouts, context, reflecting), Lesson)
         losses.count(rollouts, lessons, reflecting.unparsed)
-        delta = await method.update(lessons, context, at.at("update", sources_of(lessons)))
-        delta = check.delta("update", delta, context)
-        delta = check.delta("accept", await method.accept(context, delta, rollouts, at.at("accept")), context)
+        updating = at.at("update", sources_of(lessons))
+        delta = await check.delta("update", method.update(lessons, context, updating), context)
+        delta = await check.delta("accept", method.accept(context, delta, rollouts, at.at("accept")), context)
         outcome = context.apply(delta)
         context = outcome.context
         seconds = clock.stop()
@@ -157,19 +156,26 @@ async def sequential(
 
 @dataclass(frozen=True)
 class Check:
-    """Checks what the seams of a method return, so that a mistake in a method is reported where it was made."""
+    """Checks what the seams of a method return, so that a mistake in a method is reported where it was made.
+
+    Every method raises MethodError, which names the method, the seam and the step.
+    """
 
     method: str
-    step: int
+    step: int = 1
 
-    def one(self, seam: str, value: Any, kind: type[T]) -> T:
-        """The value. Raises MethodError if it is not of this type."""
-        if not isinstance(value, kind):
-            raise self._error(seam, value, f"a {kind.__name__}")
-        return value
+    def batches(self, batches: Any) -> Iterator[Batch]:
+        """The batches of `sample`."""
+        if not isinstance(batches, Iterable):
+            raise self._error("sample", batches, "an iterator of Batch")
+        for step, batch in enumerate(batches, 1):
+            if not isinstance(batch, Batch):
+                raise replace(self, step=step)._error("sample", batch, "an iterator of Batch", "an iterator with ")
+            yield batch
 
-    def each(self, seam: str, values: Any, kind: type[T]) -> list[T]:
-        """The values as a list. Raises MethodError if they are no list or tuple of this type."""
+    async def each(self, seam: str, work: Any, kind: type[T]) -> list[T]:
+        """The result of a seam, which is a list or tuple of this type."""
+        values = await self._await(seam, work)
         if not isinstance(values, list | tuple):
             raise self._error(seam, values, f"a list of {kind.__name__}")
         for value in values:
@@ -177,15 +183,22 @@ class Check:
                 raise self._error(seam, value, f"a list of {kind.__name__}", "a list with ")
         return list(values)
 
-    def delta(self, seam: str, value: Any, context: Context) -> Delta:
-        """The delta. Raises MethodError if it is none, or edits an entry that the context never had."""
-        delta = self.one(seam, value, Delta)
+    async def delta(self, seam: str, work: Any, context: Context) -> Delta:
+        """The result of a seam, which is a delta whose edits change entries that exist or existed."""
+        delta = await self._await(seam, work)
+        if not isinstance(delta, Delta):
+            raise self._error(seam, delta, "a Delta")
         if unknown := unknown_ids(delta, context):
             raise MethodError(
                 f"method {self.method!r}: `{seam}` edits entry {unknown[0]!r} in step {self.step}, which does not exist"
                 f"{KEPT}"
             )
         return delta
+
+    async def _await(self, seam: str, work: Any) -> Any:
+        if not isinstance(work, Awaitable):
+            raise self._error(seam, work, "an awaitable: define it with `async def`")
+        return await work
 
     def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:
         found = "None" if value is None else type(value).__name__

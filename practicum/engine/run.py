@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import AgentError, OutputError, PlaceTaken, ProviderError, WindowError
+from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.core.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.state import RunState, need_of
@@ -348,7 +348,7 @@ class Run:
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
         known = self._state.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
-        fresh = await top.gather([(task.id, _about(act, task, context)) for task in todo.values()])
+        fresh = await top.gather([(task.id, _attempt(act, task, context)) for task in todo.values()])
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
@@ -464,8 +464,15 @@ _TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
 
 
-def _about(act: ActSeam, task: Task, context: Context) -> Callable[[Run], Awaitable[Rollout]]:
-    return lambda run: act(task, context, replace(run, about=(f"task:{task.id}",)))
+def _attempt(act: ActSeam, task: Task, context: Context) -> Callable[[Run], Awaitable[Rollout]]:
+    async def attempt(run: Run) -> Rollout:
+        rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
+        if not isinstance(rollout, Rollout):
+            found = "None" if rollout is None else type(rollout).__name__
+            raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout")
+        return rollout
+
+    return attempt
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:

@@ -177,8 +177,7 @@ class Session:
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
-        calls = method.calls(len(splits.train)) if method.calls else None
-        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, calls))
+        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls))
         self.state.on_attempt = self.watch.attempted
         self._count_lowered()
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults

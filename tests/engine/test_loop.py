@@ -61,7 +61,12 @@ async def unknown(*given: object) -> Delta:
 @pytest.mark.parametrize(
     ("seams", "said"),
     [
-        ({"sample": lambda *given: iter([None])}, "`sample` returned None in step 1; it must return a Batch"),
+        (
+            {"sample": lambda *given: iter([None])},
+            "`sample` returned an iterator with None in step 1; it must return an iterator of Batch",
+        ),
+        ({"sample": lambda *given: None}, "`sample` returned None in step 1; it must return an iterator of Batch"),
+        ({"reflect": lambda *given: []}, "`reflect` returned list in step 1; it must return an awaitable"),
         ({"attempt": nothing}, "`attempt` returned None in step 1; it must return a list of Rollout"),
         ({"reflect": words}, "`reflect` returned a list with str in step 1; it must return a list of Lesson"),
         ({"update": words}, "`update` returned list in step 1; it must return a Delta"),

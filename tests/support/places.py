@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import practicum
+from practicum.agents.chat import ChatAgent
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.models.scripted import ScriptedClient
@@ -20,7 +21,7 @@ def within(folder: Path, model: ScriptedClient, work: Callable[[Run], Awaitable[
 
     async def go() -> object:
         with Store.open(folder) if (folder / "run.sqlite").exists() else Store.create(folder) as store:
-            agent = practicum.session.components.ChatAgent()
+            agent = ChatAgent()
             scorer = load_scorer("exact", None)
             seats = {"agent": Seat(model)}
             state = RunState(Journal(store, "run"), seats, agent, scorer, Vectors(WordLlama(), store), seed=seed)

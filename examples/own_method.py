@@ -1,0 +1,52 @@
+"""A method of your own: after each failure a model writes one rule, and the rule is kept.
+
+    python examples/own_method.py                                    # gpt-4.1-mini, needs OPENAI_API_KEY
+    python examples/own_method.py http://localhost:8000/v1#my-model  # any OpenAI-compatible server
+
+docs/extending.md says what each seam receives and returns.
+"""
+
+import sys
+from pathlib import Path
+
+from pydantic import BaseModel
+
+import practicum
+from practicum import Add, Count, Delta, Lesson, Method, Prompt
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.sample.orders import shuffled_epochs
+
+
+class Rule(BaseModel):
+    rule: str
+
+
+async def reflect(rollouts, context, run):
+    lessons = []
+    for rollout in (r for r in rollouts if r.feedback.success is False):
+        prompt = Prompt("Write one rule that prevents this failure.", f"{rollout.task.input}\n{rollout.feedback.text}")
+        place = run.at(rollout.task.id, about=rollout.sources)
+        found = await place.try_ask("reflector", prompt, Rule, Count.LOST_REFLECTIONS)
+        if found is not None:
+            lessons.append(Lesson(f"{rollout.place}/rule", found.rule, sources=rollout.sources))
+    return lessons
+
+
+async def update(lessons, context, run):
+    return Delta(tuple(Add("rules", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
+
+
+act = answer(full_view)
+rules = Method(
+    name="rules", sample=shuffled_epochs(epochs=1, batch=4), act=act, attempt=once(act),
+    reflect=reflect, update=update, accept=always, roles=("reflector",),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    tasks = practicum.load_tasks(Path(__file__).with_name("tasks.jsonl"))
+    model = sys.argv[1] if len(sys.argv) > 1 else "openai:gpt-4.1-mini"
+    result = practicum.run_sync(practicum.learn(tasks[:8], test=tasks[8:], method=rules, model=model))
+    print(practicum.export(result.context, "markdown"))
+    print(f"score {result.scores['test']:.0%}")

@@ -1,0 +1,179 @@
+"""A Method of one's own, and methods, agents and scorers of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import packages
+import pytest
+from helpers import client, make_tasks
+
+import practicum
+from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer, full_view
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.sample.orders import shuffled_epochs
+from practicum.core.context import Context
+from practicum.core.errors import MethodError, UsageError
+from practicum.core.types import Lesson, Rollout
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
+from practicum.models.scripted import ScriptedClient
+from practicum.session.result import Result
+
+ACT = answer(full_view)
+
+
+async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    return [Lesson(r.place, f"seen {r.task.id}", sources=r.sources) for r in rollouts]
+
+
+async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> practicum.Delta:
+    return practicum.Delta(tuple(practicum.Add("notes", x.text, sources=x.sources, lessons=(x.id,)) for x in lessons))
+
+
+NOTES = Method(
+    name="notes", sample=shuffled_epochs(1, 2), act=ACT, attempt=once(ACT), reflect=reflect, update=update,
+    accept=always,
+)  # fmt: skip
+
+
+def learn(folder: Path, method: str | Method = NOTES, model: ScriptedClient | None = None, **config: Any) -> Result:
+    parts = practicum.Parts(clients={"agent": model or client()})
+    return practicum.run_sync(practicum.learn(make_tasks(6), method=method, out=folder, parts=parts, **config))
+
+
+def test_a_method_of_ones_own_learns_and_is_scored(tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", test=make_tasks(2, 50))
+    assert sorted(entry.text for entry in result.context) == [f"seen t{n}" for n in range(6)]
+    assert "test" in result.scores
+
+
+def test_a_resume_needs_the_object_again_and_pays_nothing_twice(tmp_path: Path) -> None:
+    learn(tmp_path / "run", max_calls=4)
+    with pytest.raises(UsageError, match=r"the method of this run was the Python object notes: .*Parts\(method=...\)"):
+        practicum.run_sync(practicum.resume(tmp_path / "run"))
+    model = client()
+    parts = practicum.Parts(method=NOTES, clients={"agent": model})
+    result = practicum.run_sync(practicum.resume(tmp_path / "run", limits={"max_calls": 100}, parts=parts))
+    assert (len(result.context), len(model.calls)) == (6, 2)
+
+
+def test_what_was_paid_before_a_mistake_is_kept(tmp_path: Path) -> None:
+    async def forgetful(lessons: Sequence[Lesson], context: Context, run: Run) -> Any:
+        return None if len(context) == 4 else await update(lessons, context, run)
+
+    model = client()
+    with pytest.raises(MethodError, match="method 'notes': `update` returned None in step 3"):
+        learn(tmp_path / "run", replace(NOTES, update=forgetful), model)
+    assert len(model.calls) == 6
+    again = client()
+    parts = practicum.Parts(method=NOTES, clients={"agent": again})
+    result = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
+    assert (len(result.context), again.calls) == (6, [])
+
+
+def test_an_act_that_returns_none_is_named(tmp_path: Path) -> None:
+    async def nothing(*given: object) -> Any:
+        return None
+
+    with pytest.raises(MethodError, match=r"`act` of the method returned None for task 't\d+'; it must return a Roll"):
+        learn(tmp_path / "run", replace(NOTES, act=nothing), test=make_tasks(2, 50))
+
+
+def test_a_method_of_ones_own_takes_a_gate_and_no_other_setting(tmp_path: Path) -> None:
+    result = learn(tmp_path / "run", val=make_tasks(3, 50), settings={"gate": True})
+    assert result.steps == 3
+    with pytest.raises(UsageError, match="has no setting 'epochs': it has gate, gate_alpha"):
+        learn(tmp_path / "other", settings={"epochs": 2})
+
+
+def test_a_method_of_ones_own_is_evaluated_and_asked(tmp_path: Path) -> None:
+    context = learn(tmp_path / "run").context
+    parts = practicum.Parts(clients={"agent": client()})
+    done = practicum.run_sync(practicum.evaluate(make_tasks(3), context, method=NOTES, parts=parts))
+    assert done.n == 3
+    parts = practicum.Parts(clients={"agent": client(), "judge": client()})
+    asked = practicum.run_sync(
+        practicum.ask("Message 9: say word9", tmp_path / "run", learn=True, target="word9", method=NOTES, parts=parts)
+    )
+    assert asked.learned is not None
+    assert "seen asked-4" in [entry.text for entry in asked.learned.context]
+
+
+def test_the_announced_calls_of_a_step_reach_the_watch(tmp_path: Path) -> None:
+    class Seen(practicum.Watch):
+        calls: tuple[int, int] | None = None
+
+        def began(self, run: practicum.RunInfo) -> None:
+            self.calls = run.calls
+
+    seen = Seen()
+    learn(tmp_path / "run", replace(NOTES, calls=(2, 5)), watch=seen)
+    assert seen.calls == (2, 5)
+
+
+RECIPE = """
+import practicum
+from practicum import MethodSettings
+from practicum.methods import none
+
+class Settings(MethodSettings):
+    loud: bool = False
+
+def method(settings):
+    return none.method(none.Settings(online=settings.online)) if not settings.loud else "loud"
+
+def agent(input, context):
+    return input.split()[-1]
+
+plain = none.method(none.Settings())
+"""
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Installs a package: its name, the source of its module, a group and what it registers there."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    return lambda *given, **registered: packages.install(folder, *given, **registered)
+
+
+def test_an_installed_method_is_known_by_its_name(install: Callable[..., None], tmp_path: Path) -> None:
+    install("own_pack", RECIPE, "practicum.methods", own="own_pack", plain="own_pack:plain", text="own_pack:agent")
+    result = learn(tmp_path / "run", "own", settings={"online": True})
+    assert result.steps == 6
+    assert learn(tmp_path / "plain", "plain").steps == 0
+    with pytest.raises(UsageError, match="method own has no setting 'k': it has gate, gate_alpha, online, loud"):
+        learn(tmp_path / "other", "own", settings={"k": 3})
+    with pytest.raises(UsageError, match="method 'own': its function `method` returned str, not a Method"):
+        learn(tmp_path / "other", "own", settings={"loud": True})
+    with pytest.raises(UsageError, match="neither a Method nor a module with `Settings`"):
+        learn(tmp_path / "other", "text")
+    with pytest.raises(
+        UsageError, match=r"unknown method 'nobody': known are none, icl, .*own \(of the package own_pa"
+    ):
+        learn(tmp_path / "other", "nobody")
+
+
+def test_a_package_that_fails_to_import_is_named_and_the_rest_works(
+    install: Callable[..., None], tmp_path: Path
+) -> None:
+    install("broken_pack", "import nowhere_at_all\n", "practicum.methods", broken="broken_pack")
+    with pytest.raises(UsageError, match=r"the package 'broken_pack' registers 'broken' .* cannot be imported"):
+        learn(tmp_path / "run", "broken")
+    assert learn(tmp_path / "run", "none").steps == 0
+    with pytest.raises(UsageError, match=r"broken \(broken: the package 'broken_pack' registers"):
+        learn(tmp_path / "other", "nobody")
+
+
+def test_an_installed_agent_is_known_by_its_name(install: Callable[..., None], tmp_path: Path) -> None:
+    install("agent_pack", RECIPE, "practicum.agents", echo="agent_pack:agent")
+    result = learn(tmp_path / "run", agent="echo", test=make_tasks(2, 50))
+    assert result.scores["test"] == 1.0
+    with pytest.raises(UsageError, match=r"unknown agent 'nobody': .*, echo \(of the package agent_pack\)"):
+        learn(tmp_path / "other", agent="nobody")
