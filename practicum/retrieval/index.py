@@ -28,8 +28,8 @@ BULK = 10_000
 """From this many on, vectors are added by all processors at once. Fewer are added one by one, so that the same vectors
 in the same order give the same graph."""
 
-CHUNK = 16_384
-"""Vectors added at a time."""
+ADDED_AT_ONCE = 16_384
+"""Vectors that are added in one go."""
 
 
 def index_installed() -> bool:
@@ -121,8 +121,8 @@ class RowIndex:
                 return
             self._known = np.pad(self._known, (0, len(self._vectors.matrix) - len(self._known)))
             fresh = np.unique(rows[~self._known[rows]])
-            for start in range(0, len(fresh), CHUNK):
-                await self._add(fresh[start : start + CHUNK])
+            for start in range(0, len(fresh), ADDED_AT_ONCE):
+                await self._add(fresh[start : start + ADDED_AT_ONCE])
             self._covered = rows
 
     async def near(self, query: np.ndarray, n: int) -> np.ndarray:

@@ -153,7 +153,7 @@ def test_independent_edits_commute_up_to_the_ids_of_new_entries(
     assert len(one.refused) == len(other.refused)
 
 
-def test_later_edits_of_a_delta_may_mean_what_it_adds() -> None:
+def test_later_edits_of_a_delta_can_refer_to_an_added_entry() -> None:
     context = seed_context([("rules", "old")])
     delta = Delta((Add("rules", "new", ref="n"), Vote("n", 1), Merge(("n", "e0")), Update("n", "no longer there")))
     outcome = context.apply(delta)
@@ -189,7 +189,7 @@ def test_a_merged_text_loses_the_key_of_the_old_one() -> None:
 
 
 @given(DELTAS)
-def test_the_digest_names_what_is_said_and_no_counter(deltas: list[Delta]) -> None:
+def test_the_digest_depends_on_texts_and_not_on_counters(deltas: list[Delta]) -> None:
     context = grown(deltas)
     voted = context.apply(Delta(tuple(Vote(e.id, 1, 1, 1) for e in context))).context
     assert voted.digest == context.digest

@@ -104,7 +104,7 @@ def test_the_interval_holds_the_effect_and_p_goes_with_it(rows: list[tuple[float
     assert (shuffled.p, shuffled.ci95) == (found.p, pytest.approx(found.ci95))
 
 
-def test_where_no_task_differs_the_interval_still_has_width() -> None:
+def test_the_interval_has_width_if_no_task_differs() -> None:
     for ours in ([[0.5]] * 20, [[1.0]] * 20, [[1.0, 0.0]] * 20):
         found = difference(ours, ours)
         assert found.p == 1.0
@@ -112,7 +112,7 @@ def test_where_no_task_differs_the_interval_still_has_width() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [([], []), ([[1.0]], []), ([[1.0], []], [[1.0], [0.0]])])
-def test_what_is_not_paired_is_refused(ours: list[list[float]], theirs: list[list[float]]) -> None:
+def test_unpaired_scores_are_refused(ours: list[list[float]], theirs: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="same tasks"):
         difference(ours, theirs)
 
@@ -183,7 +183,7 @@ def test_two_equal_methods_differ_significantly_in_at_most_one_of_twenty_compari
 
 
 @SIZES
-def test_graded_scores_too(n: int) -> None:
+def test_graded_scores_differ_significantly_as_rarely(n: int) -> None:
     rng = np.random.default_rng(n)
     found = [difference(*graded(rng, n, 0.0)) for _ in range(TRIALS)]
     assert rejected([d.p for d in found]) <= most(0.05)

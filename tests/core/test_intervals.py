@@ -47,7 +47,7 @@ def test_wilson_for_marks(right: int, n: int, low: float, high: float) -> None:
     assert mean_ci95([1.0] * right + [0.0] * (n - right)) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_no_spread_still_leaves_doubt() -> None:
+def test_equal_values_have_an_interval_with_width() -> None:
     low, high = mean_ci95([0.5])
     assert low < 0.2 < 0.8 < high
     low_ten, high_ten = mean_ci95([0.5] * 10)
@@ -82,7 +82,7 @@ def test_the_task_is_the_unit() -> None:
     assert repeated_ci95([[1.0, 0.0], [1.0, 1.0], [0.0]]) == mean_ci95([0.5, 1.0, 0.0])
 
 
-def test_what_is_no_sample() -> None:
+def test_values_that_are_no_scores_are_refused() -> None:
     for bad in ([], [1.5], [-0.1, 0.5], [float("nan")]):
         with pytest.raises(ValueError, match=r"at least one value|between 0 and 1"):
             mean_ci95(bad)

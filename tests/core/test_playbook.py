@@ -96,7 +96,7 @@ def test_a_markdown_file_may_open_with_a_bracket(tmp_path: Path) -> None:
     assert [e.text for e in load(written(tmp_path, "[a link](x)\n\n- rule\n", "p.md"))] == ["rule"]
 
 
-def test_a_list_of_entries_is_json_enough(tmp_path: Path) -> None:
+def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
     context = load(written(tmp_path, '[{"text": "a"}, {"text": "b", "section": "s"}]'))
     assert [(e.section, e.text, e.sources) for e in context] == [("general", "a", ("seed",)), ("s", "b", ("seed",))]
 

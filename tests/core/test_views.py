@@ -77,7 +77,7 @@ def test_turns_and_notes_count_their_tokens() -> None:
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_tokens_are_never_fewer_for_being_counted_apart(a: str, b: str) -> None:
+def test_the_parts_of_a_text_have_at_least_as_many_tokens(a: str, b: str) -> None:
     assert count_tokens(a + b) <= count_tokens(a) + count_tokens(b) <= count_tokens(a + b) + 1
     assert count_tokens("word" * len(a)) == len(a)
     assert count_tokens("漢" * len(a)) == len(a)

@@ -77,7 +77,7 @@ def test_a_call_waits_for_those_in_flight_when_that_can_help() -> None:
     asyncio.run(work())
 
 
-def test_what_is_held_back_is_for_the_final_evaluation() -> None:
+def test_a_part_is_held_back_for_the_final_evaluation() -> None:
     async def work() -> None:
         budget = Budget(BudgetLimits(calls=10))
         budget.hold(Need(8))
@@ -117,7 +117,7 @@ def test_minutes_add_up_over_resumes() -> None:
         Budget(BudgetLimits(minutes=1), seconds=61).check()
 
 
-def test_usd_to_the_cent_and_unknown_prices() -> None:
+def test_a_budget_in_usd_and_unknown_prices() -> None:
     budget = Budget(BudgetLimits(usd=0.3), spent=Usage(2, usd=0.1 + 0.1))
     assert budget.exceeded_by(Need(usd=0.1)) is None
     assert budget.exceeded_by(Need(usd=0.11)) == "the budget of 0.3 USD is spent"

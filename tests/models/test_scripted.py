@@ -30,7 +30,7 @@ def script(folder: Path, answer: Any, match: str = "say (?P<word>[a-z]+)") -> Sc
         ("one\u2028line", "one\u2028line"),
     ],
 )
-def test_an_answer_is_filled_with_what_its_pattern_caught(tmp_path: Path, answer: Any, expected: str) -> None:
+def test_an_answer_is_filled_with_the_groups_of_its_pattern(tmp_path: Path, answer: Any, expected: str) -> None:
     reply = asyncio.run(script(tmp_path, answer).complete("agent", Prompt("", "say this"), None, CallOptions()))
     assert reply.text == expected
 
@@ -49,6 +49,6 @@ def test_an_answer_that_cannot_be_filled_is_refused_with_its_line(tmp_path: Path
         script(tmp_path, answer)
 
 
-def test_a_pattern_that_python_cannot_count_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_an_overflowing_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="line 1: 'match' is not a regular expression"):
         script(tmp_path, "x", "a{99999999999999999999}")

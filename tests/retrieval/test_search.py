@@ -127,7 +127,7 @@ def test_only_what_matches_is_embedded_and_only_once() -> None:
     assert vectors.made == 3
 
 
-def test_only_pages_that_changed_are_looked_at() -> None:
+def test_only_changed_pages_are_searched_again() -> None:
     seen: list[str] = []
 
     def where(entry: Entry) -> bool:

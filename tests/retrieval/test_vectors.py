@@ -111,7 +111,7 @@ class Giving(Counting):
 
 
 @pytest.mark.parametrize("vector", [(np.nan, 1.0), (np.inf, 0.0), (0.0, 0.0), ()])
-def test_vectors_that_are_none_are_refused(vector: tuple[float, ...], tmp_path: Path) -> None:
+def test_unusable_vectors_are_refused(vector: tuple[float, ...], tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         vectors = Vectors(Giving(*vector), store)
         with pytest.raises(ProviderError, match=r"embedder counting gave (no usable vectors|a vector of length 0)"):
@@ -120,11 +120,11 @@ def test_vectors_that_are_none_are_refused(vector: tuple[float, ...], tmp_path: 
         assert asyncio.run(Vectors(Counting(), store)(["a"])).shape == (1, 2)
 
 
-def test_vectors_of_any_length_are_made_unit_ones() -> None:
+def test_vectors_are_scaled_to_unit_length() -> None:
     assert asyncio.run(Vectors(Giving(3.0, 4.0))(["a"])).tolist() == [[np.float32(0.6), np.float32(0.8)]]
 
 
-def test_another_embedder_than_the_stores_is_refused_with_the_command_that_embeds_anew(tmp_path: Path) -> None:
+def test_another_embedder_than_that_of_the_store_is_refused_with_the_command_to_reembed(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         asyncio.run(Vectors(Giving(1.0, 0.0, name="middle"), store)(["a"]))
     with Store.open(tmp_path) as store:

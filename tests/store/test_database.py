@@ -34,7 +34,7 @@ async def write_all(store: Store, rows: Sequence[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", ["run", "a b?c=d%20#e"])
-def test_what_is_written_is_there_for_others_and_later(tmp_path: Path, name: str) -> None:
+def test_written_rows_are_seen_by_other_readers_and_after_reopening(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     with Store.create(folder) as store:
         asyncio.run(write_all(store, [vector(b"1"), vector(b"2")]))
@@ -46,7 +46,7 @@ def test_what_is_written_is_there_for_others_and_later(tmp_path: Path, name: str
         assert {(r.key, r.vector) for r in store.rows(select(schema.vectors))} == {(b"1", b"v"), (b"2", b"again")}
 
 
-def test_a_folder_that_is_or_is_not_a_run(tmp_path: Path) -> None:
+def test_a_wrong_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"is not a run folder: it has no run\.sqlite"):
         Store.open(tmp_path)
     with pytest.raises(StoreError, match="is not a run folder"):
@@ -73,7 +73,7 @@ with Store.open(Path(sys.argv[1])):
 
 
 @pytest.mark.durable
-def test_a_folder_that_another_process_holds(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
@@ -151,7 +151,7 @@ def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
         assert keys(store) >= {n.encode() for n in written}
 
 
-def test_a_row_that_cannot_be_written_is_told_to_who_waits(tmp_path: Path) -> None:
+def test_an_error_of_a_write_is_raised_where_it_is_awaited(tmp_path: Path) -> None:
     row = {"run_id": "r", "lesson_id": "x", "step": 1, "sources": "[]", "data": "half a pair: \ud800"}
     with pytest.raises(StoreError, match="cannot write"), Store.create(tmp_path) as store:
         asyncio.run(store.write(schema.lessons, [row]))
@@ -160,7 +160,7 @@ def test_a_row_that_cannot_be_written_is_told_to_who_waits(tmp_path: Path) -> No
 BROKEN = {"run_id": "r", "version": 1, "parent": 0, "step": 1, "next_number": 2, "applied": None}
 
 
-def test_a_row_nobody_waits_for_is_told_to_what_comes_next(tmp_path: Path) -> None:
+def test_an_error_of_a_posted_row_is_raised_by_the_next_call(tmp_path: Path) -> None:
     store = Store.create(tmp_path)
     store.post(schema.versions, [BROKEN])
     wrong = [
@@ -178,7 +178,7 @@ def test_a_row_nobody_waits_for_is_told_to_what_comes_next(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("error", [None, ValueError("something else")])
-def test_a_row_nobody_waits_for_is_told_at_the_end_where_all_else_went_well(
+def test_an_error_of_a_posted_row_is_raised_at_the_end_unless_another_was(
     tmp_path: Path, error: Exception | None
 ) -> None:
     def work() -> None:
@@ -219,7 +219,7 @@ def test_writes_that_wait_share_a_commit(tmp_path: Path) -> None:
         assert len(keys(store)) == 51
 
 
-def test_a_caller_that_is_gone_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_cancelled_caller_does_not_stop_the_others(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
 
         async def work() -> None:
@@ -262,7 +262,7 @@ def test_scrubbing_leaves_no_byte_and_says_when_it_cannot(tmp_path: Path, monkey
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only to root")
-def test_reading_where_nobody_may_write(tmp_path: Path) -> None:
+def test_a_read_only_folder_can_be_read(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
     tmp_path.chmod(0o555)
     with Store.read(tmp_path) as store:

@@ -55,7 +55,7 @@ def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
         assert Journal(store, "another").find(ONE.place, "d1") is None
 
 
-def test_rows_are_read_when_they_are_asked_for_and_each_once(tmp_path: Path) -> None:
+def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
     n = 3 * BLOCK + 5
     records = [
         JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
@@ -82,7 +82,7 @@ def test_rows_are_read_when_they_are_asked_for_and_each_once(tmp_path: Path) -> 
         assert journal.before == sum((r.usage for r in records), ONE.usage)
 
 
-def test_another_question_at_a_place_names_the_place(tmp_path: Path) -> None:
+def test_a_mismatch_names_the_place(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         asyncio.run(Journal(store, "run").write(ONE))
         with pytest.raises(JournalMismatch, match="another question at 'step 1/a'"):
@@ -98,7 +98,7 @@ def test_an_unknown_price_makes_the_sum_unknown(tmp_path: Path) -> None:
 
 
 @given(PARTS, PARTS)
-def test_digests_tell_parts_apart(one: list[str], other: list[str]) -> None:
+def test_digests_of_different_parts_differ(one: list[str], other: list[str]) -> None:
     assert (digest(*one) == digest(*other)) == (one == other)
 
 

@@ -84,7 +84,7 @@ def same(one: Context, other: Context) -> bool:
 
 @given(st.integers(0, 150), steps)
 @settings(max_examples=examples(40))
-def test_what_is_opened_is_what_the_log_says(n: int, steps: list[Any]) -> None:
+def test_a_context_opened_from_a_snapshot_is_that_of_the_log(n: int, steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder, Store.create(Path(folder)) as store:
         context = begun(store, [f"text {i}" for i in range(n)])
         for step in steps:
@@ -105,7 +105,7 @@ def test_what_is_opened_is_what_the_log_says(n: int, steps: list[Any]) -> None:
             assert same(read_context(store, RUN, version.version), rebuild(versions, version.version))
 
 
-def test_only_pages_that_are_looked_at_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_accessed_pages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.create(tmp_path) as store:
         write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(640)]))
     read: list[int] = []
@@ -125,7 +125,7 @@ def test_only_pages_that_are_looked_at_are_read(tmp_path: Path, monkeypatch: pyt
     assert len(list(context)) == 640
 
 
-def test_a_snapshot_that_was_replaced_meanwhile_is_not_mixed_up(tmp_path: Path) -> None:
+def test_reading_a_replaced_snapshot_is_an_error(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         write_snapshot(store, RUN, begun(store, [f"text {n}" for n in range(100)]))
         reader = load_context(tmp_path)
@@ -137,7 +137,7 @@ def test_a_snapshot_that_was_replaced_meanwhile_is_not_mixed_up(tmp_path: Path) 
         assert entry.text == "new"
 
 
-def test_versions_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_versions(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         assert len(read_context(store, RUN)) == 0
         write_snapshot(store, RUN, begun(store, ["a"]))
@@ -145,7 +145,7 @@ def test_versions_that_are_not_there(tmp_path: Path) -> None:
             read_context(store, RUN, 7)
 
 
-def test_a_run_of_the_first_format_is_read_as_it_is_and_brought_up_when_opened(tmp_path: Path) -> None:
+def test_a_run_of_the_first_format_can_be_read_and_is_migrated_when_opened(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         expected = begun(store, ["a", "b"])
     with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
@@ -157,9 +157,7 @@ def test_a_run_of_the_first_format_is_read_as_it_is_and_brought_up_when_opened(t
         assert same(read_context(store, RUN), expected)
 
 
-def test_a_sitting_that_goes_on_outdates_the_snapshot_of_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sitting may end with a version that puts the best one back; the next one makes another of that number."""
     monkeypatch.setattr("practicum.store.snapshot.DUE", 1)
     how: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "val": make_tasks(3, 80), "out": tmp_path}
@@ -276,7 +274,7 @@ def test_no_search_goes_through_all_entries(tmp_path: Path) -> None:
     ]
 
 
-def test_what_changed_since_the_snapshot_is_found_as_it_is_now(tmp_path: Path) -> None:
+def test_a_search_finds_entries_that_changed_after_the_snapshot(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
         context = read_context(store, RUN)
@@ -291,7 +289,7 @@ def test_what_changed_since_the_snapshot_is_found_as_it_is_now(tmp_path: Path) -
     assert [f.entry.id for f in asked(tmp_path, "text 9", 2, Filter(section="notes"))[0].found] == ["e641"]
 
 
-def test_without_its_index_or_with_a_broken_one_everything_is_read_and_right(tmp_path: Path) -> None:
+def test_a_search_without_an_index_or_with_a_broken_one_is_exact(tmp_path: Path) -> None:
     saved(tmp_path)
     for spoil in (b"not an index", b""):
         (tmp_path / INDEX_FILE).write_bytes(spoil)
@@ -317,7 +315,7 @@ def test_saving_again_adds_what_is_new_to_the_index(tmp_path: Path) -> None:
     assert asked(tmp_path, "quite new", 1)[0].found[0].entry.id == "e640"
 
 
-def test_what_is_forgotten_is_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
+def test_forgotten_entries_are_in_no_snapshot_and_no_index(tmp_path: Path) -> None:
     saved(tmp_path)
     with Store.open(tmp_path) as store:
         assert forget(store, RUN, sources=["task:t1"]).left == 0
@@ -326,7 +324,7 @@ def test_what_is_forgotten_is_in_no_snapshot_and_no_index(tmp_path: Path) -> Non
         assert len(read_context(store, RUN)) == len(SAID) // 2
 
 
-def test_entries_embedded_anew_are_the_new_embedders(tmp_path: Path) -> None:
+def test_reembedding_with_another_embedder(tmp_path: Path) -> None:
     saved(tmp_path)
     other = Counting("other", dims=32)
     with Store.open(tmp_path) as store:
@@ -342,7 +340,7 @@ def test_entries_embedded_anew_are_the_new_embedders(tmp_path: Path) -> None:
             Vectors(Words(), store)
 
 
-def test_an_embedder_that_changed_under_its_name_can_embed_anew(tmp_path: Path) -> None:
+def test_reembedding_after_the_model_behind_a_name_changed(tmp_path: Path) -> None:
     saved(tmp_path)
     changed_one = Counting("words", dims=32)
     with Store.open(tmp_path) as store:
@@ -352,7 +350,7 @@ def test_an_embedder_that_changed_under_its_name_can_embed_anew(tmp_path: Path) 
         assert asyncio.run(Vectors(changed_one, store)(["something", "text 1"])).shape == (2, 32)
 
 
-def test_an_embedder_that_fails_leaves_all_as_it_was(tmp_path: Path) -> None:
+def test_a_failing_embedder_changes_nothing(tmp_path: Path) -> None:
     saved(tmp_path)
 
     class Failing(Counting):

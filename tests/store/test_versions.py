@@ -76,7 +76,7 @@ def test_ids_go_on_counting_after_a_rollback() -> None:
     assert back.apply(Delta((Add("rules", "three"),))).applied[0].id == "e2"
 
 
-def test_a_learned_seed_keeps_all_it_counted() -> None:
+def test_a_learned_seed_keeps_its_counters() -> None:
     learned = (
         seed_context([("a", "x")]).apply(Delta((Vote("e0", 2, 1, 4), Add("a", "y", key="k", data={"n": 1})))).context
     )
