@@ -24,11 +24,11 @@ def diff(
     from practicum.core.views import entry_line
     from practicum.session.records import RUN
     from practicum.store.database import Store
-    from practicum.store.versions import context_changes, read_versions, rebuild
+    from practicum.store.versions import diff_contexts, read_versions, rebuild
 
     with Store.read(run) as store:
         versions = read_versions(store, RUN)
-    added, removed, changed = context_changes(rebuild(versions, old), rebuild(versions, new))
+    added, removed, changed = diff_contexts(rebuild(versions, old), rebuild(versions, new))
     out = Output(json_)
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
     out.result({"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both})

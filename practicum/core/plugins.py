@@ -18,13 +18,13 @@ from practicum.core.errors import UsageError
 def registered(group: str) -> Mapping[str, EntryPoint]:
     """The entry points of a group by name, sorted. Nothing is imported.
 
-    Where two packages register the same name, `load` refuses it.
+    Where two packages register the same name, `load_object` refuses it.
     """
     found = entry_points(group=group)
     return {name: found[name] for name in sorted(found.names)}
 
 
-def load(group: str, name: str) -> Any:
+def load_object(group: str, name: str) -> Any:
     """Import the object that is registered under this name.
 
     Raises UsageError, naming the package and the entry point, when the import fails for any reason or two packages
@@ -57,7 +57,7 @@ def describe(group: str) -> list[str]:
     lines = []
     for name, entry in registered(group).items():
         try:
-            load(group, name)
+            load_object(group, name)
             lines.append(f"{name} (of the package {package_of(entry)})")
         except UsageError as error:
             lines.append(f"{name} (broken: {error})")

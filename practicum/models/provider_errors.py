@@ -47,7 +47,7 @@ def unreachable_error(name: str, error: BaseException) -> ModelError:
         return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
     return ModelError(
         f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
-        f"or a login page stands in between ({summary(error)})"
+        f"or a login page stands in between ({error_summary(error)})"
     )
 
 
@@ -55,11 +55,11 @@ def permanent_error(name: str, error: BaseException) -> ModelError | ProviderErr
     """The error for a failure that no retry can fix."""
     for kind, (raised, text) in _PERMANENT.items():
         if isinstance(error, kind):
-            return raised(f"{text.format(name=name)} ({summary(error)})")
-    return ProviderError(f"{name} failed: {summary(error)}")
+            return raised(f"{text.format(name=name)} ({error_summary(error)})")
+    return ProviderError(f"{name} failed: {error_summary(error)}")
 
 
-def summary(error: BaseException) -> str:
+def error_summary(error: BaseException) -> str:
     """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
     text = " ".join(str(error).split())
     cause = " ".join(str(error.__cause__ or "").split())

@@ -27,7 +27,7 @@ EntryPredicate = Callable[[Entry], bool]
 MARGIN = 1e-5
 """More than the rounding error of a similarity."""
 
-MANY = 100_000
+MANY_ENTRIES = 100_000
 """Matching entries from which on an index is used."""
 
 CANDIDATES, MAX_CANDIDATES = 32, 2_048
@@ -91,7 +91,7 @@ class Retriever:
     entries found and those that changed since.
     """
 
-    def __init__(self, vectors: Vectors, many: int = MANY, counts: Counter[str] | None = None) -> None:
+    def __init__(self, vectors: Vectors, many: int = MANY_ENTRIES, counts: Counter[str] | None = None) -> None:
         self.vectors = vectors
         self.many = many
         self._counts = Counter() if counts is None else counts

@@ -17,7 +17,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.schema import text_key
 
-BLOCK = 16_384
+VECTORS_PER_BLOCK = 16_384
 """Vectors in a block of a matrix."""
 
 CHUNK = 4_096
@@ -134,10 +134,10 @@ class Matrix:
         """Add rows, of shape (m, d)."""
         self.dims = vectors.shape[1]
         while len(vectors):
-            used = self._size % BLOCK
+            used = self._size % VECTORS_PER_BLOCK
             if used == 0:
-                self._blocks.append(np.empty((BLOCK, self.dims), dtype=np.float32))
-            part = vectors[: BLOCK - used]
+                self._blocks.append(np.empty((VECTORS_PER_BLOCK, self.dims), dtype=np.float32))
+            part = vectors[: VECTORS_PER_BLOCK - used]
             self._blocks[-1][used : used + len(part)] = part
             self._size += len(part)
             vectors = vectors[len(part) :]
@@ -145,7 +145,7 @@ class Matrix:
     def take(self, rows: np.ndarray) -> np.ndarray:
         """A copy of these rows, in the order given."""
         taken = np.empty((len(rows), self.dims), dtype=np.float32)
-        blocks, places = np.divmod(rows, BLOCK)
+        blocks, places = np.divmod(rows, VECTORS_PER_BLOCK)
         for number in np.unique(blocks):
             here = blocks == number
             taken[here] = self._blocks[number][places[here]]
@@ -153,7 +153,7 @@ class Matrix:
 
     def times(self, query: np.ndarray) -> np.ndarray:
         """The product of every row with a vector of shape (d,). For equal rows the last digits may differ."""
-        starts = range(0, self._size, BLOCK)
+        starts = range(0, self._size, VECTORS_PER_BLOCK)
         parts = [block[: self._size - start] @ query for start, block in zip(starts, self._blocks, strict=True)]
         return np.concatenate(parts)
 

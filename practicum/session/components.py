@@ -125,7 +125,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if rest:
         return FunctionAgent(import_function(name), config.instructions)
     if name in plugins.registered(AGENTS):
-        return FunctionAgent(plugins.load(AGENTS, name), config.instructions)
+        return FunctionAgent(plugins.load_object(AGENTS, name), config.instructions)
     installed = "".join(f", {line}" for line in plugins.describe(AGENTS))
     raise UsageError(
         f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"

@@ -81,7 +81,7 @@ async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]
 NOTE_ROLE = "noted"
 """The role of notes, which cost nothing but cannot be repeated: how long a step took, which attempt was first."""
 
-BLOCK = 128
+ROWS_PER_BLOCK = 128
 """Rows read together. A resumed run looks them up in about the order in which they were written."""
 
 ROW = literal_column("rowid", Integer)
@@ -126,16 +126,16 @@ class Journal:
 
     def _take(self, place: str) -> JournalRow | None:
         """The row that an earlier process wrote at a place. It is returned once."""
-        if place in self._known or len(self._read) == -(-self._last // BLOCK):
+        if place in self._known or len(self._read) == -(-self._last // ROWS_PER_BLOCK):
             return self._known.pop(place, None)
         table = schema.journal
         mine = table.c.run_id == self.run_id
         found = self.store.rows(select(ROW).select_from(table).where(mine, table.c.place == place, self._last >= ROW))
-        block = (found[0][0] - 1) // BLOCK if found else None
+        block = (found[0][0] - 1) // ROWS_PER_BLOCK if found else None
         if block is None or block in self._read:
             return None
         self._read.add(block)
-        first, last = block * BLOCK + 1, min((block + 1) * BLOCK, self._last)
+        first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
         # Without a condition on the run, for which SQLite would look at all its rows.
         rows = self.store.rows(select(table).where(ROW.between(first, last)))
         self._known.update((row.place, _journal_row(row)) for row in rows if row.run_id == self.run_id)

@@ -107,7 +107,7 @@ def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
     ]
 
 
-def context_changes(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
+def diff_contexts(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
     """Entries added, removed, and changed (before, after) between two contexts."""
     before, after = {e.id: e for e in old}, {e.id: e for e in new}
     added = [e for id, e in after.items() if id not in before]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from practicum.core.errors import ModelError, ProviderError, StoreError
-from practicum.retrieval.vectors import BLOCK, Matrix, Vectors, WordLlama, open_embedder
+from practicum.retrieval.vectors import VECTORS_PER_BLOCK, Matrix, Vectors, WordLlama, open_embedder
 from practicum.store.database import Store
 
 
@@ -152,7 +152,7 @@ def test_an_embedder_that_changed_under_its_name_is_refused(tmp_path: Path) -> N
 
 def test_a_matrix_of_several_blocks() -> None:
     rng = np.random.default_rng(0)
-    given = rng.standard_normal((2 * BLOCK + 7, 3)).astype(np.float32)
+    given = rng.standard_normal((2 * VECTORS_PER_BLOCK + 7, 3)).astype(np.float32)
     matrix = Matrix()
     for start in range(0, len(given), 5_000):
         matrix.extend(given[start : start + 5_000])

@@ -16,7 +16,7 @@ from sqlalchemy import Select
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Usage
 from practicum.store.database import Store
-from practicum.store.journal import BLOCK, Journal, JournalRow, digest
+from practicum.store.journal import ROWS_PER_BLOCK, Journal, JournalRow, digest
 
 PARTS = st.lists(st.text('aé"1', max_size=3), max_size=4)
 
@@ -56,7 +56,7 @@ def test_records_come_back_whole_from_a_reopened_store(tmp_path: Path) -> None:
 
 
 def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
-    n = 3 * BLOCK + 5
+    n = 3 * ROWS_PER_BLOCK + 5
     records = [
         JournalRow(f"step {i}/a", "agent", "d", str(i), Usage(1, i, 0, 1, 0.25), sources=("s",)) for i in range(n)
     ]
@@ -71,12 +71,12 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
         assert journal.find("step 7/b", "d") is None
         assert store.answers == 0
         assert journal.find("step 7/a", "d") == records[7]
-        assert store.answers <= BLOCK
+        assert store.answers <= ROWS_PER_BLOCK
         order = [*range(n)]
         Random(3).shuffle(order)
         found = [journal.find(f"step {i}/a", "d") for i in order]
         assert found == [None if i == 7 else records[i] for i in order]
-        assert n < store.answers <= n + 1 + BLOCK
+        assert n < store.answers <= n + 1 + ROWS_PER_BLOCK
         # Neither what was found, nor what is written since.
         assert [journal.find(record.place, record.digest) for record in (records[9], late)] == [None, None]
         assert journal.before == sum((r.usage for r in records), ONE.usage)

@@ -17,7 +17,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import (
     Version,
-    context_changes,
+    diff_contexts,
     entry_history,
     read_versions,
     rebuild,
@@ -102,7 +102,7 @@ def test_the_history_of_an_entry_and_what_changed() -> None:
         (1, "update"),
         (1, "vote"),
     ]
-    added, removed, changed = context_changes(seed, outcome.context)
+    added, removed, changed = diff_contexts(seed, outcome.context)
     assert [e.id for e in added] == ["e3"]
     assert [e.id for e in removed] == ["e1"]
     assert [(b.text, a.text) for b, a in changed] == [("three", "3")]

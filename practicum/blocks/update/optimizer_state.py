@@ -20,7 +20,7 @@ from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
-from practicum.store.versions import context_changes
+from practicum.store.versions import diff_contexts
 
 STATE = ".state"
 """The hidden section of the document."""
@@ -101,7 +101,7 @@ def state_text(data: dict[str, Any]) -> str:
 
 
 def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
-    added, removed, changed = context_changes(before, after)
+    added, removed, changed = diff_contexts(before, after)
     edits = [f"+ {entry_line(e)}" for e in added if not e.hidden]
     edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
     edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]

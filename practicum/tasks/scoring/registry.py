@@ -117,7 +117,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as module:function"
         )
     origin = f" of the package {plugins.package_of(registered[name])!r}"
-    return function_scorer(name, plugins.load(GROUP, name), origin)
+    return function_scorer(name, plugins.load_object(GROUP, name), origin)
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
