@@ -25,21 +25,16 @@ ALL_DOMAINS = "all"
 """The domain of tasks that name none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuccessCriterion:
-    """What counts as success in a run: `by` is "score" where anything was scored, otherwise "verdict"."""
+def success_by(steps: StepRollouts) -> str:
+    """What counts as success in a run: "score" where anything was scored, otherwise "verdict"."""
+    return "score" if any(r.score is not None for _, rollouts in steps for r in rollouts) else "verdict"
 
-    by: str
 
-    @classmethod
-    def of(cls, steps: StepRollouts) -> SuccessCriterion:
-        return cls("score" if any(r.score is not None for _, rollouts in steps for r in rollouts) else "verdict")
-
-    def __call__(self, rollout: Rollout) -> bool | None:
-        """Whether an attempt succeeded; None where this is unknown."""
-        if self.by == "score":
-            return None if rollout.score is None else rollout.score.correct
+def outcome(rollout: Rollout, by: str) -> bool | None:
+    """Whether an attempt succeeded, by its score or its verdict; None where this is unknown."""
+    if by == "verdict":
         return rollout.feedback.success
+    return None if rollout.score is None else rollout.score.correct
 
 
 def without_reused(steps: StepRollouts) -> StepRollouts:
@@ -47,16 +42,16 @@ def without_reused(steps: StepRollouts) -> StepRollouts:
     return [(step, [rollout for rollout in rollouts if not rollout.of]) for step, rollouts in steps]
 
 
-def success(steps: StepRollouts, succeeded: SuccessCriterion) -> MetricGroup:
-    """The success rate over a window, and the number of attempts.
+def success(steps: StepRollouts, by: str) -> MetricGroup:
+    """The success rate over a window, and the number of attempts; `by` is what counts as success.
 
     Of several attempts at a task the chosen one counts. An attempt that was reused counts each time.
     """
     rollouts = [r for _, step in steps for r in step]
-    by_step = [[outcome for r in step if (outcome := succeeded(r)) is not None] for _, step in steps]
-    known = [outcome for step in by_step for outcome in step]
+    by_step = [[succeeded for r in step if (succeeded := outcome(r, by)) is not None] for _, step in steps]
+    known = [value for step in by_step for value in step]
     numbers = {
-        "by": succeeded.by,
+        "by": by,
         "attempts": len(rollouts),
         "tries": sum(len(r.group) for r in rollouts),
         "unknown": len(rollouts) - len(known),
@@ -77,18 +72,18 @@ def success(steps: StepRollouts, succeeded: SuccessCriterion) -> MetricGroup:
     return MetricGroup({**numbers, **_rate(known), "window": window, **ends}, series)
 
 
-def learning_curves(steps: StepRollouts, succeeded: SuccessCriterion) -> MetricGroup | None:
+def learning_curves(steps: StepRollouts, by: str) -> MetricGroup | None:
     """For each domain the success rate over a window of its attempts; None where no outcome is known."""
     by_domain: dict[str, list[tuple[int, bool]]] = defaultdict(list)
     for step, rollouts in steps:
         for rollout in rollouts:
-            if (outcome := succeeded(rollout)) is not None:
-                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, outcome))
+            if (succeeded := outcome(rollout, by)) is not None:
+                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, succeeded))
     domains = {}
     for name, attempts in sorted(by_domain.items()):
         numbers, outcomes = zip(*attempts, strict=True)
         window = window_size(len(attempts))
-        rates = windowed_rates([[outcome] for outcome in outcomes], window)
+        rates = windowed_rates([[succeeded] for succeeded in outcomes], window)
         series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **rates}
         domains[name] = {**_rate(outcomes), "attempts": len(attempts), "window": window, "by_attempt": series}
     return MetricGroup({"domains": domains}) if domains else None

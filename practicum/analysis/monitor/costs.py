@@ -158,15 +158,17 @@ def tokens(
 ) -> MetricGroup | None:
     """Tokens and, where prices are known, US dollars: in total, by role and per task, for learning and for evaluation.
     None where no model was called."""
-    paid = [call for call in calls if call.usage.calls]
-    learning = [call for call in paid if call.stage == "learning"]
-    evaluation = [call for call in paid if call.stage == "evaluation"]
-    numbers: dict[str, Any] = {}
-    if learning:
-        numbers["learning"] = _costs(learning, sum(len(rollouts) for _, rollouts in steps))
-    if evaluation:
-        numbers["evaluation"] = _costs(evaluation, len({tuple(call.place.split("/")[:2]) for call in evaluation}))
-    return MetricGroup(numbers, _tokens_by_step(learning, steps, records) if learning else {}) if paid else None
+    stages: dict[str, list[JournalCall]] = {"learning": [], "evaluation": []}
+    for call in calls:
+        if call.usage.calls:
+            stages[call.stage].append(call)
+    tasks = {
+        "learning": sum(len(rollouts) for _, rollouts in steps),
+        "evaluation": len({tuple(call.place.split("/")[:2]) for call in stages["evaluation"]}),
+    }
+    numbers = {stage: _costs(paid, tasks[stage]) for stage, paid in stages.items() if paid}
+    series = _tokens_by_step(stages["learning"], steps, records) if stages["learning"] else {}
+    return MetricGroup(numbers, series) if numbers else None
 
 
 def _costs(calls: Sequence[JournalCall], tasks: int) -> dict[str, Any]:
@@ -183,11 +185,8 @@ def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
     values = {**usage_json(usage), "tokens": usage.tokens, "cached_share": usage.cached_share}
     if tasks:
         values |= {"tokens_per_task": usage.tokens / tasks}
-    if usage.usd is None:
-        del values["usd"]
-    elif tasks:
-        values["usd_per_task"] = usage.usd / tasks
-    return values
+        values |= {"usd_per_task": usage.usd / tasks} if usage.usd is not None else {}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tokens_by_step(

@@ -91,7 +91,7 @@ async def monitor(
         rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
         steps = [(step, rollouts.get(step, [])) for step in numbers]
         attempted, calls = attempts.without_reused(steps), costs.read_calls(store)
-        succeeded = attempts.SuccessCriterion.of(steps)
+        by = attempts.success_by(steps)
         remembers = issubclass(methods.settings_of(config.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store, RUN)))
         texts = contexts.shown_texts(changes)
@@ -116,8 +116,8 @@ async def monitor(
                 f"whether the judge gives the same verdict twice: --judge-again N asks it, N of {len(judged):,}"
             )
         groups: dict[str, MetricGroup | None] = {
-            "success": attempts.success(steps, succeeded),
-            "learning": attempts.learning_curves(steps, succeeded),
+            "success": attempts.success(steps, by),
+            "learning": attempts.learning_curves(steps, by),
             "memory": memory,
             "retrieval": attempts.retrieval(attempted, cites=config.asks and remembers),
             "context": context,

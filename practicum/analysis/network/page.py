@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.agents.network import Kind
 from practicum.analysis.network.pools import KIND_COLOURS
 from practicum.analysis.pages import render
-from practicum.analysis.png import data_url
+from practicum.analysis.png import INK, data_url, new_figure
 from practicum.core.edits import Add
 from practicum.session.ask import Answered
 
@@ -29,39 +29,22 @@ VERBS: Mapping[Kind, str] = {
     "critique": "criticised", "aggregate": "aggregated",
 }  # fmt: skip
 
-INK, SOFT, LINE = "#1a1a1a", "#5c636d", "#c4c8ce"
+LINE = "#C4C8CE"
 
 
 def answer_page(answered: Answered, team: Team | None) -> str:
     """The page of an answer; `team` is the network that gave it, if one did."""
-    trace, usage = answered.rollout.trace, answered.usage
-    moves: Sequence[Move] = trace.data.get("moves", ())
-    facts = [f"{usage.calls} calls", f"{usage.tokens:,} tokens", f"{answered.seconds:.1f} s"]
-    if (rounds := trace.data.get("rounds")) is not None:
-        facts.append(f"{rounds} rounds of critique")
-    rewards = _rewards(answered)
-    steps = [(step.kind, step.text) for step in trace.steps]
+    moves: Sequence[Move] = answered.rollout.trace.data.get("moves", ())
     return render(
         "answer.html",
-        task=answered.rollout.task.input,
-        answer=trace.answer if trace.error is None else f"no answer: {trace.error}",
-        facts=", ".join(facts),
+        answered=answered,
+        trace=answered.rollout.trace,
+        team=team,
         network=None if team is None else data_url(network_figure(team, moves)),
-        title=None if team is None else f"The network: {len(team.members)} agents, {len(team.edges)} links",
-        kinds=[(verb, KIND_COLOURS[kind]) for kind, verb in VERBS.items()],
-        moves=[
-            {
-                **move,
-                "verb": VERBS[move["kind"]],
-                "colour": KIND_COLOURS[move["kind"]],
-                "depth": str(move["task"]).count(".") + 1 if move["task"] else 0,
-                "reward": rewards.get(number),
-                "experience": answered.context.get(str(move["experience"])),
-            }
-            for number, move in enumerate(moves)
-        ],
-        steps=[("thought", trace.reasoning), *steps] if trace.reasoning else steps,
-        retrieved=[] if team is not None else [hit.entry for hit in answered.retrieved],
+        moves=moves,
+        verbs=VERBS,
+        colours=KIND_COLOURS,
+        rewards=_rewards(answered),
     )
 
 
@@ -79,28 +62,24 @@ def network_figure(team: Team, moves: Sequence[Move]) -> Figure:
     The layout follows the lengths of paths (Kamada and Kawai), so that it is the same each time.
     """
     import networkx as nx
-    from matplotlib.figure import Figure
 
     places = nx.kamada_kawai_layout(team.graph) if len(team.members) > 1 else {team.entry: (0.0, 0.0)}
     kinds = {name: [move["kind"] for move in moves if move["agent"] == name] for name in places}
     handed = {frozenset((move["agent"], receiver)) for move in moves for receiver in move["to"]}
-    figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+    figure = new_figure(5.2, 3.6)
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.margins(0.12, 0.16)
     for link in sorted(team.edges):
+        ends = [places[name] for name in link]
         thick = frozenset(link) in handed
-        axes.plot(
-            *zip(*(places[name] for name in link), strict=True), color=INK if thick else LINE, lw=2.4 if thick else 1,
-            zorder=1, gid="handed" if thick else "link",
-        )  # fmt: skip
+        colour, width, gid = (INK, 2.4, "handed") if thick else (LINE, 1, "link")
+        axes.plot([x for x, _ in ends], [y for _, y in ends], color=colour, lw=width, zorder=1, gid=gid)
+    around: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "zorder": 4}
     for name, (x, y) in sorted(places.items()):
         role = "entry" if name == team.entry else "agent" if kinds[name] else "idle"
-        axes.plot(
-            x, y, "o", ms=23, mfc="white", mec=LINE if role == "idle" else INK, mew=3.5 if role == "entry" else 1.4,
-            zorder=2, gid=role,
-        )  # fmt: skip
-        around: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "center", "zorder": 4}
+        ring = {"entry": (INK, 3.5), "agent": (INK, 1.4), "idle": (LINE, 1.4)}[role]
+        axes.plot(x, y, "o", ms=23, mfc="white", mec=ring[0], mew=ring[1], zorder=2, gid=role)
         axes.annotate(str(len(kinds[name])), (x, y), (0, 0), fontsize=10, fontweight="bold", color=INK, **around)
         label = name if len(name) <= 14 else f"{name[:13]}…"
         backdrop: dict[str, Any] = {"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none"}
