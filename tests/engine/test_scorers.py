@@ -25,7 +25,7 @@ from practicum.tasks.scoring.registry import SCORERS
 from practicum.tasks.scoring.software import CodeMeasures, Inspection, inspect_project
 from practicum.tasks.scoring.unit_tests import score_tests
 
-SANDBOX = Sandbox(Limits(cpu=2, wall=30.0))
+SANDBOX = Sandbox(Limits(cpu=1, wall=30.0))
 
 WHOLE = """main.py
 ```python

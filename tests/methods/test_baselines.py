@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers import client, context_bytes, make_tasks
 from labels import LEAKS, changed, prompts
+from profiles import cases
 from runs import learner, lessons_read, spelled
 from scans import curated, curated_by, insight, learned, lessons
 from scripts import Learned
@@ -46,7 +47,7 @@ def test_one_call_reads_all_lessons_of_a_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", BASELINES)
 def test_a_batch_is_forty_tasks_where_nothing_else_is_said(method: str) -> None:
-    assert methods.described(method)["batch"][0] == 40
+    assert methods.setting_docs(method)["batch"][0] == 40
 
 
 @pytest.mark.parametrize("method", BASELINES)
@@ -134,7 +135,7 @@ def test_points_can_be_appended_by_an_agent_that_is_no_model_of_ours(tmp_path: P
 
 
 @pytest.mark.parametrize("method", BASELINES)
-@pytest.mark.parametrize("calls", [18, 40])
+@pytest.mark.parametrize("calls", cases([18, 40], 18))
 def test_a_budget_stops_it_and_a_resume_leads_where_it_would_have_led(tmp_path: Path, method: str, calls: int) -> None:
     whole = learned(tmp_path / "whole", learner, 24, {"batch": 8}, method=method)
     cut = learned(tmp_path / "cut", learner, 24, {"batch": 8}, method=method, max_calls=calls)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers import client, context_bytes, make_tasks
 from labels import LEAKS, changed, prompts
+from profiles import cases
 from pydantic import TypeAdapter
 from runs import OPS, learner, lessons_read, random_curator, spelled
 from scans import curated, curated_by, insight, learned, lessons
@@ -146,7 +147,7 @@ def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("n", [4, 7, 20, 55, 100])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", cases([0, 1, 2], 0))
 @pytest.mark.parametrize(
     "settings", [{}, {"fan_in": 7, "copies": 3}, {"asynchronous": True}], ids=["", "fan_in", "async"]
 )
@@ -279,7 +280,7 @@ def test_forty_tasks_cost_an_attempt_each_reflections_and_a_curation_a_group(
 
 
 @pytest.mark.parametrize("settings", [{"batch": 8}, {"batch": 8, "join": "model"}, {"batch": 8, "exact": True}])
-@pytest.mark.parametrize("calls", [20, 35, 47])
+@pytest.mark.parametrize("calls", cases([20, 35, 47], 35))
 def test_a_budget_stops_it_anywhere_and_a_resume_leads_where_it_would_have_led(
     tmp_path: Path, settings: dict[str, Any], calls: int
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import context_bytes, make_tasks
+from profiles import cases
 from rich.console import Console
 from scripts import Learned, number, resumed, right, scripted
 
@@ -134,7 +135,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("after", [1, 5, 11, 17, 26, 40, 59])
+@pytest.mark.parametrize("after", cases([1, 5, 11, 17, 26, 40, 59], 5, 26))
 def test_a_resume_pays_nothing_twice(tmp_path: Path, after: int, groups: int) -> None:
     on = {"minibatch": 4, "groups": groups}
     whole = run_of(tmp_path / "whole", **on)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import scripts
 from helpers import client, context_bytes, make_tasks
+from profiles import cases
 from scripts import Learned, shape
 from teams import divided, learned, number, plan, quality, solution, team, written
 
@@ -316,7 +317,7 @@ def dying(calls: int, alive: Callable[[Call], str | Exception] | None = None) ->
     return respond
 
 
-@pytest.mark.parametrize("calls", range(1, 24, 2))
+@pytest.mark.parametrize("calls", cases(range(1, 24, 2), 1, 9, 17))
 def test_a_run_cut_off_anywhere_in_a_recursion_leads_where_it_would_have_led(tmp_path: Path, calls: int) -> None:
     how: dict[str, Any] = {"tasks": divided(2), "test": make_tasks(2, 20)}
     uncut = learned(tmp_path / "whole", **how)

@@ -12,6 +12,7 @@ import pytest
 from banks import Differing, chancy, guessing, refusing, traced
 from helpers import client, context_bytes, make_tasks, world
 from labels import changed, prompts
+from profiles import cases
 from runs import Late, Words
 from scripts import (
     Learned,
@@ -269,7 +270,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
-@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("labels", cases([True, False], False))
 def test_a_run_killed_at_any_call_comes_to_the_same_and_pays_nothing_twice(
     tmp_path: Path, settings: dict[str, Any], labels: bool
 ) -> None:
