@@ -69,7 +69,10 @@ class ToolsAgent:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
         forms = _turn_forms(json.dumps(schemas), self.choices, view.annotated, view.noting)
         work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH)
-        turns = tuple(Turn(t.user, _as_last_turn(t.assistant)) for t in view.turns)
+        # Earlier turns are shown in the form of this agent's last turn.
+        ends = [{"thought": "", "action": {FINISH: {"answer": turn.assistant}}} for turn in view.turns]
+        answers = [json.dumps(end, ensure_ascii=False, separators=(",", ":")) for end in ends]
+        turns = tuple(Turn(turn.user, answer) for turn, answer in zip(view.turns, answers, strict=True))
         prompt = first_prompt(task, view, turns, self.instructions, work, USING if view.citable else "")
         steps: list[Step] = []
         used: Sequence[str] = ()
@@ -104,13 +107,6 @@ class ToolsAgent:
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
         return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))
-
-
-def _as_last_turn(answer: str) -> str:
-    """The answer of an earlier exchange, in the form of this agent's last turn."""
-    return json.dumps(
-        {"thought": "", "action": {FINISH: {"answer": answer}}}, ensure_ascii=False, separators=(",", ":")
-    )
 
 
 @dataclass(frozen=True)

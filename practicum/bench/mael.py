@@ -138,8 +138,19 @@ async def mael(
     """Learn, and measure each variant, as far as the budget allows. Raises UsageError if `out` holds anything else."""
     parts, budget = parts or Parts(), budget or SharedBudget()
     _claim(plan, out / "plan.json")
+    # Without experience, alpha has no effect, so that it is not a setting then.
+    bare = {name: value for name, value in plan.settings.items() if name != "alpha"}
+    options: dict[str, Any] = {"parts": parts, "watch": budget}
     rows: list[MaelRow] = []
-    pools, stopped = await _learn_pools(plan, out / "learning", parts, budget)
+    if begun(out / "learning"):
+        result = await resume(out / "learning", **options)
+    else:
+        settings = {**bare, "retrieval": "none"}
+        result = await learn(
+            plan.learning, out=out / "learning", method="mael", settings=settings, **options, **plan.config
+        )
+    budget.close(result.usage)
+    pools, stopped = load_context(out / "learning"), result.stopped
     for n, variant in enumerate(variants(plan.sizes), 1):
         if stopped:
             break
@@ -150,7 +161,11 @@ async def mael(
             budget.close(row.usage)
         else:
             context = first_tasks(pools, variant.pool)
-            evaluation = await _evaluate(plan, variant, context, out / f"row-{n}", parts, budget)
+            settings = {**(bare if variant.settings["retrieval"] == "none" else plan.settings), **variant.settings}
+            evaluation = await evaluate(
+                plan.testing, context, out=out / f"row-{n}", method="mael", settings=settings, **options, **plan.config
+            )
+            budget.close(evaluation.usage)
             if stopped := evaluation.stopped:
                 break
             row = _summarize(variant, len(context), evaluation)
@@ -177,18 +192,6 @@ def _claim(plan: MaelPlan, path: Path) -> None:
     write_atomic(path, json.dumps({"plan": name}) + "\n")
 
 
-async def _learn_pools(plan: MaelPlan, folder: Path, parts: Parts, budget: SharedBudget) -> tuple[Context, str | None]:
-    """The pools of all tasks to learn from, and why learning stopped early, if it did."""
-    settings = {**{k: v for k, v in plan.settings.items() if k != "alpha"}, "retrieval": "none"}
-    options: dict[str, Any] = {"parts": parts, "watch": budget}
-    if begun(folder):
-        result = await resume(folder, **options)
-    else:
-        result = await learn(plan.learning, out=folder, method="mael", settings=settings, **options, **plan.config)
-    budget.close(result.usage)
-    return load_context(folder), result.stopped
-
-
 def first_tasks(pools: Context, tasks: int) -> Context:
     """The pools with the experience of the first `tasks` tasks alone, in the order of learning."""
 
@@ -199,18 +202,6 @@ def first_tasks(pools: Context, tasks: int) -> Context:
     kept = {*sorted(traces, key=order)[:tasks]}
     removed = (Delete(entry.id) for entry in pools if entry.data.get("trace") not in kept)
     return pools.apply(Delta(tuple(removed))).context
-
-
-async def _evaluate(
-    plan: MaelPlan, variant: Variant, pools: Context, out: Path, parts: Parts, budget: SharedBudget
-) -> Evaluation:
-    given = {k: v for k, v in plan.settings.items() if k != "alpha" or variant.settings["retrieval"] != "none"}
-    evaluation = await evaluate(
-        plan.testing, pools, out=out, method="mael", settings={**given, **variant.settings}, parts=parts,
-        watch=budget, **plan.config,
-    )  # fmt: skip
-    budget.close(evaluation.usage)
-    return evaluation
 
 
 def _summarize(variant: Variant, experiences: int, evaluation: Evaluation) -> MaelRow:

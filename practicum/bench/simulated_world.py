@@ -57,11 +57,10 @@ INSTRUCTIONS = padded("You route the messages of customers to one of five teams.
 
 def tasks(count: int, easy: int = 6) -> list[Task]:
     """Distinct tasks of 100 tokens; `easy` of each ten are solved at once. The target is one of the teams, LABELS."""
-    return [Task(f"t{n}", _message(n, n % 10 < easy), LABELS[n % len(LABELS)]) for n in range(count)]
-
-
-def _message(number: int, easy: bool) -> str:
-    return padded(f"{'M' if easy else 'Hard m'}essage {number}: it is about {words(f'task {number}', 75)}", 100)
+    texts = (
+        f"{'M' if n % 10 < easy else 'Hard m'}essage {n}: it is about {words(f'task {n}', 75)}" for n in range(count)
+    )
+    return [Task(f"t{n}", padded(text, 100), LABELS[n % len(LABELS)]) for n, text in enumerate(texts)]
 
 
 def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int = 0) -> str:

@@ -60,15 +60,12 @@ class ClusteredEmbedder:
         numbers = np.array([int(text.rpartition(" ")[2]) for text in texts])
         points = np.empty((len(texts), DIMS), dtype=np.float32)
         for block in np.unique(numbers // BLOCK):
+            rng = np.random.default_rng((1, int(block)))
+            centres = self._centres[rng.integers(0, len(self._centres), BLOCK)]
+            noise = _unit(rng.standard_normal((BLOCK, DIMS), np.float32) * self._scale)
             here = numbers // BLOCK == block
-            points[here] = self._points(int(block))[numbers[here] % BLOCK]
+            points[here] = _unit(centres + SPREAD * noise)[numbers[here] % BLOCK]
         return points
-
-    def _points(self, block: int) -> np.ndarray:
-        rng = np.random.default_rng((1, block))
-        centres = self._centres[rng.integers(0, len(self._centres), BLOCK)]
-        noise = _unit(rng.standard_normal((BLOCK, DIMS), np.float32) * self._scale)
-        return _unit(centres + SPREAD * noise)
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -129,7 +126,11 @@ async def indexed(n: int, folder: Path) -> dict[str, float]:
         vectors = Vectors(ClusteredEmbedder(n), run)
         retriever = Retriever(vectors, 1)
         context, numbers = await _search(n, retriever)
-        numbers["recall"] = await _recall(n, context, retriever)
+        everything, hits = Retriever(vectors, ALL), 0
+        for question in _questions(n):
+            true = {near.entry.id for near in (await everything.nearest(context, question, K)).found}
+            hits += len(true & {near.entry.id for near in (await retriever.nearest(context, question, K)).found})
+        numbers["recall"] = hits / (K * QUESTIONS)
         began = time.perf_counter()
         begin(run, Config(method="none"), Splits(()), context, "done")
         await save_snapshot(run, replace(context, version=0), retriever)
@@ -183,17 +184,6 @@ async def _ask(n: int, context: Context, retriever: Retriever) -> dict[str, floa
         "add_s": add_s,
         "peak_mb": peak_mb(),
     }
-
-
-async def _recall(n: int, context: Context, retriever: Retriever) -> float:
-    """The share of the true nearest memories that the index finds."""
-    everything = Retriever(retriever.vectors, ALL)
-    hits = 0
-    questions = _questions(n)
-    for question in questions:
-        true = {near.entry.id for near in (await everything.nearest(context, question, K)).found}
-        hits += len(true & {near.entry.id for near in (await retriever.nearest(context, question, K)).found})
-    return hits / (K * len(questions))
 
 
 def _questions(n: int) -> list[str]:
