@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Any
 
 import typer
 
@@ -29,33 +30,25 @@ from practicum.cli.output import print_error
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
 
-LEARN, LOOK, CHANGE, MEASURE = "Learn and answer", "Look at a run", "Change a run", "Measure"
-
 app = typer.Typer(
     help="Agents that learn from experience by changing what is in their context, never their weights.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command("demo", rich_help_panel=LEARN)(demo.demo)
-app.command("tasks", rich_help_panel=LEARN)(tasks.tasks)
-app.command("methods", rich_help_panel=LEARN)(methods.methods)
-app.command("learn", rich_help_panel=LEARN, cls=Learning)(learn.learn)
-app.command("resume", rich_help_panel=LEARN)(learn.resume)
-app.command("run", rich_help_panel=LEARN)(run.run)
-app.command("show", rich_help_panel=LOOK)(show.show)
-app.command("diff", rich_help_panel=LOOK)(context.diff)
-app.command("monitor", rich_help_panel=LOOK)(monitor.monitor)
-app.command("dynamics", rich_help_panel=LOOK)(dynamics.dynamics)
-app.command("pools", rich_help_panel=LOOK)(pools.pools)
-app.command("export", rich_help_panel=LOOK)(context.export)
-app.command("import", rich_help_panel=CHANGE)(context.import_)
-app.add_typer(memory.app, name="memory", rich_help_panel=CHANGE)
-app.command("forget", rich_help_panel=CHANGE)(context.forget)
-app.command("rollback", rich_help_panel=CHANGE)(context.rollback)
-app.command("eval", rich_help_panel=MEASURE)(eval.evaluate)
-app.command("compare", rich_help_panel=MEASURE, cls=Learning)(compare.compare)
-app.add_typer(bench.app, name="bench", rich_help_panel=MEASURE)
+PANELS: dict[str, tuple[Any, ...]] = {
+    "Learn and answer": (demo.demo, tasks.tasks, methods.methods, learn.learn, learn.resume, run.run),
+    "Look at a run": (show.show, context.diff, monitor.monitor, dynamics.dynamics, pools.pools, context.export),
+    "Change a run": (context.import_, memory.app, context.forget, context.rollback),
+    "Measure": (eval.eval_, compare.compare, bench.app),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            kind = Learning if command in (learn.learn, compare.compare) else None
+            app.command(command.__name__.rstrip("_"), rich_help_panel=panel, cls=kind)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from practicum.cli import bench_mael
 from practicum.cli import options as opt
 from practicum.cli.output import Output
 from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.bench.measure import Target
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from practicum.bench.robustness import RobustnessRow
     from practicum.bench.speed import SpeedResult
 
-app = typer.Typer(help="Measure speed and quality. Compare numbers of one run only.", no_args_is_help=True)
+app = typer.Typer(name="bench", help="Measure speed and quality. Compare numbers of one run.", no_args_is_help=True)
 app.command("mael")(bench_mael.mael)
 
 PARTS = (
@@ -44,9 +45,10 @@ def speed(
     """Measure the wall time of learning one task at a time, in batches and asynchronously, on a simulated server."""
     from practicum.bench.speed import SpeedPlan
     from practicum.bench.speed import speed as measure
+    from practicum.cli.inputs import names
     from practicum.testing.server import ServerOptions
 
-    chosen: Any = {} if only is None else {"parts": _names(only, "--only")}
+    chosen: Any = {} if only is None else {"parts": names(only, "--only")}
     latencies = ServerOptions(output_tokens=output_tokens)
     plan = SpeedPlan(tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once, **chosen)
     out, load = Output(json_), _load()
@@ -92,7 +94,7 @@ def overload(
     from practicum.bench.overload import overload as measure
     from practicum.bench.plots import overload_plot
     from practicum.bench.shared_budget import SharedBudget
-    from practicum.cli.inputs import bench_window, numbers
+    from practicum.cli.inputs import bench_window, names, numbers
     from practicum.cli.running import run_work
     from practicum.models.budget import BudgetLimits
     from practicum.session.records import new_folder
@@ -102,7 +104,7 @@ def overload(
     seed, limits = config.pop("seed"), (config.pop(name, None) for name in ("max_calls", "max_tokens", "max_usd"))
     budget = SharedBudget(BudgetLimits(*limits))
     config["window"] = bench_window(given["window"], model)
-    chosen: Any = {} if methods is None else {"arms": _names(methods, "--methods")}
+    chosen: Any = {} if methods is None else {"arms": names(methods, "--methods")}
     sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
     plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
     folder = folder or new_folder("overload")
@@ -178,8 +180,8 @@ def robustness(
     from practicum.cli.inputs import names, numbers
     from practicum.session.records import new_folder
 
-    steps = names(every)
-    if not steps or not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
+    steps = names(every, "--every")
+    if not all(step == "never" or (step.isdecimal() and int(step) > 0) for step in steps):
         raise UsageError(f"--every {every!r} must be whole numbers from 1, or never, as 1,5,never")
     settings = [ReflectorSetting(None if step == "never" else int(step)) for step in steps]
     if noise:
@@ -210,20 +212,11 @@ def robustness(
     out.result(value)
 
 
-def _names(text: str, option: str) -> list[str]:
-    from practicum.cli.inputs import names
-
-    if not (listed := names(text)):
-        raise UsageError(f"{option} {text!r} names nothing")
-    return listed
-
-
 def _load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
 def _save(path: Path, value: Mapping[str, Any]) -> None:
-    from practicum.core.files import write_atomic
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

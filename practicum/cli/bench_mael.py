@@ -12,6 +12,7 @@ from typer import Option
 from practicum.cli import options as opt
 from practicum.cli.output import Output
 from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.bench.mael import MaelRow
@@ -41,7 +42,6 @@ def mael(
     from practicum.bench.shared_budget import SharedBudget
     from practicum.cli.inputs import bench_window, config_values, numbers, read_tasks
     from practicum.cli.running import run_work
-    from practicum.core.files import write_atomic
     from practicum.models.budget import BudgetLimits
     from practicum.session.records import new_folder
     from practicum.session.result import INTERRUPTED

@@ -10,7 +10,9 @@ from typer import Argument, Option
 
 from practicum.cli import options as opt
 from practicum.cli.output import Output
+from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
+from practicum.core.files import write_atomic
 
 
 def diff(
@@ -20,7 +22,6 @@ def diff(
     json_: opt.Json = False,
 ) -> None:
     """Show what changed between two versions of a run."""
-    from practicum.core.edits import entry_json
     from practicum.core.views import entry_line
     from practicum.session.records import RUN
     from practicum.store.database import Store
@@ -51,7 +52,6 @@ def export(
 ) -> None:
     """Write a context as markdown, as JSON, or as AGENTS.md."""
     from practicum.core import playbook
-    from practicum.core.files import write_atomic
     from practicum.session.records import load_context
 
     text = playbook.export(load_context(run, version), format)
@@ -88,7 +88,6 @@ def forget(
     json_: opt.Json = False,
 ) -> None:
     """Remove what was learned from tasks, sources, tags or entries for good, and prove it."""
-    from practicum.core.edits import entry_json
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import RUN

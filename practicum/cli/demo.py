@@ -7,7 +7,7 @@ from pathlib import Path
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, one_line, usage_text
+from practicum.cli.output import Output, one_line
 
 INSTRUCTIONS = "You route support messages to a team. Teams: {teams}. Answer with the team's name only."
 
@@ -30,23 +30,14 @@ def demo(
         f"{len(train)} support messages to learn from, {len(test)} held out, {len(teams)} teams: {', '.join(teams)}."
     )
     out.print("What a team does can only be learned from experience.")
+    instructions = INSTRUCTIONS.format(teams=", ".join(teams))
     result = run_live(
         lambda **how: learn(
-            train,
-            test=test,
-            out=folder,
-            method="episodes",
-            settings={"batch": 8, "k": 2},
-            model=model,
-            instructions=INSTRUCTIONS.format(teams=", ".join(teams)),
-            choices=teams,
-            before=True,
-            max_output_tokens=32,
-            window=1024,
-            **how,
+            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 2}, model=model,
+            instructions=instructions, choices=teams, before=True, max_output_tokens=32, window=1024, **how,
         ),
         out,
-    )
+    )  # fmt: skip
     before, after = result.scores.get("before"), result.scores.get("test")
     out.result({"before": before, "after": after, "seconds": round(result.seconds, 3), "run": str(result.run)})
     if before is not None and after is not None:
@@ -54,7 +45,8 @@ def demo(
     out.print("Some of what it learned:")
     for entry in list(result.context)[:4]:
         out.print(f"  “{one_line(entry.text, 76)}” → {entry.data['answer']}")
-    out.print(f"\nusage: {usage_text(result.usage)} in {result.seconds:.0f} s")
+    out.print()
+    out.usage(result.usage, result.seconds)
     out.print(f"kept in {result.run}: practicum show {result.run}")
     out.print("\nNext, with your own tasks (JSON lines with input and target):")
     out.print("  practicum learn TASKS.jsonl --test HELDOUT.jsonl --method ace --model openai:gpt-4.1-mini")

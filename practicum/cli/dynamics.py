@@ -13,7 +13,6 @@ from practicum.core.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
-    from practicum.analysis.dynamics.curves import Window
     from practicum.cli.running import Stopper
     from practicum.core.types import Task
 
@@ -48,7 +47,26 @@ def dynamics(
     scored = f"{len(found.tasks):,} {kind}tasks"
     out.result(found.as_json())
     out.print(f"{len(found.checkpoints):,} checkpoints on {scored}")
-    _print(out, found, recent)
+    curves, steps = found.curves, [checkpoint.step for checkpoint in found.checkpoints]
+    recency = curves.by_window[recent]
+    shown = (curves.current, recency.recent, recency.active, recency.stale, curves.best)
+    rows = [
+        (checkpoint.step, checkpoint.version, *(f"{rates[i]:.1%}" for rates in shown))
+        for i, checkpoint in enumerate(found.checkpoints)
+    ]
+    out.table(("step", "version", "current", "recently", "unstable", "stale", "best so far"), rows)
+    best, last = curves.current[curves.peak], curves.current[-1]
+    out.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last, step {steps[-1]}")
+    never = round((1 - curves.best[-1]) * len(found.tasks))
+    covered = f"all but {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
+    out.print(f"solved at least once: {covered}")
+    when = "at any earlier checkpoint" if recent is None else f"within {recent} checkpoints"
+    out.print(f"mean instability (solved {when}, not now): {100 * recency.mean_instability:.1f} pp")
+    again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
+    out.print(f"solved and then lost: {curves.unlearned:,} times{again}")
+    out.usage(found.usage, hits=found.hits, by_role=found.by_role)
+    if found.errors:
+        out.print(f"Worth knowing: {found.errors:,} attempts failed, or could not be scored and leave out their task")
     if plot is not None:
         title = f"Training dynamics of {run.absolute().name} on {scored}"
         dynamics_plot(found.curves, plot, recent, steps=[c.step for c in found.checkpoints], title=title)
@@ -79,26 +97,3 @@ def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
             raise Interrupted(
                 f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice"
             ) from error
-
-
-def _print(out: Output, found: Dynamics, window: Window) -> None:
-    curves, steps = found.curves, [checkpoint.step for checkpoint in found.checkpoints]
-    recency = curves.by_window[window]
-    shown = (curves.current, recency.recent, recency.active, recency.stale, curves.best)
-    rows = [
-        (checkpoint.step, checkpoint.version, *(f"{rates[i]:.1%}" for rates in shown))
-        for i, checkpoint in enumerate(found.checkpoints)
-    ]
-    out.table(("step", "version", "current", "recently", "unstable", "stale", "best so far"), rows)
-    best, last = curves.current[curves.peak], curves.current[-1]
-    out.print(f"peak {best:.1%} at step {steps[curves.peak]}; {last:.1%} at the last, step {steps[-1]}")
-    never = round((1 - curves.best[-1]) * len(found.tasks))
-    covered = f"all but {never:,}" if curves.covered is None else f"all, by step {steps[curves.covered]}"
-    out.print(f"solved at least once: {covered}")
-    when = "at any earlier checkpoint" if window is None else f"within {window} checkpoints"
-    out.print(f"mean instability (solved {when}, not now): {100 * recency.mean_instability:.1f} pp")
-    again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
-    out.print(f"solved and then lost: {curves.unlearned:,} times{again}")
-    out.usage(found.usage, hits=found.hits, by_role=found.by_role)
-    if found.errors:
-        out.print(f"Worth knowing: {found.errors:,} attempts failed, or could not be scored and leave out their task")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @opt.settings(*opt.ATTEMPTS, "concurrency")
-def evaluate(
+def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
@@ -29,7 +29,7 @@ def evaluate(
     from practicum.cli.inputs import config_values, read_tasks
     from practicum.cli.running import Interrupted, parts_for, run_work
     from practicum.core.context import Context
-    from practicum.session.evaluate import evaluate as score
+    from practicum.session.evaluate import evaluate
     from practicum.session.records import load_context, override, run_config
     from practicum.session.result import INTERRUPTED
 
@@ -41,26 +41,21 @@ def evaluate(
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
     async def work(stop: Stopper) -> Evaluation:
-        return await score(listed, learned, repeat=repeat, parts=parts_for(out), watch=stop, **config)
+        return await evaluate(listed, learned, repeat=repeat, parts=parts_for(out), watch=stop, **config)
 
     evaluation = run_work(work, out)
     out.result(evaluation.as_json())
-    _print(out, evaluation, len(listed))
-    if evaluation.stopped:
-        kind = Interrupted if evaluation.stopped == INTERRUPTED else UsageError
-        raise kind(f"the evaluation is incomplete: {evaluation.stopped}")
-    return 0
-
-
-def _print(out: Output, evaluation: Evaluation, tasks: int) -> None:
-    """The score and what it cost, also of an evaluation that was stopped."""
     if evaluation.n:
         low, high = evaluation.ci95
-        of = f"{tasks}" if evaluation.n == tasks else f"{evaluation.n} of {tasks}"
-        times = f", {evaluation.repeat} times each" if evaluation.repeat > 1 else ""
+        of = f"{len(listed)}" if evaluation.n == len(listed) else f"{evaluation.n} of {len(listed)}"
+        times = f", {repeat} times each" if repeat > 1 else ""
         out.print(f"score {evaluation.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
     if evaluation.measures:
         means = ", ".join(f"{name} {mean:,.2f}" for name, mean in evaluation.measures.items())
         out.print(f"means of the scorer's measures: {means}")
     out.usage(evaluation.usage, evaluation.seconds, by_role=evaluation.by_role)
     out.counts(evaluation.counts)
+    if evaluation.stopped:
+        kind = Interrupted if evaluation.stopped == INTERRUPTED else UsageError
+        raise kind(f"the evaluation is incomplete: {evaluation.stopped}")
+    return 0

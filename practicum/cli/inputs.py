@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-METHOD_OPTIONS = {
-    "epochs": "epochs", "batch_size": "batch", "online": "online", "asynchronous": "asynchronous",
-    "staleness": "staleness", "scaling": "scaling", "k": "k", "preset": "preset",
-}  # fmt: skip
-"""Options that are settings of the method, and the settings' names."""
+METHOD_OPTIONS = ("epochs", "batch", "online", "asynchronous", "staleness", "scaling", "k", "preset")
+"""Options that are settings of the method."""
 
 PROBLEMS_SHOWN = 20
 """Problems of traces that are printed one by one."""
@@ -33,11 +30,11 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
     """Keywords of `Config` from the options that were given; `tasks` are where `--choices auto` finds the answers."""
     values = {name: value for name, value in given.items() if value not in (None, [])}
     settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
-    for option, name in METHOD_OPTIONS.items():
-        if option in values:
+    for name in METHOD_OPTIONS:
+        if name in values:
             if name in settings:
                 raise UsageError(f"setting {name!r} is given twice, as an option and with --set")
-            settings[name] = values.pop(option)
+            settings[name] = values.pop(name)
     for name in ("labels", "reasoning"):
         if values.pop(f"no_{name}", False):
             values[name] = False
@@ -125,9 +122,12 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def names(text: str) -> list[str]:
-    """The names in a text such as a,b,c, each once."""
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+def names(text: str, option: str | None = None) -> list[str]:
+    """The names in a text such as a,b,c, each once. Raises UsageError if the text of an option has none."""
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if option is not None and not found:
+        raise UsageError(f"{option} {text!r} names nothing")
+    return found
 
 
 def numbers(

@@ -12,7 +12,7 @@ from practicum.core.errors import UsageError
 
 
 @opt.settings(
-    *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "batch_size", "online", "asynchronous",
+    *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "batch", "online", "asynchronous",
     "staleness", "scaling", "k", "preset", "set_", "seed", "retries", "window", "concurrency", *opt.LIMITS,
 )  # fmt: skip
 def learn(

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from practicum.cli.output import usage_text
-from practicum.core.types import Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.session.result import Progress, Result, RunInfo, Watch
@@ -23,11 +22,9 @@ PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
 
 SCORE_NAMES = {
-    "before": "test score before",
-    "test": "test score",
-    "val_best": "best validation score",
-    "online": "online score",
-}
+    "before": "test score before", "test": "test score",
+    "val_best": "best validation score", "online": "online score",
+}  # fmt: skip
 
 
 class Download:
@@ -44,10 +41,11 @@ class Download:
 
 
 class Live(Watch):
-    """Shows how a run goes."""
+    """Shows how a run goes, and tells a stopper what there is to stop."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, stopper: Watch | None = None) -> None:
         self.console = console
+        self._stopper = stopper
         self._download = Download(console)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -85,6 +83,8 @@ class Live(Watch):
             self._bar.update(self._row, description="download", completed=done, total=total, state="MB", visible=True)
 
     def began(self, run: RunInfo) -> None:
+        if self._stopper is not None:
+            self._stopper.began(run)
         config, splits = run.config, run.splits
         self._tasks = len(splits.test)
         others = f", {len(splits.val)} to validate" if splits.val else ""
@@ -117,12 +117,17 @@ class Live(Watch):
         self._explain(report)
         score = f"score {progress.points / progress.attempts:.0%} · " if progress.attempts else ""
         state = f"{score}{len(report.context)} entries · "
-        self._bar.update(self._row, completed=report.step, total=steps, state=state + _short(progress.usage))
+        usage = progress.usage
+        # Beside the bar, the state has to fit into a line of 80 characters.
+        cost = f"{usage.calls:,} calls · " + (
+            f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / 1000:,.0f}k tokens"
+        )
+        self._bar.update(self._row, completed=report.step, total=steps, state=state + cost)
         due = time.monotonic() - self._printed >= PLAIN_EVERY or report.step == steps
         if self._bar.disable and due:
             self._printed = time.monotonic()
             of = f" of {steps}" if steps is not None else ""
-            self.console.print(f"step {report.step}{of}: {state}{usage_text(progress.usage)}")
+            self.console.print(f"step {report.step}{of}: {state}{usage_text(usage)}")
 
     def _explain(self, report: StepReport) -> None:
         """Print why the step is made as it is: every change of its primitives, other reasons now and then."""
@@ -138,12 +143,6 @@ class Live(Watch):
         # A row of the bar cannot lose its total again, so each phase has a new one.
         self._bar.remove_task(self._row)
         self._row = self._bar.add_task(phase, total=total, state="")
-
-
-def _short(usage: Usage) -> str:
-    """Usage that fits into a line of 80 characters beside the bar."""
-    cost = f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / 1000:,.0f}k tokens"
-    return f"{usage.calls:,} calls · {cost}"
 
 
 def report(out: Output, result: Result) -> None:

@@ -11,11 +11,11 @@ from typer import Argument, Option
 
 from practicum.cli import options as opt
 from practicum.cli.output import Output, one_line
+from practicum.core.edits import Entry, entry_json
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
-    from practicum.core.edits import Entry
     from practicum.retrieval.search import Filter
 
 ALL = "all"
@@ -25,6 +25,7 @@ LISTED = 50
 """Memories that are listed if no number is given."""
 
 app = typer.Typer(
+    name="memory",
     help="Look at the memories of a run, or change them. A change makes a new version, which rollback can undo.",
     no_args_is_help=True,
 )
@@ -45,7 +46,6 @@ def list_(
     json_: opt.Json = False,
 ) -> None:
     """List the memories, the oldest first."""
-    from practicum.core.edits import entry_json
 
     out, context, where = Output(json_), _context(run), _filter(section, tag, outcome)
     found = [entry for entry in context if where(entry)]
@@ -78,7 +78,6 @@ def search(
 ) -> None:
     """Find the memories that are most similar to a text."""
     from practicum.cli.running import run_work
-    from practicum.core.edits import entry_json
     from practicum.session import memories
 
     if not text.strip():
@@ -111,7 +110,6 @@ def add(
 ) -> None:
     """Add memories from a file."""
     from practicum.cli.running import run_work
-    from practicum.core.edits import entry_json
     from practicum.core.views import entry_line
     from practicum.session import memories
 
@@ -131,7 +129,6 @@ def add(
 @app.command("remove")
 def remove(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
     """Remove one entry."""
-    from practicum.core.edits import entry_json
     from practicum.core.views import entry_line
     from practicum.session import memories
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Output, print_error
 from practicum.core.errors import UsageError
 
 
 def methods(
-    name: str | None = Argument(None, help="One method (default: all).", autocompletion=opt.complete_method),
+    name: str | None = Argument(None, help="One method (default: all).", autocompletion=opt.method_names),
     set_: list[str] = Option([], "--set", metavar="NAME=VALUE", help="Describe the method with this setting."),
     json_: opt.Json = False,
 ) -> None:
@@ -21,9 +21,14 @@ def methods(
 
     if set_ and name is None:
         raise UsageError("--set is about one method: name it")
-    settings = pairs(set_, "--set")
-    found = [anatomy(each, settings) for each in ([name] if name is not None else known.NAMES)]
-    out = Output(json_)
+    settings, out, found = pairs(set_, "--set"), Output(json_), []
+    for each in opt.method_names() if name is None else [name]:
+        try:
+            found.append(anatomy(each, settings))
+        except UsageError as error:
+            if name is not None:
+                raise
+            print_error(f"warning: {error}")  # a package that cannot be imported does not hide the other methods
     out.result({one.name: {**one.as_json(), "settings": known.setting_docs(one.name)} for one in found})
     for one in found:
         out.print(one.name, style="bold", end="  ")

@@ -6,9 +6,9 @@ value counts, or the default in `session.config.Config`, which the help of `Lear
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,20 +26,16 @@ output = partial(Option, rich_help_panel=OUTPUT)
 RunFolder = Annotated[Path, Argument(help="The run's folder.")]
 Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
 Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
-Out = Annotated[
-    Path | None, Option("--out", help="Folder of the run (default: a new one under ./runs).", rich_help_panel=OUTPUT)
-]
-BenchFolder = Annotated[
-    Path | None,
-    Option("--out", help="Folder of the results (default: under ./runs); there, the same command continues."),
-]
+Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
+BenchFolder = Annotated[Path | None, output("--out", help="Folder of the results; the same command continues there.")]
 
 
-def complete_method(start: str) -> list[str]:
-    """The names of methods that begin so, for shell completion."""
+def method_names(start: str = "") -> list[str]:
+    """The names of methods that begin so, those of installed packages included."""
     from practicum import methods
+    from practicum.core.plugins import registered
 
-    return [name for name in methods.NAMES if name.startswith(start)]
+    return [name for name in (*methods.NAMES, *registered(methods.GROUP)) if name.startswith(start)]
 
 
 def _option(panel: str, type_: Any, *names: str, **how: Any) -> Any:
@@ -58,12 +54,10 @@ SETTINGS: dict[str, Any] = {
     "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
     "judged": _option(WHAT, bool, "--judge", help="Without labels or scores: a judge's verdict is the feedback."),
     "validate_every": _option(WHAT, int, min=1, help="Steps between two validations."),
-    "method": _option(
-        METHOD, str, autocompletion=complete_method, help="How to learn; `practicum methods` lists the methods."
-    ),
+    "method": _option(METHOD, str, autocompletion=method_names, help="One of those that `practicum methods` lists."),
     "set_": _option(METHOD, list[str], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
     "epochs": _option(METHOD, int, min=1, help="Passes over the tasks."),
-    "batch_size": _option(METHOD, str, help="Tasks attempted before the context changes; combee: or auto."),
+    "batch": _option(METHOD, str, "--batch-size", help="Tasks attempted before the context changes; combee: or auto."),
     "online": _option(METHOD, bool, "--online", help="Each task is predicted first and then learned from."),
     "asynchronous": _option(METHOD, bool, "--asynchronous", help="combee: a step does not wait for slow attempts."),
     "staleness": _option(METHOD, int, help="combee --asynchronous: versions a delta may be behind."),
@@ -71,12 +65,8 @@ SETTINGS: dict[str, Any] = {
     "k": _option(METHOD, int, min=1, help="Attempts at each task, or passes after the first."),
     "preset": _choice(METHOD, "Memory methods: settings for tasks that are", "routine", "standard", "critical"),
     "seed": _option(METHOD, int, help="The seed of every random choice."),
-    "model": _option(
-        MODEL, str, help="openai:..., anthropic:..., http://host:port/v1#name, local or local:/path.gguf."
-    ),
-    "role": _option(
-        MODEL, list[str], metavar="ROLE=MODEL", help="The model of agent, reflector, curator, judge or state."
-    ),
+    "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
+    "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),
     "agent": _option(MODEL, str, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
     "instructions": _option(MODEL, str, help="Text, or @FILE, that the agent sees with each task."),
     "reasoning": _option(MODEL, bool, "--reasoning", help="The chat agent writes its reasoning before the answer."),
@@ -112,21 +102,19 @@ def settings(*names: str, **defaults: Any) -> Callable[[C], C]:
     """Give a command these options of a run, which it takes as keywords; those in `defaults` have a default."""
 
     def decorate(command: C) -> C:
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        own = [p for p in signature(command, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
         given = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=SETTINGS[name]
-            )
+            Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=SETTINGS[name])
             for name in (*names, *defaults)
         ]
         parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in sorted((*own, *given), key=_panel_number)]
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return command
 
     return decorate
 
 
-def _panel_number(parameter: inspect.Parameter) -> int:
+def _panel_number(parameter: Parameter) -> int:
     info = parameter.default if isinstance(parameter.default, ParameterInfo) else parameter.annotation.__metadata__[0]
     return PANELS.index(info.rich_help_panel)
 

@@ -11,6 +11,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from practicum.core.counts import Count
+
 if TYPE_CHECKING:
     from practicum.core.types import Usage
 
@@ -67,7 +69,6 @@ class Output(Console):
 
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
-        from practicum.core.counts import Count
 
         if refused or any(counts.values()):
             self.print("Worth knowing:")

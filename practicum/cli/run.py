@@ -12,6 +12,7 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Output
 from practicum.core.errors import PracticumError, Stopped, UsageError
+from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.cli.running import Stopper
@@ -68,7 +69,6 @@ def run(
 
 def _write_page(answered: Answered, context: Path, given: dict[str, Any], path: Path) -> None:
     from practicum.analysis.network.page import answer_page
-    from practicum.core.files import write_atomic
     from practicum.methods.mael import Settings, team_of
     from practicum.session.records import override, run_config
 

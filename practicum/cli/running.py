@@ -76,18 +76,6 @@ class Stopper(Watch):
         self.out.print(f"Stopping: {calls} calls in flight are finished first. Ctrl-C again leaves at once.")
 
 
-class StoppableView(Live):
-    """The live view of a run that Ctrl-C can stop."""
-
-    def __init__(self, out: Output, stopper: Stopper) -> None:
-        super().__init__(out)
-        self._stopper = stopper
-
-    def began(self, run: RunInfo) -> None:
-        self._stopper.began(run)
-        super().began(run)
-
-
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Output) -> T:
     """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
 
@@ -111,7 +99,7 @@ def run_live(work: Callable[..., Awaitable[Result]], out: Output) -> Result:
     """Run a session with the live view; `work` takes `watch` and `parts`."""
 
     async def watched(stop: Stopper) -> Result:
-        with StoppableView(out, stop) as live:
+        with Live(out, stop) as live:
             return await work(watch=live, parts=Parts(progress=live.download))
 
     return run_work(watched, out)

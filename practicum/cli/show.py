@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from typer import Option
 
 from practicum.cli import options as opt
 from practicum.cli.output import Output
+from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from practicum.core.edits import Applied
 
 
 def show(
@@ -47,7 +45,6 @@ def show(
 
 
 def _show_context(run: Path, version: int | None, out: Output) -> None:
-    from practicum.core.edits import entry_json
     from practicum.core.views import entry_line, render_full
     from practicum.session.records import RUN, read_run, run_summary
     from practicum.store.database import Store
@@ -75,7 +72,6 @@ def show_entry(run: Path, id: str, out: Output) -> None:
     """One entry with its whole history and what it came from."""
     from dataclasses import asdict
 
-    from practicum.core.edits import entry_json
     from practicum.session.records import RUN, read_run
     from practicum.store.database import Store
     from practicum.store.versions import entry_history, read_versions, rebuild

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from practicum.cli import options as opt
 from practicum.cli.output import Output
 from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
 
 FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus or hotpotqa"
 
@@ -22,7 +23,6 @@ def tasks(
     json_: opt.Json = False,
 ) -> None:
     """Make tasks from a data set's own file, and print the scorer, choices and instructions that suit them."""
-    from practicum.core.files import write_atomic
     from practicum.tasks.datasets import as_json_lines, convert
 
     if to is not None and not to.name:
@@ -47,18 +47,11 @@ def tasks(
         write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]
     out = Output(json_)
-    out.result(
-        {
-            "format": data.format,
-            "tasks": len(data.tasks),
-            "left_out": data.left_out,
-            "scorer": data.scorer,
-            "choices": list(data.choices),
-            "options": list(data.options),
-            "instructions": data.instructions,
-            "out": None if to is None else str(to),
-        }
-    )
+    out.result({
+        "format": data.format, "tasks": len(data.tasks), "left_out": data.left_out, "scorer": data.scorer,
+        "choices": list(data.choices), "options": list(data.options), "instructions": data.instructions,
+        "out": None if to is None else str(to),
+    })  # fmt: skip
     left = f"; {data.left_out} lines left out" if data.left_out else ""
     out.print(f"{data.format}: {data.about}; {len(data.tasks)} tasks{left}")
     out.print(f"instructions: {data.instructions}")

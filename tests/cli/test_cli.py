@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import packages
 import pytest
 from helpers import Done, Launcher, make_tasks, run_command, wait_until, write_tasks
 
 from practicum.cli.app import main
 from practicum.core.errors import ModelError
+from practicum.methods import GROUP, NAMES
 from practicum.models import local
 from practicum.store.database import Store
 from practicum.testing.server import ServerProcess, start_process
@@ -305,6 +307,20 @@ def test_methods_are_listed_with_their_settings(run: Any) -> None:
     assert "--set threshold=0.85" in run("methods", "ace").out
 
 
+def test_methods_of_packages_are_listed_and_a_broken_package_hides_none(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "from practicum.methods.none import Settings, method\n"
+    packages.install(here, "own_methods", source, GROUP, mine="own_methods")
+    packages.install(here, "broken_methods", "import no_such_module", GROUP, lost="broken_methods")
+    monkeypatch.syspath_prepend(here)
+    done = run_command(["methods", "--json"], here)
+    assert {*NAMES, "mine"} == set(done.json)
+    assert "the package 'broken_methods' registers 'lost'" in done.line
+    assert "broken_methods" in run_command(["methods", "lost"], here).line
+    assert run_command(["learn", "tasks.jsonl", "--method", "mine", "--model", "scripted:model"], here).code == 0
+
+
 BAD_FILES: dict[str, tuple[str | None, str]] = {
     "missing": (None, "bad.jsonl: no such file"),
     "empty": ("", "holds no tasks"),
@@ -365,6 +381,12 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
     "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
     "resume no run": ("resume nowhere", "nowhere is not a run folder"),
+    "resume a file": ("resume tasks.jsonl", "tasks.jsonl is not a run folder"),
+    "resume a folder": ("resume .", ". is not a run folder"),
+    "memory group": ("memory drop run", "No such command 'drop'"),
+    "view": ("show run --view scores", "'scores' is not one of 'context', 'gate', 'replay', 'delay'"),
+    "entry of another view": ("show run --view gate --entry e0", "leave out --version and --entry"),
+    "picture of another view": ("show run --output a.png", "add --view delay"),
     "show no run": ("show nowhere", "nowhere is not a run folder"),
     "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
 }

@@ -79,12 +79,12 @@ def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
 
 def test_options_of_a_run_are_fields_of_its_configuration_or_settings_of_its_method() -> None:
     made_of_others = {"set_": "settings", "role": "roles", "retries": "attempts", "no_labels": "labels"}
-    for name in SETTINGS.keys() - METHOD_OPTIONS.keys() - {"no_reasoning"}:
+    for name in SETTINGS.keys() - set(METHOD_OPTIONS) - {"no_reasoning"}:
         assert made_of_others.get(name, name) in Config.model_fields
 
 
 def test_options_become_keywords_of_a_configuration() -> None:
-    given = {"batch_size": "4", "set_": ["rounds=2"], "role": ["judge=http://h/v1?a=b#m"], "retries": 0, "seed": 0}
+    given = {"batch": "4", "set_": ["rounds=2"], "role": ["judge=http://h/v1?a=b#m"], "retries": 0, "seed": 0}
     others = {"no_labels": True, "no_reasoning": True, "choices": "a,b,a", "timeout": None, "online": None}
     assert config_values({**given, **others}) == {
         "settings": {"rounds": "2", "batch": "4"}, "roles": {"judge": "http://h/v1?a=b#m"}, "attempts": 1, "seed": 0,
