@@ -29,7 +29,8 @@ from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Usage
 from practicum.engine.run import Run
-from practicum.models.client import CallOptions, Client, ProviderClient
+from practicum.models.client import CallOptions, Client
+from practicum.models.provider import ProviderClient
 from practicum.models.registry import ClientSettings, Models
 from practicum.retrieval.vectors import open_embedder
 from practicum.session.components import Parts

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
 from practicum.core.types import Usage
-from practicum.models.client import Client, ProviderClient, Structure
+from practicum.models.client import Client, Structure
 
 ROLES: Mapping[str, str] = {
     "agent": "agent",
@@ -120,6 +120,8 @@ class Models:
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
+        from practicum.models.provider import ProviderClient
+
         # Reading the certificates takes 40 ms. Plain HTTP does not need them: an empty context trusts no server, also
         # after a redirect to HTTPS.
         verify = SSLContext(PROTOCOL_TLS_CLIENT) if address.startswith("http://") else True
@@ -153,6 +155,8 @@ class Models:
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
+
+        from practicum.models.provider import ProviderClient
 
         provider, _, model = name.partition(":")
         try:

@@ -15,7 +15,7 @@ import practicum
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
-from practicum.models import client as client_module
+from practicum.models import provider as provider_module
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import override
@@ -37,13 +37,13 @@ def _no_proxy_and_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between tries, in seconds; the tests do not wait for them."""
     found: list[float] = []
-    pause = client_module._pause
+    pause = provider_module._pause
 
     def recorded(error: BaseException, tries: int) -> float:
         found.append(pause(error, tries))
         return 0
 
-    monkeypatch.setattr(client_module, "_pause", recorded)
+    monkeypatch.setattr(provider_module, "_pause", recorded)
     return found
 
 
@@ -161,14 +161,14 @@ def test_a_permanent_fault_stops_at_once_with_one_line(
 def test_a_server_that_is_down_is_reported_after_few_tries(tmp_path: Path, address: str, pauses: list[float]) -> None:
     with pytest.raises(ModelError, match=r"cannot reach http://.*: is the server up, and the address right\?"):
         practicum.run_sync(_learn(address, tmp_path / "run", 2, {"settings": {"batch": 2}}))
-    assert len(pauses) == 2 * (client_module.FIRST_TRIES - 1)
+    assert len(pauses) == 2 * (provider_module.FIRST_TRIES - 1)
     assert max(pauses) <= 1
 
 
 def test_a_web_page_instead_of_a_server_is_reported_after_few_tries(tmp_path: Path, pauses: list[float]) -> None:
     with pytest.raises(ModelError, match="does not answer as a model server does: check the address"):
         learn_from(tmp_path / "run", [("html", 1)])
-    assert len(pauses) == client_module.FIRST_TRIES - 1
+    assert len(pauses) == provider_module.FIRST_TRIES - 1
     assert max(pauses) <= 1
 
 

@@ -1,0 +1,228 @@
+"""Models of providers, by pydantic-ai, with retries whose backoff respects Retry-After."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_ai import exceptions
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from practicum.core.errors import ModelError, ProviderError, WindowError
+from practicum.core.types import Prompt, Usage
+from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, causes, once_per_schema
+from practicum.models.local import compact_grammar
+
+FIRST_TRIES = 3
+"""Tries for a server that has never answered: users should learn of a wrong address within seconds."""
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+LONGEST_REQUESTED_PAUSE = 120.0
+"""Seconds between two tries: the backoff starts at the first and ends at the second; the third is the limit for a
+provider's Retry-After."""
+
+
+@dataclass(kw_only=True)
+class ProviderClient:
+    """A model behind pydantic-ai."""
+
+    name: str
+    model: Model
+    endpoint: str
+    structure: Structure
+    price: Callable[[Usage], float | None]
+    """US dollars for a usage; None if no price is known."""
+    attempts: int = 6
+    slots: int | None = None
+    window: int | None = None
+    supports_seed: bool = False
+    openai_protocol: bool = False
+    """Whether the server speaks OpenAI's chat completions."""
+    on_close: Callable[[], Awaitable[None]] | None = None
+    _reached: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._output_format = once_per_schema(self._schema_format)
+        if self.window is None:
+            self.window = self.model.profile.get("context_window")
+
+    @property
+    def priced(self) -> bool:
+        return self.price(Usage(1, 1000, 0, 100)) is not None
+
+    def cost(self, usage: Usage) -> float | None:
+        return self.price(usage)
+
+    async def close(self) -> None:
+        if self.on_close is not None:
+            await self.on_close()
+
+    async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
+        """Call the model and retry transient failures.
+
+        Raises ProviderError if it still fails after all attempts, and ModelError if no retry can help.
+        """
+        parameters, body = (ModelRequestParameters(), {}) if schema is None else self._output_format(schema)
+        if self.openai_protocol and self.structure in ("native", "grammar"):
+            # The SDK sends `extra_body` as it is. It compares arguments with all variants of their types, every message
+            # and every value of the schema, which takes a third of a call's CPU time (bench/calls_bench.py).
+            messages, body = [], {**body, "messages": _openai_messages(prompt)}
+        else:
+            messages = _messages(prompt)
+        settings: dict[str, Any] = {"max_tokens": options.max_output_tokens, "timeout": options.timeout}
+        if body:
+            settings["extra_body"] = body
+        if options.temperature is not None:
+            settings["temperature"] = options.temperature
+        if options.seed is not None and self.supports_seed:
+            settings["seed"] = options.seed
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                response = await self.model.request(messages, settings, parameters)  # type: ignore[arg-type]
+            except (exceptions.AgentRunError, exceptions.UserError) as error:
+                if not _is_transient(error):
+                    raise _permanent_error(self.name, error) from error
+                if not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
+                    raise _unreachable_error(self.name, error) from error
+                if tries >= self.attempts:
+                    reason = _error_summary(error)
+                    raise ProviderError(
+                        f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
+                    ) from error
+                pause = _pause(error, tries)
+            else:
+                self._reached = True
+                return self._reply(response)
+            await asyncio.sleep(pause)
+
+    def _schema_format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
+        """The request parameters, and fields of the request's body, that ask for JSON of this schema."""
+        name = str(schema.get("title", "answer"))
+        if self.structure == "grammar":
+            return ModelRequestParameters(), {"grammar": compact_grammar(schema)}
+        if self.structure == "tool":
+            tool = ToolDefinition(
+                name=name, parameters_json_schema=schema, description="Give your answer.", kind="output"
+            )
+            return ModelRequestParameters(output_mode="tool", output_tools=[tool], allow_text_output=False), {}
+        output = OutputObjectDefinition(json_schema=schema, name=name)
+        parameters = ModelRequestParameters(output_mode=self.structure, output_object=output)
+        if self.structure == "native" and self.openai_protocol:
+            output = self.model.customize_request_parameters(parameters).output_object or output
+            json_schema = {"name": name, "schema": output.json_schema, "strict": output.strict}
+            return ModelRequestParameters(), {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+        return parameters, {}
+
+    def _reply(self, response: ModelResponse) -> Reply:
+
+        calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
+        text = calls[0] if calls else (response.text or "")
+        counts = response.usage
+        usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
+        return Reply(text, replace(usage, usd=self.price(usage)), cut=response.finish_reason == "length")
+
+
+def _messages(prompt: Prompt) -> list[ModelMessage]:
+    messages: list[ModelMessage] = []
+    head: list[Any] = [SystemPromptPart(prompt.head)] if prompt.head else []
+    for turn in prompt.turns:
+        messages += [
+            ModelRequest(parts=[*head, UserPromptPart(turn.user)]),
+            ModelResponse(parts=[TextPart(turn.assistant)]),
+        ]
+        head = []
+    messages.append(ModelRequest(parts=[*head, UserPromptPart(prompt.user)]))
+    return messages
+
+
+def _openai_messages(prompt: Prompt) -> list[JSON]:
+    messages = [{"role": "system", "content": prompt.head}] if prompt.head else []
+    for turn in prompt.turns:
+        messages += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.assistant}]
+    return [*messages, {"role": "user", "content": prompt.user}]
+
+
+def _pause(error: BaseException, tries: int) -> float:
+    """Seconds until the next try: what the provider asks for, otherwise a random part of an exponential backoff."""
+    requested = getattr(error, "retry_after", None)
+    if requested is not None:
+        return min(float(requested), LONGEST_REQUESTED_PAUSE)
+    return random.uniform(0, min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE))
+
+
+_PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
+    exceptions.ModelAuthenticationError: (ModelError, "{name} refused the key: check its API key in the environment"),
+    exceptions.ModelNotFoundError: (ModelError, "{name} was not found: check the model's name and the address"),
+    exceptions.ModelContextWindowExceededError: (
+        WindowError,
+        f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
+    ),
+    exceptions.ModelQuotaExceededError: (ModelError, "the account of {name} has no credit left"),
+    exceptions.ModelRequestRejectedError: (
+        ModelError,
+        "{name} rejected the request: if it does not support JSON schemas, try --structure tool or prompted",
+    ),
+    exceptions.UserError: (ModelError, "{name} cannot be used"),
+}
+"""The error that is raised, and its text."""
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
+    if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
+        return isinstance(error, exceptions.ModelHTTPError) and error.status_code in (408, 409, 425)
+    return isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior)
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
+    if isinstance(error, exceptions.ModelTimeoutError):
+        # aiohttp's transport reports a refused connection as a timeout.
+        return any(type(cause).__name__.startswith("Connect") for cause in causes(error))
+    unreadable = isinstance(error, exceptions.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
+    return unreadable or isinstance(error, exceptions.ModelConnectionError)
+
+
+def _unreachable_error(name: str, error: BaseException) -> ModelError:
+    """The error for a server that never answered as a model server does."""
+    if isinstance(error, exceptions.ModelConnectionError):
+        reason = " ".join(str(causes(error)[-1] or error).split())
+        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
+    return ModelError(
+        f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
+        f"or a login page stands in between ({_error_summary(error)})"
+    )
+
+
+def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
+    """The error for a failure that no retry can fix."""
+    for kind, (raised, text) in _PERMANENT.items():
+        if isinstance(error, kind):
+            return raised(f"{text.format(name=name)} ({_error_summary(error)})")
+    return ProviderError(f"{name} failed: {_error_summary(error)}")
+
+
+def _error_summary(error: BaseException) -> str:
+    """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
+    text = " ".join(str(error).split())
+    cause = " ".join(str(error.__cause__ or "").split())
+    if cause and cause not in text:
+        text = f"{text} ({cause})"
+    return text if len(text) <= 300 else text[:300] + "…"
