@@ -243,7 +243,7 @@ def test_nothing_of_the_package_is_printed(tmp_path: Path, capfd: pytest.Capture
 def test_settings_that_cannot_be_are_refused(
     tmp_path: Path, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(methods, "lacking", lambda name: "")
+    monkeypatch.setattr(methods, "missing_extra", lambda name: "")
     with pytest.raises(UsageError, match=said):
         run_of(tmp_path, **settings)
     assert not (tmp_path / "run").exists()
