@@ -1,4 +1,4 @@
-"""Wrappers of an update that enforce by code: the token budget, harmful entries, one episode a task. And votes."""
+"""Updates by plain code: votes, the token budget, harmful entries, one episode a task."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def rank(entry: Entry, before: Context) -> int:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(ENTRIES, ENTRIES, st.integers(1, 1500))
-def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
+def test_the_budget_holds_and_the_worst_entries_are_removed_first(
     old: list[tuple[str, int, int, int]], new: list[tuple[str, int, int, int]], tokens: int
 ) -> None:
     context = context_of(old)
@@ -88,14 +88,14 @@ def test_the_budget_holds_whatever_is_added_and_the_worst_go_first(
         assert render_full(unbound).tokens <= tokens
 
 
-def test_under_the_budget_nothing_is_touched() -> None:
+def test_nothing_is_removed_under_the_budget() -> None:
     delta = Delta((Add("rules", "new"),))
     outcome, counts = ran(within_budget(giving(delta), 1000), seed_context([("rules", "old")]))
     assert [a.edit.op for a in outcome.applied] == ["add"]
     assert counts["pruned_entries"] == 0
 
 
-def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> None:
+def test_new_rules_replace_used_ones_in_a_full_budget() -> None:
     context = context_of([("a" * 40, 0, 0, 1), ("b" * 40, 0, 0, 1), ("c" * 40, 2, 0, 2)])
     tokens = render_full(context).tokens
     outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), tokens), context)
@@ -105,26 +105,26 @@ def test_a_full_budget_of_rules_that_were_used_leaves_room_for_new_ones() -> Non
     assert [e.text[0] for e in outcome.context] == ["b", "c", "m"]
 
 
-def test_what_helped_does_not_give_way_to_what_is_new() -> None:
+def test_rules_that_helped_are_not_replaced_by_new_ones() -> None:
     context = context_of([("a" * 40, 1, 0, 1), ("b" * 40, 2, 1, 3)])
     outcome, _ = ran(within_budget(giving(Delta((Add("rules", "n" * 40),))), render_full(context).tokens + 4), context)
     assert [e.text[0] for e in outcome.context] == ["a", "b"]
 
 
-def test_without_a_margin_only_what_harmed_is_dropped() -> None:
+def test_a_margin_of_zero_removes_only_entries_that_harmed() -> None:
     context = context_of([("a", 0, 0, 0), ("b", 2, 2, 2), ("c", 2, 1, 3), ("d", 0, 1, 1)])
     outcome, _ = ran(pruned(giving(Delta()), 0), context)
     assert [e.text for e in outcome.context] == ["a", "c"]
 
 
-def test_what_the_same_delta_adds_can_be_dropped_again() -> None:
+def test_an_addition_of_the_same_delta_can_be_removed() -> None:
     delta = Delta((Add("rules", "x" * 400), Merge(("e0", "e1")), Add("rules", "y")))
     outcome, _ = ran(within_budget(giving(delta), 20), seed_context([("rules", "one"), ("rules", "two")]))
     assert not outcome.refused
     assert [e.text for e in outcome.context] == ["y"]
 
 
-def test_harm_beyond_the_margin_is_dropped_at_once() -> None:
+def test_entries_beyond_the_harmful_margin_are_removed() -> None:
     context = context_of([("a", 0, 2, 1), ("b", 1, 3, 1), ("c", 0, 1, 1), ("d", 5, 6, 1)])
     outcome, counts = ran(pruned(giving(Delta((Vote("e2", harmful=1),))), 2), context)
     assert [e.text for e in outcome.context] == ["d"]
@@ -133,7 +133,7 @@ def test_harm_beyond_the_margin_is_dropped_at_once() -> None:
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["e0", "e1"]), st.sampled_from(["helpful", "harmful", "neutral"]))))
-def test_each_lesson_counts_once(said_of: list[dict[str, Verdict]]) -> None:
+def test_the_votes_of_each_lesson_count_once(said_of: list[dict[str, Verdict]]) -> None:
     lessons = [Lesson(f"l{n}", "", votes=verdicts, sources=(f"task:{n}",)) for n, verdicts in enumerate(said_of)]
     context = seed_context([("rules", "one"), ("rules", "two")])
     after = context.apply(votes(lessons)).context
@@ -150,7 +150,7 @@ def episode(answer: str, **data: Any) -> Lesson:
     return Lesson("l", "Which?", data={"answer": answer, **data}, sources=(f"rollout:{answer}",))
 
 
-def test_an_episode_is_kept_once_and_is_the_newest() -> None:
+def test_the_newest_episode_of_a_task_replaces_the_older_one() -> None:
     update = newest_per_key(append("episodes"))
     first, _ = ran(update, Context(), [episode("a")])
     again, _ = ran(update, first.context, [episode("a")])
@@ -161,7 +161,7 @@ def test_an_episode_is_kept_once_and_is_the_newest() -> None:
     assert set(next(iter(other.context)).sources) == {"rollout:a", "rollout:b"}
 
 
-def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
+def test_an_episode_is_found_without_reading_every_page() -> None:
     class Closed(Page):
         """One whose entries are not to be looked at."""
 
@@ -180,7 +180,7 @@ def test_an_episode_is_found_among_many_without_a_look_at_all() -> None:
     assert said == [(Update, "e7"), (Update, f"e{5 * PAGE + 1}"), (Add, "no such?")]
 
 
-def test_lessons_without_words_become_no_entry() -> None:
+def test_lessons_without_text_become_no_entry() -> None:
     outcome, _ = ran(append("rules"), seed_context([("rules", "one")]), [Lesson("l", "", votes={"e0": "helpful"})])
     assert [e.helpful for e in outcome.context] == [1]
     assert outcome.context.size == 1

@@ -1,4 +1,4 @@
-"""Accounting: whatever a curator forgets, makes up or fails at, no lesson is lost in silence."""
+"""Accounting: no lesson is lost silently, whatever a curator forgets, invents or fails at."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def counts(run: Run) -> dict[str, int]:
     return {name: count for name, count in run.counts.items() if count}
 
 
-# ---- who is accounted for
+# ---- which lessons are accounted for
 
 
-def test_edits_that_say_something_and_fates_account_for_a_lesson() -> None:
+def test_edits_with_content_and_resolutions_account_for_a_lesson() -> None:
     lessons = [*make_lessons(7), Lesson("silent", "")]
     edits = (
         Add("rules", "x", lessons=("l0",)), Update("e0", "x", lessons=("l1",)), Merge(("e1", "e2"), lessons=("l2",)),
@@ -83,7 +83,7 @@ def test_edits_that_say_something_and_fates_account_for_a_lesson() -> None:
     assert [x.id for x in left_out(lessons, delta)] == ["l3", "l4"]
 
 
-def test_what_the_same_delta_deletes_covers_nobody() -> None:
+def test_an_entry_that_the_same_delta_deletes_covers_no_lesson() -> None:
     lessons = make_lessons(4)
     delta = Delta(
         (Update("e0", "x", lessons=("l0",)), Merge(("e1", "e2"), lessons=("l1",)), Delete("e0"), Delete("e2")),
@@ -92,7 +92,7 @@ def test_what_the_same_delta_deletes_covers_nobody() -> None:
     assert [x.id for x in left_out(lessons, delta)] == ["l0", "l1", "l2"]
 
 
-def test_kept_and_dropped_say_why() -> None:
+def test_kept_and_dropped_lessons_have_a_reason() -> None:
     lessons, run = make_lessons(2), indoors(lambda call: "")
     kept = keep_or_drop("keep", "memories")(lessons, run)
     made = Context().apply(kept).context
@@ -102,10 +102,10 @@ def test_kept_and_dropped_say_why() -> None:
     assert counts(run) == {"kept_lessons": 2, "dropped_lessons": 2}
 
 
-# ---- asking again
+# ---- retries
 
 
-def test_what_was_left_out_is_asked_about_in_smaller_groups_and_then_kept() -> None:
+def test_lessons_left_out_are_retried_in_smaller_groups_and_then_kept() -> None:
     model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n == 1 else [])
     delta, run = ran(model, make_lessons(10), again=(4, 2))
     assert [len(lessons_read(call)) for call in model.calls] == [10, 4, 4, 1, 2, 2, 2]
@@ -114,7 +114,7 @@ def test_what_was_left_out_is_asked_about_in_smaller_groups_and_then_kept() -> N
     assert {e.text for e in Context().apply(delta).context} == {x.text for x in make_lessons(10)}
 
 
-def test_once_everything_is_accounted_for_nobody_is_asked_again() -> None:
+def test_no_call_follows_once_every_lesson_is_accounted_for() -> None:
     model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}])
     _, run = ran(model, make_lessons(5), again=(3, 2, 1))
     assert len(model.calls) == 1
@@ -123,7 +123,7 @@ def test_once_everything_is_accounted_for_nobody_is_asked_again() -> None:
 
 @pytest.mark.parametrize("uncovered", ["keep", "drop"])
 @pytest.mark.parametrize("reply", ["nonsense", ProviderError("it is down")])
-def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str, reply: Reply) -> None:
+def test_every_lesson_is_accounted_for_if_the_curator_always_fails(uncovered: str, reply: Reply) -> None:
     lessons = [replace(x, votes={"e0": "harmful"}) for x in make_lessons(6)]
     delta, run = ran(lambda call: reply, lessons, rules(1), again=(2, 1), uncovered=uncovered)
     after = rules(1).apply(delta).context
@@ -139,7 +139,7 @@ def test_a_curator_that_fails_every_time_loses_nothing_in_silence(uncovered: str
         assert run.counts["dropped_lessons"] == 6
 
 
-def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
+def test_without_retries_lessons_left_out_are_dropped_and_counted() -> None:
     model = deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n % 2 else [])
     delta, run = ran(model, make_lessons(6), uncovered="drop")
     assert len(model.calls) == 1
@@ -148,7 +148,7 @@ def test_without_accounting_what_is_left_out_is_dropped_and_counted() -> None:
     assert run.counts["dropped_lessons"] == 3
 
 
-def test_lessons_without_words_are_not_asked_about() -> None:
+def test_lessons_without_text_are_not_retried() -> None:
     model = deciding(lambda n, text, shown: [])
     lessons = [Lesson("s0", "", votes={"e0": "helpful"}), *make_lessons(1), Lesson("s1", "", votes={"e0": "helpful"})]
     delta, _ = ran(model, lessons, rules(1), again=(1,))
@@ -156,7 +156,7 @@ def test_lessons_without_words_are_not_asked_about() -> None:
     assert next(e.helpful for e in rules(1).apply(delta).context) == 2
 
 
-def test_votes_are_not_cast_again_with_the_lesson() -> None:
+def test_votes_count_once_when_a_lesson_is_retried() -> None:
     model = deciding(lambda n, text, shown: [])
     lessons = [replace(x, votes={"e0": "helpful"}) for x in make_lessons(5)]
     delta, _ = ran(model, lessons, rules(1), again=(2, 1))
@@ -165,7 +165,7 @@ def test_votes_are_not_cast_again_with_the_lesson() -> None:
     assert (entry.helpful, entry.uses) == (5, 5)
 
 
-def test_a_later_answer_does_not_undo_an_earlier_one_of_the_same_rule() -> None:
+def test_a_later_answer_does_not_undo_an_earlier_change_of_the_same_rule() -> None:
     """Two lessons that are to go into one rule by calls that know nothing of each other: both are still there."""
 
     def decide(n: int, text: str, shown: list[str]) -> list[dict[str, Any]]:
@@ -180,7 +180,7 @@ def test_a_later_answer_does_not_undo_an_earlier_one_of_the_same_rule() -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 1], ids=["in the first answer", "in a later one"])
-def test_a_rule_that_goes_covers_nobody(turn: int) -> None:
+def test_a_removed_rule_covers_no_lesson(turn: int) -> None:
     """One lesson is covered by a rule that another lesson has deleted."""
 
     def decide(n: int, text: str, shown: list[str]) -> list[dict[str, Any]]:
@@ -200,7 +200,7 @@ def test_a_rule_that_goes_covers_nobody(turn: int) -> None:
     assert not [resolution for resolution in delta.resolutions if resolution.entry == "e2"]
 
 
-def test_the_answers_of_groups_asked_at_once_are_taken_in_the_order_of_places() -> None:
+def test_concurrent_groups_are_combined_in_the_order_of_places() -> None:
     def once() -> Delta:
         return ran(deciding(lambda n, text, shown: [{"lesson": n, "op": "ADD"}] if n == 1 else []), make_lessons(30),
                    again=(7, 3))[0]  # fmt: skip
@@ -227,7 +227,7 @@ JOINS: dict[str, Join | None] = {
     uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
     join=st.sampled_from(sorted(JOINS)), copies=st.integers(1, 3),
 )  # fmt: skip
-def test_no_lesson_is_lost_in_silence_whatever_the_curator_does(
+def test_no_lesson_is_lost_silently_whatever_the_curator_does(
     seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,
     copies: int,
 ) -> None:  # fmt: skip

@@ -52,7 +52,7 @@ def vectors(rng: np.random.Generator, n: int, dims: int, centres: int, spread: f
     st.sampled_from([0.3, 0.5, 0.85, 0.99]), st.sampled_from([0.0, 0.3, 0.7]), st.sampled_from([7, 16, 4096]),
     st.sampled_from([1, 3]),
 )  # fmt: skip
-def test_greedy_equals_the_plain_reference(
+def test_duplicates_equal_those_of_the_plain_reference(
     seed: int, n: int, m: int, dims: int, threshold: float, spread: float, block: int, kinds: int
 ) -> None:
     """Rows of different kinds are no duplicates, however similar; what is told apart hides no copy of its own."""
@@ -75,7 +75,7 @@ def test_greedy_equals_the_plain_reference(
             assert similarity[row, mine] == pytest.approx(similarity[row, plain], abs=2e-6)
 
 
-def test_many_similar_old_ones_are_compared_in_full() -> None:
+def test_many_equal_old_vectors_name_the_oldest() -> None:
     old = np.tile(np.eye(8, dtype=np.float32)[0], (50, 1))
     assert duplicates(old, old[:3], 0.9) == [0, 0, 0]
     assert duplicates(old[:0], old[:3], 0.9) == [None, 0, 0]
@@ -108,7 +108,7 @@ def applied(context: Context, delta: Delta, when: Any = "proactive", budget: int
     return outcome.context, made, run
 
 
-def test_the_older_entry_stays_with_counters_and_provenance() -> None:
+def test_the_older_entry_stays_with_summed_counters_and_joined_sources() -> None:
     context = seed_context([("rules", "a one")])
     delta = Delta((Add("rules", "a two", helpful=2, sources=("task:1",)), Add("facts", "a three"), Add("rules", "b")))
     after, _, run = applied(context, delta)
@@ -117,7 +117,7 @@ def test_the_older_entry_stays_with_counters_and_provenance() -> None:
     assert run.counts["duplicate_entries"] == 1
 
 
-def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
+def test_copies_are_merged_beside_a_similar_entry_that_differs() -> None:
     context = seed_context([("rules", "a refund after 30 days")])
     forty = [Add("rules", text) for text in ("a refund after 40 days", "a refund after 40 days", "a refund 40 days on")]
     after, _, run = applied(context, Delta(tuple(forty)))
@@ -125,13 +125,13 @@ def test_copies_are_one_whatever_similar_entry_stands_beside_them() -> None:
     assert run.counts == {"duplicate_entries": 2, "similar_kept_apart": 1}
 
 
-def test_a_rewritten_old_entry_takes_in_the_younger_one_it_repeats() -> None:
+def test_a_rewritten_old_entry_absorbs_the_younger_entry_that_it_repeats() -> None:
     context = seed_context([("rules", "a one"), ("rules", "b two")])
     after, _, _ = applied(context, Delta((Update("e0", "b now"), Add("rules", "b three"))))
     assert [(e.id, e.text) for e in after] == [("e0", "b now")]
 
 
-def test_lazy_looks_at_all_but_only_over_the_budget() -> None:
+def test_lazy_compares_all_entries_but_only_over_the_budget() -> None:
     context = seed_context([("rules", "a one"), ("rules", "a two")])
     delta = Delta((Add("rules", "b"),))
     assert len(applied(context, delta, "lazy", 1000)[0]) == 3

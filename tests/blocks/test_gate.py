@@ -1,4 +1,4 @@
-"""The acceptance gate: keeps what helps, drops what harms, errs as seldom as it says, and costs few tasks."""
+"""The acceptance gate keeps helpful deltas and drops harmful ones, with the errors it states and few tasks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], 
     ],
     ids=["coin", "mostly ties", "uniform", "skewed"],
 )
-def test_what_is_not_worse_is_dropped_by_the_test_as_seldom_as_alpha_says(
+def test_the_test_errs_in_at_most_the_share_alpha_of_equal_deltas(
     world: Callable[[Random], float], alpha: float
 ) -> None:
     rng, runs = Random(7), 1000 if PROFILE == "slow" else 250
@@ -79,7 +79,7 @@ def test_what_is_not_worse_is_dropped_by_the_test_as_seldom_as_alpha_says(
     assert sum(t.decided and t.kept for t in found) / runs <= alpha
 
 
-def test_a_large_difference_costs_few_tasks_and_a_small_one_is_judged_by_the_mean() -> None:
+def test_large_differences_need_few_tasks_and_small_ones_are_judged_by_the_mean() -> None:
     worse, better = tried(lambda: -1.0, 100), tried(lambda: 1.0, 100)
     assert [(t.decided, t.kept, len(t.differences)) for t in (worse, better)] == [(True, False, 7), (True, True, 7)]
     little = iter([-1.0, *[0.0] * 40])
@@ -88,7 +88,7 @@ def test_a_large_difference_costs_few_tasks_and_a_small_one_is_judged_by_the_mea
     assert tried(lambda: 0.0, 40).kept
 
 
-def test_what_helps_is_kept_and_what_harms_is_dropped_nearly_always() -> None:
+def test_helpful_deltas_are_kept_and_harmful_ones_dropped_nearly_always() -> None:
     def kept(up: float, down: float) -> float:
         rng = Random(3)
 
@@ -105,7 +105,7 @@ def test_what_helps_is_kept_and_what_harms_is_dropped_nearly_always() -> None:
 # ---- what is left of a dropped delta
 
 
-def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() -> None:
+def test_votes_and_hidden_edits_stay_and_other_lessons_are_resolved_as_dropped() -> None:
     context = seed_context([("rules", "Be kind."), (".notes", "so far")])
     delta = Delta(
         (
@@ -126,7 +126,7 @@ def test_votes_and_what_is_hidden_stay_and_the_lessons_of_the_rest_are_told() ->
     assert context.apply(left).context.digest == context.digest
 
 
-def test_what_is_kept_may_be_named_by_what_comes_after_it() -> None:
+def test_a_kept_addition_can_be_named_by_later_edits() -> None:
     context = seed_context([("rules", "Be kind.")])
     edits = (
         Add(".notes", "so far", ref="r"), Vote("e0", helpful=1), Add("rules", "Shout."), Update("r", text="and more"),
@@ -149,7 +149,7 @@ def test_each_edit_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(tried) == 100
 
 
-def test_a_vote_that_stays_does_not_account_for_a_lesson_whose_words_are_dropped() -> None:
+def test_a_kept_vote_does_not_account_for_a_lesson_whose_text_is_dropped() -> None:
     context = seed_context([("rules", "one")])
     voted, silent = Vote("e0", 1, lessons=("l1",)), Vote("e0", 1, lessons=("l2",))
     left = unshown_part(context, Delta((voted, silent, Add("rules", "two", lessons=("l1",)))))
@@ -188,7 +188,7 @@ def judged(*texts: str) -> tuple[list[Delta], Context, Acting, Run]:
     return *asyncio.run(work()), act, run
 
 
-def test_harm_is_dropped_at_every_step_and_costs_few_tasks() -> None:
+def test_harmful_deltas_are_dropped_at_every_step_with_few_tasks() -> None:
     deltas, context, act, run = judged("BAD 0", "BAD 1", "BAD 2", "BAD 3")
     assert [entry.text for entry in context] == ["Be kind."]
     assert run.counts["gated_deltas"] == 4
@@ -203,7 +203,7 @@ def test_harm_is_dropped_at_every_step_and_costs_few_tasks() -> None:
     assert len(act.attempts) <= 40 + 4 * 32
 
 
-def test_help_is_kept_and_later_deltas_are_judged_beside_it() -> None:
+def test_a_helpful_delta_is_kept_and_later_ones_are_compared_with_it() -> None:
     deltas, context, _, _ = judged("GOOD", "BAD 1", "BAD 2")
     assert [delta.evidence["gate"] for delta in deltas] == ["kept", "dropped", "dropped"]
     assert [entry.text for entry in context] == ["Be kind.", "GOOD"]
@@ -243,7 +243,7 @@ def gated(folder: Path, model: ScriptedClient, tasks: int = 4, **how: Any) -> Le
     return learned(folder, model, tasks, settings, val=val, **{"validate_every": 100, **how})
 
 
-def test_without_a_barrier_the_gate_stands_too(tmp_path: Path) -> None:
+def test_the_gate_works_asynchronously(tmp_path: Path) -> None:
     settings = {"batch": 4, "asynchronous": True}
     run = gated(tmp_path, says(lambda n: "BAD"), 8, method="combee", settings=settings)
     assert len(run.result.context) == 0
@@ -251,7 +251,7 @@ def test_without_a_barrier_the_gate_stands_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("calls", [50, 100])
-def test_a_run_that_was_cut_goes_on_to_the_same_end_and_pays_nothing_twice(tmp_path: Path, calls: int) -> None:
+def test_a_resumed_run_ends_the_same_and_pays_nothing_twice(tmp_path: Path, calls: int) -> None:
     def model() -> ScriptedClient:
         return says(lambda n: "GOOD" if n == 1 else "BAD")
 
@@ -300,7 +300,7 @@ def test_the_evidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ({"settings": {"gate": True, "gate_alpha": 1.0}}, "gate_alpha"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], said: str) -> None:
     model = scripted()
     with pytest.raises(UsageError, match=said):
         practicum.run_sync(

@@ -1,4 +1,4 @@
-"""Joining the deltas of groups: what is the same is one, by code; only what is in conflict goes to the model."""
+"""Joining the deltas of groups: equal edits become one by code, and only conflicts go to the model."""
 
 from __future__ import annotations
 
@@ -72,30 +72,30 @@ def new_texts(delta: Delta) -> list[str]:
 # ---- additions
 
 
-def test_nothing_joined_is_nothing() -> None:
+def test_joining_empty_deltas_gives_an_empty_delta() -> None:
     for join in (join_by_code(Asked()), join_by_model(Asked()), join_side_by_side):
         assert joined(join) == Delta()
         assert joined(join, [], []) == Delta()
 
 
-def test_what_several_groups_say_alike_is_said_once_and_rests_on_all() -> None:
+def test_equal_additions_become_one_that_rests_on_all_lessons() -> None:
     delta = by_us([rule("If a, do b.", "l1")], [rule("If a,  do B.", "l2")], [rule("If c, do d.", "l3")])
     (one, two) = delta.edits
     assert (one, two.lessons) == (rule("If a, do b.", "l1", "l2"), ("l3",))
 
 
-def test_the_same_words_in_another_section_or_with_other_data_are_another_thing() -> None:
+def test_the_same_text_in_another_section_or_with_other_data_is_kept_apart() -> None:
     adds = [rule("x", "l1"), rule("x", "l2", data={"answer": "a"}), rule("x", "l3", data={"answer": "b"})]
     delta = by_us(adds, [Add("facts", "x", lessons=("l4",))])
     assert len(delta.edits) == 4
 
 
-def test_copies_of_a_lesson_that_groups_word_differently_are_one() -> None:
+def test_differently_worded_copies_of_a_lesson_become_one() -> None:
     delta = by_us([rule("If a, do b.", "l1")], [rule("Whenever there is a: b!", "l1")])
     assert delta.edits == (rule("If a, do b.", "l1"),)
 
 
-def test_what_a_group_makes_of_one_lesson_may_be_several_things() -> None:
+def test_a_group_may_add_several_entries_for_one_lesson() -> None:
     first = [rule("If a, do b.", "l1"), rule("If c, do d.", "l1")]
     second = [rule("In case of a, b.", "l1"), rule("In case of c, d.", "l1"), rule("If e, do f.", "l1")]
     assert new_texts(by_us(first, second)) == ["If a, do b.", "If c, do d.", "If e, do f."]
@@ -112,7 +112,7 @@ def test_what_a_group_makes_of_one_lesson_may_be_several_things() -> None:
     ],
     ids=["numbers", "names", "choices", "negation", "quotations"],
 )  # fmt: skip
-def test_near_duplicates_are_one_but_not_where_a_hard_word_differs(one: str, other: str) -> None:
+def test_near_duplicates_become_one_unless_a_detail_differs(one: str, other: str) -> None:
     choices = ("Red", "Blue")
     assert new_texts(by_us([rule(one, "l1")], [rule(other, "l2")], threshold=0.5, choices=choices)) == [one, other]
     worded = f"{one} Indeed"
@@ -164,14 +164,14 @@ def test_the_same_change_by_several_groups_is_one_change() -> None:
         assert (edit.lessons, edit.sources) == (("l0", "l1", "l2"), ("task:0", "task:1", "task:2"))
 
 
-def test_votes_of_several_groups_are_several_votes() -> None:
+def test_equal_votes_of_several_groups_all_count() -> None:
     delta = by_us([Vote("e0", 1, uses=1)], [Vote("e0", 1, uses=1)], [Vote("e0", 0, 1, uses=1), Vote("e0", 1, uses=1)])
     entry = applied(delta).context.get("e0")
     assert entry is not None
     assert (entry.helpful, entry.harmful, entry.uses) == (3, 1, 4)
 
 
-def test_a_deletion_gives_way_to_a_change() -> None:
+def test_a_change_takes_precedence_over_a_deletion() -> None:
     for change in (Update("e0", "x", lessons=("l1",)), Merge(("e0", "e1"), "x", lessons=("l1",))):
         for groups in ([[Delete("e0")], [change]], [[change], [Delete("e0"), Delete("e3")]]):
             outcome = applied(by_us(*groups))
@@ -179,7 +179,7 @@ def test_a_deletion_gives_way_to_a_change() -> None:
             assert change in [a.edit for a in outcome.applied]
 
 
-def test_other_words_and_other_data_of_one_entry_go_together() -> None:
+def test_new_text_and_new_data_of_one_entry_are_both_applied() -> None:
     delta = by_us([Update("e0", "x")], [Update("e0", data={"a": 1})], [Update("e1", section="facts")])
     entry = applied(delta).context.get("e0")
     assert entry is not None
@@ -188,7 +188,7 @@ def test_other_words_and_other_data_of_one_entry_go_together() -> None:
     assert len(applied(merged).applied) == 2
 
 
-def test_only_edits_in_conflict_go_to_the_model_and_what_comes_of_them_is_told_whose_it_is() -> None:
+def test_only_edits_in_conflict_go_to_the_model_and_keep_their_lessons() -> None:
     asked = Asked(lambda lesson: Update("e0", "both", reason="joined") if lesson.text == "one" else None)
     groups: list[list[Edit]] = [
         [Update("e0", "one", lessons=("l1",), sources=("task:1",)), rule("If g, do h.", "l9")],
@@ -203,7 +203,7 @@ def test_only_edits_in_conflict_go_to_the_model_and_what_comes_of_them_is_told_w
     assert [e.text for e in outcome.context if e.id in ("e0", "e3")] == ["both", "three"]
 
 
-def test_conflicts_are_counted_and_their_fates_reach_the_lessons() -> None:
+def test_conflicts_are_counted_and_their_resolutions_name_the_lessons() -> None:
     async def covers(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         return Delta(resolutions=tuple(Resolution(lesson.id, "e1", "said already") for lesson in lessons))
 
@@ -251,7 +251,7 @@ def test_many_conflicts_are_read_in_calls_of_at_most_the_fan_in() -> None:
         assert {a.id for a in outcome.applied} == {"e0", "e1", "e2"}
 
 
-def test_a_conflict_larger_than_one_call_is_read_level_by_level() -> None:
+def test_a_conflict_larger_than_one_call_is_solved_level_by_level() -> None:
     calls: list[int] = []
 
     async def joins(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -268,7 +268,7 @@ def test_a_conflict_larger_than_one_call_is_read_level_by_level() -> None:
     assert calls == [5] * 10 + [5, 5] + [2]
 
 
-def test_a_model_that_makes_conflicts_no_fewer_is_not_asked_for_ever() -> None:
+def test_solving_ends_if_the_conflicts_do_not_become_fewer() -> None:
     asked = Asked(lambda lesson: Update("e0", lesson.text))
     groups: list[list[Edit]] = [[Update("e0", f"w{n}", lessons=(f"l{n}",))] for n in range(9)]
     delta = joined(join_by_code(asked, 3), *groups)
@@ -277,7 +277,7 @@ def test_a_model_that_makes_conflicts_no_fewer_is_not_asked_for_ever() -> None:
     assert {id for e in delta.edits for id in e.lessons} == {"l0", "l1", "l2"}
 
 
-def test_refs_of_different_groups_are_not_taken_for_each_other() -> None:
+def test_equal_refs_of_different_groups_are_kept_apart() -> None:
     deltas: list[list[Edit]] = [
         [rule(f"If a{n}, do b{n}.", f"l{n}", ref="new0"), Merge(("e0", "new0") if n == 0 else ("e1", "new0"))]
         for n in range(2)
@@ -288,7 +288,7 @@ def test_refs_of_different_groups_are_not_taken_for_each_other() -> None:
     assert kept.keys() == {"e0", "e1"}
 
 
-def test_an_addition_that_is_folded_into_another_is_still_meant_by_its_ref() -> None:
+def test_the_ref_of_a_joined_addition_names_the_one_it_was_joined_into() -> None:
     for ref in ("", "mine"):
         first, second = rule("If a, do b.", "l1", ref=ref), rule("If a, do B.", "l2", ref="yours")
         outcome = applied(by_us([first], [second, Vote("yours", 1, uses=1), Update("yours", data={"a": 1})]))
@@ -297,7 +297,7 @@ def test_an_addition_that_is_folded_into_another_is_still_meant_by_its_ref() -> 
         assert (entry.text, entry.helpful, entry.data) == ("If a, do b.", 1, {"a": 1})
 
 
-def test_an_edit_that_names_no_entry_is_not_lost_on_the_way() -> None:
+def test_an_edit_that_names_no_entry_is_passed_on() -> None:
     outcome = RULES.apply(by_us([Merge((), "x", lessons=("l1",))]))
     assert [r.reason for r in outcome.refused] == ["it names fewer than two entries"]
 
@@ -305,7 +305,7 @@ def test_an_edit_that_names_no_entry_is_not_lost_on_the_way() -> None:
 # ---- resolutions
 
 
-def test_a_lesson_has_one_fate_and_none_where_an_edit_names_it() -> None:
+def test_a_lesson_has_one_resolution_and_none_if_an_edit_names_it() -> None:
     for join in (join_by_code(Asked()), join_side_by_side):
         delta = joined(
             join,
@@ -325,7 +325,7 @@ def test_a_lesson_has_one_fate_and_none_where_an_edit_names_it() -> None:
 # ---- by the model
 
 
-def test_join_by_the_model_puts_every_proposal_to_it_and_lets_votes_and_deletions_pass() -> None:
+def test_join_by_model_shows_it_every_proposal_but_votes_and_deletions() -> None:
     asked = Asked()
     groups: list[list[Edit]] = [
         [rule("If a, do b.", "l1"), Update("e0", "zero", lessons=("l2",)), Delete("e4"), Vote("e1", 1, uses=1)],
@@ -340,7 +340,7 @@ def test_join_by_the_model_puts_every_proposal_to_it_and_lets_votes_and_deletion
     assert [a.edit.lessons for a in outcome.applied if isinstance(a.edit, Add)] == [("l1",), ("l2",), ("l1",), ("l3",)]
 
 
-def test_a_deletion_gives_way_to_what_the_model_changes() -> None:
+def test_a_change_by_the_model_takes_precedence_over_a_deletion() -> None:
     asked = Asked(lambda lesson: Update("e0", lesson.text))
     outcome = applied(joined(join_by_model(asked), [Delete("e0"), Delete("e1")], [Update("e0", "x", lessons=("l1",))]))
     assert [e.text for e in outcome.context][:2] == ["x", "If case 2, do this2."]
@@ -360,7 +360,7 @@ def test_a_deletion_gives_way_to_what_the_model_changes() -> None:
         (17, 4, 9, [4, 4, 4, 4, 4, 2]),
     ],
 )
-def test_levels_keep_to_the_fan_in(groups: int, fan_in: int | None, levels: int | None, calls: list[int]) -> None:
+def test_no_level_exceeds_the_fan_in(groups: int, fan_in: int | None, levels: int | None, calls: list[int]) -> None:
     reads: list[int] = []
 
     async def one(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -412,7 +412,7 @@ def touched(edit: Edit) -> set[str]:
     return set(targets(edit))
 
 
-def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
+def test_combined_equal_changes_become_one_that_rests_on_both() -> None:
     update = Update("e0", "x", lessons=("l1",), sources=("task:1",))
     other = replace(update, lessons=("l2",), sources=("task:2",), reason="another")
     delta = combine([Delta((update,)), Delta((other, Update("e1", "y"))), Delta((Update("e0", "z"), Delete("e1")))])
@@ -423,7 +423,7 @@ def test_beside_each_other_the_same_change_is_one_that_rests_on_both() -> None:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EDITS, max_size=4))
-def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]) -> None:
+def test_combined_deltas_do_not_undo_earlier_ones(groups: list[list[Edit]]) -> None:
     deltas = [valid(edits, n) for n, edits in enumerate(groups)]
     delta = combine(deltas)
     stands = {id: edit for edit in delta.edits for id in edit.lessons}
@@ -444,7 +444,7 @@ def test_beside_no_delta_undoes_what_an_earlier_one_did(groups: list[list[Edit]]
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EDITS, max_size=4), st.integers(0, 2))
-def test_joined_edits_of_sound_groups_all_apply(groups: list[list[Edit]], how: int) -> None:
+def test_joined_edits_of_valid_groups_all_apply(groups: list[list[Edit]], how: int) -> None:
     """Whatever the groups do and however they are joined: of what they do nothing is refused."""
     answers: list[Any] = [
         lambda lesson: Add("rules", lesson.text),
@@ -457,7 +457,7 @@ def test_joined_edits_of_sound_groups_all_apply(groups: list[list[Edit]], how: i
         assert not [r for r in refused if "it does not change" not in r.reason]
 
 
-def test_a_curator_is_asked_about_conflicts_as_about_lessons() -> None:
+def test_a_curator_reads_conflicts_as_lessons() -> None:
     decisions = [
         {"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": "If case 0, do this0, x0 and x1."},
         {"lesson": 2, "op": "COVERED", "ids": ["e0"], "reason": "said"},

@@ -1,4 +1,4 @@
-"""Memories: what is distilled from which attempts, what is left out, how they are worded, found and merged."""
+"""Memories: which attempts they are extracted from, and how they are worded, found and merged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def texts(found: Sequence[Lesson]) -> list[str]:
 # ---- of what, and how many
 
 
-def test_successes_and_failures_are_distilled_at_once_each_worded_for_what_it_was() -> None:
+def test_successes_and_failures_give_memories_worded_by_their_outcome() -> None:
     rollout = tried("a", True, tried("b", False), tried("c", True))
     found, model, counts = lessons([rollout])
     assert texts(found) == [
@@ -80,12 +80,12 @@ def test_successes_and_failures_are_distilled_at_once_each_worded_for_what_it_wa
     assert counts == {}
 
 
-def test_only_the_chosen_attempt_where_that_is_asked_for() -> None:
+def test_extract_chosen_reads_only_the_chosen_attempt() -> None:
     found, model, _ = lessons([tried("a", True, tried("b", False))], extract="chosen")
     assert (len(found), len(model.calls)) == (1, 1)
 
 
-def test_attempts_that_came_to_the_same_are_distilled_once_and_what_was_lost_never() -> None:
+def test_equal_attempts_are_extracted_once_and_lost_ones_never() -> None:
     lost = tried("", False, error="the line is dead", lost=True)
     states = [tried("done", False, data={"state": n}) for n in (1, 2)]
     _, model, counts = lessons([tried("a", True, tried(" A.", True), lost, *states, tried("done", True))])
@@ -93,13 +93,13 @@ def test_attempts_that_came_to_the_same_are_distilled_once_and_what_was_lost_nev
     assert counts == {}
 
 
-def test_an_attempt_of_unknown_outcome_teaches_nothing_and_is_counted() -> None:
+def test_an_attempt_of_unknown_outcome_gives_no_memory_and_is_counted() -> None:
     found, model, counts = lessons([tried("a", None, tried("b", None), tried("c", False))])
     assert len(found) == len(model.calls) == 1
     assert counts == {"unknown_outcomes": 2}
 
 
-def test_more_than_are_wanted_are_left_out_and_counted_and_the_form_says_how_many_are_wanted() -> None:
+def test_memories_beyond_the_limit_are_left_out_and_counted() -> None:
     found, model, counts = lessons([tried("a", True)], lambda call: json.dumps(memory("a", "b", "c")), most=2)
     assert [x.data["title"] for x in found] == ["a", "b"]
     assert counts == {"excess_memories": 1}
@@ -123,9 +123,7 @@ def test_more_than_are_wanted_are_left_out_and_counted_and_the_form_says_how_man
     ],
     ids=["none", "blank", "fifty", "a novel", "words", "down"],
 )
-def test_an_extraction_that_gives_nothing_of_use_is_counted_and_the_others_stand(
-    said: str | Exception, count: str
-) -> None:
+def test_an_extraction_without_memories_is_counted_and_the_others_are_kept(said: str | Exception, count: str) -> None:
     def respond(call: Call) -> str | Exception:
         return said if "of t1" in call.text else about_the_answer(call)
 
@@ -137,7 +135,7 @@ def test_an_extraction_that_gives_nothing_of_use_is_counted_and_the_others_stand
 # ---- what is read
 
 
-def test_the_reader_is_shown_findings_notes_in_their_order_and_what_is_known_already() -> None:
+def test_the_prompt_shows_findings_notes_and_known_memories() -> None:
     context = seed_context([(MEMORIES, "Look twice."), ("rules", "Be kind.")])
     first, second = (tried(f"a{n}", False, data={"note": f"note {n}"}) for n in (1, 2))
     choice = {"contrast": {"holds": ["all looked"], "separates": [], "spurious": []}}
@@ -152,7 +150,7 @@ def test_the_reader_is_shown_findings_notes_in_their_order_and_what_is_known_alr
     assert "# The attempt, which failed\n" in model.calls[1].prompt.user
 
 
-def test_what_an_attempt_relied_on_is_counted_by_its_outcome_if_it_is_there() -> None:
+def test_existing_entries_that_an_attempt_used_get_votes_by_its_outcome() -> None:
     context = seed_context([(MEMORIES, "Look twice."), (MEMORIES, "Never look.")])
     found, model, _ = lessons(
         [tried("a", True, used=("e0", "e7")), tried("b", False, task="t2", used=("e0", "e1"))], context=context
@@ -164,7 +162,7 @@ def test_what_an_attempt_relied_on_is_counted_by_its_outcome_if_it_is_there() ->
 # ---- as entries
 
 
-def test_a_memory_is_found_by_its_words_or_by_its_task() -> None:
+def test_a_memory_is_keyed_by_its_text_or_by_its_task() -> None:
     found, model, _ = lessons([tried("a", False)])
     (entry,) = appended(found, indoors(model), Context())
     assert (entry.section, entry.key) == (MEMORIES, "with a. such tasks do with a")
@@ -190,7 +188,7 @@ def test_a_memory_without_title_or_description_reads_well(title: str, descriptio
     assert memory_entry(memory, False, ()).text == f"Failed approach (avoid): {text}"
 
 
-def test_the_bank_only_grows_unless_it_is_consolidated_and_then_keeps_where_each_came_from() -> None:
+def test_the_bank_is_append_only_and_consolidation_joins_sources() -> None:
     same = lambda call: json.dumps(memory("looking twice"))  # noqa: E731
     rollouts = [tried("a", True), tried("b", True, task="t2"), tried("c", False, task="t3")]
     found, model, _ = lessons(rollouts, same)
@@ -202,7 +200,7 @@ def test_the_bank_only_grows_unless_it_is_consolidated_and_then_keeps_where_each
     assert run.counts["duplicate_entries"] == 1
 
 
-def test_a_success_and_a_failure_are_never_merged_although_both_say_not() -> None:
+def test_a_success_and_a_failure_are_never_merged() -> None:
     wary = lambda call: json.dumps(memory("never looking"))  # noqa: E731
     found, model, _ = lessons([tried("a", True), tried("b", False, task="t2")], wary)
     assert len(appended(found, indoors(model), Context(), threshold=0.5)) == 2

@@ -79,7 +79,7 @@ def asked(model: ScriptedClient, role: str = "state") -> list[Call]:
 # ---- what it is
 
 
-def test_diagnoses_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
+def test_diagnoses_beyond_the_window_are_shortened_and_counted() -> None:
     run = indoors(scripted(state=noting, window=4096))
     lessons = [Lesson(f"l{n}", "If a, do b.", data={"cause": "it guessed " * 200}) for n in range(20)]
     delta = asyncio.run(with_state(append("rules"), "Remember.", 800)(lessons, Context(), run))
@@ -123,7 +123,7 @@ def test_it_is_updated_from_the_diagnoses_and_both_contexts() -> None:
     assert second.prompt.user.startswith("# The state so far\nChanges so far:\n- noted word0")
 
 
-def test_it_is_told_how_often_entries_helped_and_harmed() -> None:
+def test_the_prompt_says_how_often_entries_helped_and_harmed() -> None:
     model = scripted(state=noting)
     seed = [Add("rules", "If in doubt, guess.", helpful=4, harmful=1), Add("rules", "If sure, say so.")]
     stepped(model, 1, context=initial_context(seed))
@@ -131,7 +131,7 @@ def test_it_is_told_how_often_entries_helped_and_harmed() -> None:
     assert call.prompt.user.endswith("# What entries were seen to do\n- [e0] helped 4, harmed 1")
 
 
-def test_a_change_is_told_with_the_text_before_it() -> None:
+def test_the_prompt_shows_a_change_with_the_text_before_it() -> None:
     def updating(call: Call) -> dict[str, Any]:
         return {"decisions": [{"lesson": 1, "op": "UPDATE", "ids": ["e0"], "text": "If in doubt, ask."}]}
 
@@ -149,7 +149,7 @@ def test_a_diagnosis_that_leads_to_no_edit_is_remembered_too() -> None:
     assert "- (no rule) (execution_variance; it slipped)" in asked(model)[0].prompt.user
 
 
-def test_a_step_that_teaches_nothing_asks_for_no_state() -> None:
+def test_a_step_without_lessons_makes_no_call() -> None:
     model = scripted(state=noting)
     (context,) = stepped(model, [Lesson("l0", "", votes={"e0": "helpful"})], context=RULE)
     assert model.calls == []
@@ -178,7 +178,7 @@ def test_hidden_entries_of_others_are_not_taken_for_it() -> None:
     assert "what another method keeps" not in call.text
 
 
-def test_the_curator_sees_it_and_agent_and_reflector_never_do(tmp_path: Path) -> None:
+def test_the_curator_sees_it_but_agent_and_reflector_do_not(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, state=noting), 4, {"group": 2, "rollouts": 3}, "rcl")
     assert len(run.reports) > 1
     for call in run.model.calls:
@@ -193,7 +193,7 @@ def test_the_curator_sees_it_and_agent_and_reflector_never_do(tmp_path: Path) ->
     assert STATE not in "".join(call.text for call in run.model.calls)
 
 
-def test_an_id_that_is_guessed_shows_nothing_and_changes_nothing(tmp_path: Path) -> None:
+def test_naming_its_id_by_guess_has_no_effect(tmp_path: Path) -> None:
     """An agent, a reflector or a curator that names the document by its id, which stands in no prompt."""
 
     def agent(call: Call) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def test_an_id_that_is_guessed_shows_nothing_and_changes_nothing(tmp_path: Path)
     assert (entry.id, entry.helpful, entry.harmful, entry.uses) == ("e1", 0, 0, 0)
 
 
-def test_it_outlives_a_playbook_that_is_rewritten() -> None:
+def test_it_is_kept_when_the_playbook_is_rewritten() -> None:
     def rewriting(call: Call) -> str:
         return json.dumps({"entries": [{"section": "rules", "text": f"Rule {len(call.text)}."}]})
 
@@ -234,7 +234,7 @@ def long_winded(call: Call) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tokens", [100, 300, 800])
-def test_it_never_has_more_than_its_tokens_and_the_oldest_lines_go_first(tokens: int) -> None:
+def test_it_stays_within_its_tokens_and_the_oldest_lines_are_removed_first(tokens: int) -> None:
     model = scripted(state=long_winded)
     for context, call in zip(stepped(model, 4, tokens=tokens), asked(model), strict=True):
         entry, said = state_entry(context), long_winded(call)
@@ -248,7 +248,7 @@ def test_it_never_has_more_than_its_tokens_and_the_oldest_lines_go_first(tokens:
         assert kept["assessment"] == 8 or kept["hypotheses"] == 0
 
 
-def test_the_budget_of_the_playbook_is_for_rules_alone() -> None:
+def test_the_budget_of_the_playbook_counts_only_rules() -> None:
     bounded = within_budget(APPEND, 60)
     context = stepped(scripted(state=long_winded), 6, bounded)[-1]
     plain = Context()
@@ -259,7 +259,7 @@ def test_the_budget_of_the_playbook_is_for_rules_alone() -> None:
     assert len(document(context)) > 4 * 60
 
 
-def test_it_is_merged_with_nothing() -> None:
+def test_it_is_never_merged() -> None:
     """The same text in a rule and in the document stays what it is; embeddings see rules alone."""
 
     def echoing(call: Call) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def test_it_is_merged_with_nothing() -> None:
     assert rules(context)
 
 
-def test_exports_for_people_and_agents_leave_it_out_and_json_keeps_it() -> None:
+def test_only_the_json_export_contains_it() -> None:
     context = stepped(scripted(state=noting), 2)[-1]
     for format in ("markdown", "agents-md"):
         text = practicum.export(context, format)  # type: ignore[arg-type]
@@ -279,7 +279,7 @@ def test_exports_for_people_and_agents_leave_it_out_and_json_keeps_it() -> None:
     assert "noted" in practicum.export(context, "json")
 
 
-def test_it_shows_in_no_view_and_in_no_digest() -> None:
+def test_no_view_or_digest_depends_on_it() -> None:
     plain = seed_context([("rules", "Be brief.")])
     noted = seed_context([("rules", "Be brief."), (STATE, "noted this")])
     other = seed_context([("rules", "Be brief."), (STATE, "noted that")])
@@ -309,7 +309,7 @@ def test_a_change_of_it_alone_needs_no_new_validation() -> None:
 
 
 @pytest.mark.parametrize("calls", [6, 12])
-def test_a_resume_finds_it_again(tmp_path: Path, calls: int) -> None:
+def test_a_resumed_run_keeps_it(tmp_path: Path, calls: int) -> None:
     whole = learned(tmp_path / "whole", scripted(wrong, state=noting), 5, ON)
     model = scripted(wrong, state=noting)
     cut = learned(tmp_path / "cut", model, 5, ON, max_calls=calls)
@@ -319,7 +319,7 @@ def test_a_resume_finds_it_again(tmp_path: Path, calls: int) -> None:
     assert "noted" in document(practicum.load_context(cut.folder))
 
 
-def test_forgetting_a_task_it_speaks_of_takes_it_away(tmp_path: Path) -> None:
+def test_forgetting_a_task_that_it_mentions_removes_it(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, state=noting), 3, ON)
     with Store.open(run.folder) as store:
         assert forget(store, "run", tasks=["t1"]).left == 0
@@ -329,7 +329,7 @@ def test_forgetting_a_task_it_speaks_of_takes_it_away(tmp_path: Path) -> None:
     assert b"noted word0 word1" not in (run.folder / "run.sqlite").read_bytes()
 
 
-def test_it_goes_on_from_a_seed() -> None:
+def test_it_continues_from_a_seed() -> None:
     first = stepped(scripted(state=noting), 2)[-1]
     second = stepped(scripted(state=noting), [lesson(7)], context=first)[-1]
     assert document(second).count("noted") == 3

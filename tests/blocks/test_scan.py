@@ -1,4 +1,4 @@
-"""Dealing lessons into groups, and scanning an update over them: nobody is left out, nobody reads too much."""
+"""Dealing lessons into groups and scanning an update over them: no lesson is left out, no call reads too many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from random import Random
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ STRATIFIED = st.integers(1, 5).flatmap(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
-def test_stratified_every_copy_of_every_lesson_reaches_another_group(dealing: Dealing, n: int, seed: int) -> None:
+def test_stratified_dealing_puts_each_copy_into_another_group(dealing: Dealing, n: int, seed: int) -> None:
     groups = dealing.deal(n, Random(seed))
     assert len(groups) == dealing.count(n) <= n
     assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), min(dealing.copies, len(groups)))
@@ -59,7 +58,7 @@ def test_stratified_every_copy_of_every_lesson_reaches_another_group(dealing: De
 
 @settings(max_examples=examples(200), deadline=None)
 @given(STRATIFIED, st.integers(1, 400), st.integers(0, 9))
-def test_random_every_copy_reaches_some_group_and_groups_are_even(dealing: Dealing, n: int, seed: int) -> None:
+def test_random_dealing_places_every_copy_in_even_groups(dealing: Dealing, n: int, seed: int) -> None:
     dealing = replace(dealing, shuffle="random")
     groups = dealing.deal(n, Random(seed))
     assert Counter(i for group in groups for i in group) == dict.fromkeys(range(n), dealing.copies)
@@ -70,7 +69,7 @@ def test_random_every_copy_reaches_some_group_and_groups_are_even(dealing: Deali
         assert max(sizes) <= dealing.fan_in
 
 
-def test_a_blind_shuffle_does_put_copies_together() -> None:
+def test_random_dealing_may_put_copies_into_one_group() -> None:
     groups = Dealing(shuffle="random", fan_in=None).deal(100, Random(0))
     assert len(groups) == 10
     assert any(len(set(group)) < len(group) for group in groups)
@@ -92,7 +91,7 @@ def test_a_blind_shuffle_does_put_copies_together() -> None:
         (Dealing(copies=5), 5, 2, 6),
     ],
 )
-def test_groups_are_the_root_of_the_lessons_or_what_the_fan_in_needs(
+def test_the_number_of_groups_follows_from_the_root_and_the_fan_in(
     dealing: Dealing, n: int, groups: int, size: int
 ) -> None:
     assert (dealing.count(n), dealing.size(n)) == (groups, size)
@@ -107,7 +106,7 @@ def test_the_seed_decides_the_groups(n: int, seed: int, shuffle: Any) -> None:
 
 
 @pytest.mark.parametrize("how", [{"copies": 0}, {"groups": 1}, {"groups": 0, "copies": 1}, {"copies": 5, "fan_in": 4}])
-def test_what_cannot_be_dealt_is_refused(how: dict[str, Any]) -> None:
+def test_copies_that_do_not_fit_are_refused(how: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="copies must be at least 1, and at most as many as the groups and as fan_in"):
         Dealing(**how)
 
@@ -122,7 +121,7 @@ def test_the_copies_of_a_lesson_have_other_neighbours() -> None:
             assert again <= 3 * len(together) / len(groups)
 
 
-def test_a_hundred_thousand_lessons_are_dealt_in_linear_time() -> None:
+def test_dealing_draws_a_linear_number_of_random_numbers() -> None:
     class Counting(Random):
         drawn = 0
 
@@ -134,16 +133,14 @@ def test_a_hundred_thousand_lessons_are_dealt_in_linear_time() -> None:
             self.drawn += 1
             return super().getrandbits(k)
 
-    def cost(n: int) -> tuple[int, float, list[list[int]]]:
-        rng, began = Counting(1), perf_counter()
+    def drawn(n: int) -> int:
+        rng = Counting(1)
         groups = Dealing().deal(n, rng)
-        return rng.drawn, perf_counter() - began, groups
+        assert sum(map(len, groups)) == 2 * n
+        assert max(map(len, groups)) <= 20
+        return rng.drawn
 
-    (few, _, _), (many, seconds, groups) = min(cost(10_000) for _ in range(3)), cost(100_000)
-    assert many <= 12 * few
-    assert seconds < 5
-    assert sum(map(len, groups)) == 200_000
-    assert max(map(len, groups)) <= 20
+    assert drawn(20_000) <= 12 * drawn(2_000)
 
 
 # ---- the scan
@@ -221,14 +218,14 @@ def test_fewer_than_four_lessons_are_one_plain_update() -> None:
 
 @given(st.integers(4, 120), st.integers(4, 30), st.integers(1, 4))
 @settings(max_examples=examples(40), deadline=None)
-def test_no_call_of_the_update_reads_more_than_its_fan_in(n: int, fan_in: int, copies: int) -> None:
+def test_no_call_reads_more_lessons_than_the_fan_in(n: int, fan_in: int, copies: int) -> None:
     update = Reading(append("memories"))
     scanned(update, make_lessons(n), Context(), indoors(no_model), fan_in=fan_in, copies=copies)
     assert max(len(lessons) for lessons in update.read) <= fan_in
     assert {lesson.id for lessons in update.read for lesson in lessons} == {f"l{i}" for i in range(n)}
 
 
-def test_the_place_and_the_seed_decide_who_reads_what() -> None:
+def test_the_groups_follow_from_the_place_and_the_seed() -> None:
     def read(run: Run) -> list[list[Lesson]]:
         update = Reading(append("memories"))
         scanned(update, make_lessons(40), Context(), run)
@@ -249,7 +246,7 @@ def test_the_place_and_the_seed_decide_who_reads_what() -> None:
         ({}, set()),
     ],
 )
-def test_what_could_not_be_dealt_as_asked_is_counted(how: dict[str, Any], counted: set[str]) -> None:
+def test_deviations_from_the_dealing_asked_for_are_counted(how: dict[str, Any], counted: set[str]) -> None:
     run = indoors(no_model)
     scanned(append("memories"), make_lessons(8), Context(), run, **how)
     assert {name for name, count in run.counts.items() if count} == counted
@@ -262,7 +259,7 @@ def test_memories_keep_their_data() -> None:
     assert sorted((e.text, e.data["answer"]) for e in made) == sorted((x.text, x.id) for x in lessons)
 
 
-def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule() -> None:
+def test_playbooks_rewritten_by_each_group_are_joined_without_losing_a_rule() -> None:
     def respond(call: Call) -> str:
         texts = dict.fromkeys(["If a, do b.", *lessons_read(call)])
         return json.dumps({"entries": [{"section": "rules", "text": text} for text in texts]})
@@ -279,7 +276,7 @@ def test_a_playbook_written_anew_by_each_group_is_joined_without_losing_a_rule()
             assert len(outcome.context) == 17
 
 
-def test_a_prompt_that_every_group_rewrites_ends_as_one() -> None:
+def test_a_prompt_rewritten_by_every_group_ends_as_one() -> None:
     """As with GEPA's prompt: one entry, which each call changes to take its lessons in."""
     reads: list[int] = []
 
@@ -304,7 +301,7 @@ def test_a_prompt_that_every_group_rewrites_ends_as_one() -> None:
             assert max(reads) <= fan_in
 
 
-def test_all_groups_of_a_level_are_asked_at_once() -> None:
+def test_all_groups_of_a_level_run_concurrently() -> None:
     flying, most = 0, 0
 
     async def slow(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:

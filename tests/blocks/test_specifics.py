@@ -20,10 +20,10 @@ from practicum.blocks.specifics import lost, tell_apart
         ("Ask the RC team.", "March.", {"rc"}),
     ],
 )
-def test_a_particular_is_looked_for_as_a_whole(of: str, by: str, missing: set[str]) -> None:
+def test_a_detail_matches_only_as_a_whole(of: str, by: str, missing: set[str]) -> None:
     assert lost(of, by) == missing
 
 
-def test_a_text_is_never_told_apart_from_itself() -> None:
+def test_a_text_does_not_differ_from_itself() -> None:
     assert not tell_apart("See section v.3 of it.", "See section v.3 of it.")
     assert tell_apart("See section 3 of it.", "See section 4 of it.")

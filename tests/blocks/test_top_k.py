@@ -1,4 +1,4 @@
-"""Fewer lessons before the update: representatives of clusters, and summaries. Votes count whatever is left out."""
+"""Fewer lessons before the update: representatives of clusters, and summaries. All votes count."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def votes_of(delta: Delta) -> list[tuple[int, int]]:
 # ---- clusters
 
 
-def test_one_of_each_cluster_goes_on_and_all_votes_count() -> None:
+def test_the_update_sees_one_lesson_of_each_cluster_and_all_votes_count() -> None:
     update, run, lessons = Reading(), indoors(no_model), about(5, 6)
     delta = ran(top_k(update, 5), lessons, run)
     (read,) = update.read
@@ -75,7 +75,7 @@ def test_one_of_each_cluster_goes_on_and_all_votes_count() -> None:
     assert run.counts["lessons_outside_centers"] == 25
 
 
-def test_there_are_as_many_clusters_as_combee_would_make_groups() -> None:
+def test_the_default_number_of_clusters_is_the_square_root() -> None:
     for n, clusters in ((2, 1), (9, 3), (40, 6), (99, 9)):
         update = Reading()
         ran(top_k(update), make_lessons(n), indoors(no_model))
@@ -83,7 +83,7 @@ def test_there_are_as_many_clusters_as_combee_would_make_groups() -> None:
 
 
 @pytest.mark.parametrize(("n", "k"), [(0, None), (0, 3), (1, None), (1, 1), (3, 3), (3, 7)])
-def test_where_there_is_nothing_to_thin_out_it_is_a_plain_update(n: int, k: int | None) -> None:
+def test_too_few_lessons_to_cluster_are_a_plain_update(n: int, k: int | None) -> None:
     update, run = Reading(), indoors(no_model)
     lessons = [*make_lessons(n, votes={"e0": "helpful"}), Lesson("s", "", votes={"e1": "harmful"})]
     delta = ran(top_k(update, k), lessons, run)
@@ -92,7 +92,7 @@ def test_where_there_is_nothing_to_thin_out_it_is_a_plain_update(n: int, k: int 
     assert run.counts["clusters_lowered"] == (n > 0 and (k or 0) > n)
 
 
-def test_of_lessons_that_say_the_same_one_is_left() -> None:
+def test_equal_lessons_give_one_cluster() -> None:
     update = Reading()
     lessons = [replace(x, text="If a, do b.") for x in make_lessons(12)]
     ran(top_k(update, 4), lessons, indoors(no_model))
@@ -118,7 +118,7 @@ def unit(seed: int, n: int, centres: int, spread: float) -> np.ndarray:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 12), st.sampled_from([0.0, 0.01, 0.3]), st.data())
-def test_the_middles_are_distinct_rows_one_for_each_cluster(
+def test_the_chosen_rows_are_distinct_with_one_for_each_cluster(
     seed: int, n: int, centres: int, spread: float, data: st.DataObject
 ) -> None:
     vectors = unit(seed, n, centres, spread)
@@ -132,7 +132,7 @@ def test_the_middles_are_distinct_rows_one_for_each_cluster(
     assert nearest_to_centers(vectors, k, seed) == rows
 
 
-def test_the_one_nearest_to_the_middle_stands_for_its_cluster() -> None:
+def test_the_row_nearest_to_the_center_is_chosen() -> None:
     ring = np.array([[1, 0.0], [1, 0.2], [1, -0.2], [-1, 0.3], [-1, 0.0], [-1, -0.3]], dtype=np.float32)
     assert nearest_to_centers(ring, 2, 0) == [0, 4]
 
@@ -150,7 +150,7 @@ def summing(points: Sequence[str]) -> tuple[list[Call], Run]:
     return calls, indoors(respond)
 
 
-def test_the_update_sees_the_points_which_rest_on_all_lessons() -> None:
+def test_the_update_sees_the_points_and_each_rests_on_all_lessons() -> None:
     update, lessons = Reading(), about(2, 3)
     calls, run = summing(["First point.", "  ", "Second point. "])
     delta = ran(summarized(update, "Sum up."), lessons, run)
@@ -167,7 +167,7 @@ def test_the_update_sees_the_points_which_rest_on_all_lessons() -> None:
     assert Counter(edit.op for edit in delta.edits) == {"vote": 6, "add": 2}
 
 
-def test_lessons_that_are_too_much_for_the_model_are_cut_and_counted() -> None:
+def test_lessons_beyond_the_window_are_shortened_and_counted() -> None:
     run = indoors(client(lambda call: json.dumps({"points": ["a point"]}), window=4096))
     made = ran(summarized(append("rules"), "Sum up."), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
     assert len(made.edits) == 1
@@ -184,7 +184,7 @@ def test_one_lesson_needs_no_summary(n: int) -> None:
 
 
 @pytest.mark.parametrize("reply", ["nonsense", ProviderError("down")])
-def test_a_summary_that_fails_loses_the_lessons_not_the_votes_and_is_counted(reply: str | Exception) -> None:
+def test_a_failed_summary_loses_the_lessons_but_not_the_votes_and_is_counted(reply: str | Exception) -> None:
     update, run = Reading(), indoors(lambda call: reply)
     delta = ran(summarized(update, "Sum up."), about(2, 3), run)
     assert update.read == []
@@ -192,7 +192,7 @@ def test_a_summary_that_fails_loses_the_lessons_not_the_votes_and_is_counted(rep
     assert run.counts["lost_summaries"] == 1
 
 
-def test_a_summary_of_nothing_is_counted() -> None:
+def test_an_empty_summary_is_counted() -> None:
     update = Reading()
     _, run = summing(["", " "])
     delta = ran(summarized(update, "Sum up."), about(2, 3), run)

@@ -65,7 +65,7 @@ class Trial:
     @property
     def decided(self) -> bool:
         """Whether a bet is won."""
-        return max(self.worse, self.better) >= 1 / self.alpha
+        return bool(self.parts.mean(axis=1).max() >= 1 / self.alpha)
 
     @property
     def kept(self) -> bool:
