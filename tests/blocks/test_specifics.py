@@ -1,4 +1,4 @@
-"""What code can tell of a text's meaning: its particulars, and whether another text has them."""
+"""The particulars of a text, and whether another text has them."""
 
 from __future__ import annotations
 
