@@ -9,7 +9,7 @@ whose slope is still tau times that: b* = b_min · tau^(-1/(alpha+1)).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, isfinite, log, sqrt
 from typing import Any, NamedTuple
 
@@ -30,13 +30,6 @@ class Point(NamedTuple):
 
     batch: int
     seconds: float
-
-
-class _Law(NamedTuple):
-    A: float
-    alpha: float
-    alpha_ci95: tuple[float, float] | None
-    r2: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +96,13 @@ def fit_delay(
         raise ValueError(f"tau must lie between 0 and 1; it is {tau}")
     usable = [Point(b, d) for b, d in points if b >= 1 and isfinite(d) and d > 0]
     kept, outliers = _without_outliers(usable)
-    sizes = sorted({p.batch for p in kept})
-    law = _law(kept, tasks) if len(sizes) > 1 else None
-    chosen, why = _choose(law, sizes, b_min, at_most, tau)
-    return DelayFit(
-        chosen, why, tuple(kept), tuple(outliers), len(points) - len(usable), tasks, b_min, max_batch, tau,
-        **(law._asdict() if law else {}),
-    )  # fmt: skip
+    left_out = len(points) - len(usable)
+    fit = _fit_law(DelayFit(b_min, "", kept, outliers, left_out, tasks, b_min, max_batch, tau))
+    chosen, why = _choose(fit)
+    return replace(fit, chosen=chosen, why=why)
 
 
-def _without_outliers(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+def _without_outliers(points: Sequence[Point]) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
     """Split the points into those to fit and the outliers.
 
     One slow step at the largest size (a rate limit, a hanging task) turns a least squares line around. With four sizes
@@ -125,20 +115,20 @@ def _without_outliers(points: Sequence[Point]) -> tuple[list[Point], list[Point]
 
     # Among three points there is no telling which one is off.
     if len(points) < 4 or len({p.batch for p in points}) < 2:
-        return list(points), []
+        return tuple(points), ()
     x, y = np.log([p.batch for p in points]), np.log([p.seconds for p in points])
     line = siegelslopes(y, x)
     distance = np.abs(y - line.intercept - line.slope * x)
     # 1.4826 times the median distance is one standard deviation if the noise is normal.
     near = distance <= max(MIN_OUTLIER_DISTANCE, 3 * 1.4826 * float(np.median(distance)))
-    kept = [p for p, is_near in zip(points, near, strict=True) if is_near]
+    kept = tuple(p for p, is_near in zip(points, near, strict=True) if is_near)
     if len({p.batch for p in kept}) < 2:
-        return list(points), []
-    return kept, [p for p, is_near in zip(points, near, strict=True) if not is_near]
+        return tuple(points), ()
+    return kept, tuple(p for p, is_near in zip(points, near, strict=True) if not is_near)
 
 
-def _law(points: Sequence[Point], tasks: int) -> _Law | None:
-    """Fit least squares in log space. Returns None if A would be too large for a float.
+def _fit_law(fit: DelayFit) -> DelayFit:
+    """Fit least squares in log space. There is no law for a single size, nor if A would be too large for a float.
 
     With three or four points, an interval from their scatter alone is far too wide, or empty if they happen to lie on
     a line. So the variance is shrunk towards the prior noise (Smyth, 2004).
@@ -146,37 +136,42 @@ def _law(points: Sequence[Point], tasks: int) -> _Law | None:
     import numpy as np
     from scipy.stats import linregress, t
 
+    points = fit.points
+    if len({p.batch for p in points}) < 2:
+        return fit
     x = np.log([p.batch for p in points])
-    y = np.log([p.seconds for p in points]) - x + log(tasks)
+    y = np.log([p.seconds for p in points]) - x + log(fit.tasks)
     line = linregress(x, y)
     if abs(line.intercept) > 700:
-        return None  # A overflows: the sizes are too close together.
-    A, alpha = exp(line.intercept), -float(line.slope)
+        return fit
+    alpha = -float(line.slope)
+    fit = replace(fit, A=exp(line.intercept), alpha=alpha)
     if len(points) == 2:
-        return _Law(A, alpha, None, None)
+        return fit
     freedom = len(points) - 2 + PRIOR_WEIGHT
     scatter = float(((y - line.intercept - line.slope * x) ** 2).sum()) + PRIOR_WEIGHT * PRIOR_NOISE**2
     error = sqrt(scatter / freedom / float(((x - x.mean()) ** 2).sum()))
     half = float(t.ppf(0.975, freedom)) * error
-    return _Law(A, alpha, (alpha - half, alpha + half), float(line.rvalue) ** 2)
+    return replace(fit, alpha_ci95=(alpha - half, alpha + half), r2=float(line.rvalue) ** 2)
 
 
-def _choose(law: _Law | None, sizes: Sequence[int], b_min: int, at_most: int, tau: float) -> tuple[int, str]:
-    """Choose the batch size, and say why. `sizes` are the measured ones, smallest first."""
+def _choose(fit: DelayFit) -> tuple[int, str]:
+    """The batch size to choose, and the reason."""
+    sizes, at_most, b_min = sorted({p.batch for p in fit.points}), min(fit.max_batch, fit.tasks), fit.b_min
     if not sizes:
         return b_min, "no iteration was measured"
     if len(sizes) == 1:
         return max(b_min, min(sizes[0], at_most)), f"only batches of {sizes[0]} were measured"
-    if law is None:
+    if fit.alpha is None:
         return b_min, "the measured times follow no power law"
-    low, high = law.alpha_ci95 or (law.alpha, law.alpha)
+    low, high = fit.alpha_ci95 or (fit.alpha, fit.alpha)
     if low <= MIN_ALPHA:
-        interval = f", {low:z.2f} to {high:z.2f}" if law.alpha_ci95 else ""
-        return b_min, f"larger batches do not clearly shorten an epoch (alpha {law.alpha:z.2f}{interval})"
-    best = b_min * tau ** (-1 / (law.alpha + 1))
+        interval = f", {low:z.2f} to {high:z.2f}" if fit.alpha_ci95 else ""
+        return b_min, f"larger batches do not clearly shorten an epoch (alpha {fit.alpha:z.2f}{interval})"
+    best = b_min * fit.tau ** (-1 / (fit.alpha + 1))
     # Any two points lie on a line, so a line through two sizes says nothing about larger ones.
     limit = min(at_most, sizes[-1]) if len(sizes) == 2 else at_most
-    gain = f"{100 * tau:.3g}% of what it saves at {b_min}"
+    gain = f"{100 * fit.tau:.3g}% of what it saves at {b_min}"
     if best < limit + 0.5:
         return max(b_min, min(round(best), limit)), f"beyond it one more task in a batch saves less than {gain}"
     bound = f"only {sizes[0]} and {sizes[1]} were measured" if limit < at_most else f"{at_most} is the most allowed"
