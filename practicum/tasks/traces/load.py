@@ -28,6 +28,7 @@ ACCEPTED = (
     "trajectories, ATIF (Harbor), Claude Code sessions"
 )
 _MAX_REASONS = 3
+_HARBOR_RESULT = "harbor result"
 
 
 _FORMATS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
@@ -65,90 +66,80 @@ def load_traces(path: Path | str) -> Traces:
         raise TaskFileError(f"{root}: no such file or folder; give the path of stored traces") from None
     except OSError as error:
         raise TaskFileError(f"{root}: cannot be read ({error.strerror})") from None
-    loader = _Loader(root)
-    for file in loader.files():
-        loader.load(file)
-    for file in loader.harbor_results:
-        if file.parent not in loader.trial_folders:
-            loader.problems.append(Problem(str(file), None, "a Harbor result without an ATIF trajectory below it"))
-    if not loader.tasks:
-        reasons = [" ".join(str(problem).split()) for problem in loader.problems[:_MAX_REASONS]]
-        if len(loader.problems) > _MAX_REASONS:
-            reasons.append(f"and {len(loader.problems) - _MAX_REASONS} more")
+    tasks: list[Task] = []
+    problems: list[Problem] = []
+    formats: Counter[str] = Counter()
+    ids: Counter[str] = Counter()
+    sources: list[Source] = []
+    for file in _files(root, problems):
+        found = file.parent if file.name == DATABASE_FILE else file
+        name = found.relative_to(root).as_posix() if root.is_dir() else found.name
+        source = Source(found, root.absolute().name if name == "." else name)
+        sources.append(source)
+        for format, task in (("practicum", task) for task in runs.read(source)) if found != file else _parse(source):
+            id = task.id
+            while id in ids:
+                ids[task.id] += 1
+                id = f"{task.id}#{ids[task.id]}"
+            ids[id] = 1
+            own_id = {} if id == task.id else {"own_id": task.id}
+            tasks.append(replace(task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}))
+            formats[format] += 1
+        problems += source.problems()
+    trial_folders = {folder for s in sources if "atif" in s.formats for folder in s.path.parents[: atif.RESULT_DEPTH]}
+    for source in sources:
+        if _HARBOR_RESULT in source.formats and source.path.parent not in trial_folders:
+            problems.append(Problem(str(source.path), None, "a Harbor result without an ATIF trajectory below it"))
+    if not tasks:
+        reasons = [" ".join(str(problem).split()) for problem in problems[:_MAX_REASONS]]
+        if len(problems) > _MAX_REASONS:
+            reasons.append(f"and {len(problems) - _MAX_REASONS} more")
         names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         reason = "; ".join(reasons) or f"the folder holds no file named {names} and no run"
         raise TaskFileError(f"{root}: no trace could be read: {reason}; accepted are {ACCEPTED}")
-    return Traces(tuple(loader.tasks), tuple(loader.problems), dict(loader.formats))
+    return Traces(tuple(tasks), tuple(problems), dict(formats))
 
 
-class _Loader:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.tasks: list[Task] = []
-        self.problems: list[Problem] = []
-        self.formats: Counter[str] = Counter()
-        self.harbor_results: list[Path] = []
-        self.trial_folders: set[Path] = set()
-        self.ids: Counter[str] = Counter()
+def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
+    """The files to read. A folder that cannot be read is a problem."""
+    if not root.is_dir():
+        yield root
+        return
 
-    def files(self) -> Iterator[Path]:
-        """The files to read."""
-        if not self.root.is_dir():
-            yield self.root
-            return
+    def unreadable(error: OSError) -> None:
+        problems.append(Problem(str(error.filename), None, f"cannot be read ({error.strerror})"))
 
-        def unreadable(error: OSError) -> None:
-            self.problems.append(Problem(str(error.filename), None, f"cannot be read ({error.strerror})"))
+    for folder, folders, names in os.walk(root, onerror=unreadable):
+        folders.sort()
+        for file in (Path(folder, name) for name in sorted(names)):
+            if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
+                yield file
 
-        for folder, folders, names in os.walk(self.root, onerror=unreadable):
-            folders.sort()
-            for file in (Path(folder, name) for name in sorted(names)):
-                if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
-                    yield file
 
-    def load(self, file: Path) -> None:
-        """Read a file, or the run whose database it is."""
-        path = file.parent if file.name == DATABASE_FILE else file
-        name = path.relative_to(self.root).as_posix() if self.root.is_dir() else path.name
-        source = Source(path, self.root.absolute().name if name == "." else name)
-        is_run = path != file
-        for format, task in (("practicum", task) for task in runs.read(source)) if is_run else self._parse(source):
-            id = task.id
-            while id in self.ids:
-                self.ids[task.id] += 1
-                id = f"{task.id}#{self.ids[task.id]}"
-            self.ids[id] = 1
-            own_id = {} if id == task.id else {"own_id": task.id}
-            self.tasks.append(replace(task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}))
-            self.formats[format] += 1
-        self.problems += source.problems()
-
-    def _parse(self, source: Source) -> Iterator[tuple[str, Task]]:
-        collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
-        format = place = None
-        for place, record in _flatten(records(source)):
-            detected = _detect_format(record, format)
-            if detected is None:
-                if isinstance(record, Mapping) and atif.is_trial_result(record):
-                    self.harbor_results.append(source.path)
-                else:
-                    what = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
-                    place.warn("the format is unknown", f"it {what}")
-                continue
-            format = detected
-            if format == "atif":
-                self.trial_folders.update(source.path.parents[: atif.RESULT_DEPTH])
-            if format in _READERS:
-                for task in _READERS[format](record, place):
-                    yield format, task
-            else:  # a trace of these formats may be spread over the records of a file
-                new = otel.OtelReader if format == "otel" else claude_code.ClaudeCodeReader
-                collectors.setdefault(format, new()).add(record, place)
-        for format, collector in collectors.items():
-            for task in collector.tasks():
+def _parse(source: Source) -> Iterator[tuple[str, Task]]:
+    collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
+    format = place = None
+    for place, record in _flatten(records(source)):
+        detected = _detect_format(record, format)
+        if detected is None:
+            what = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"
+            place.warn("the format is unknown", f"it {what}")
+            continue
+        source.formats.add(detected)
+        if detected == _HARBOR_RESULT:
+            continue
+        format = detected
+        if format in _READERS:
+            for task in _READERS[format](record, place):
                 yield format, task
-        if place is None and not source.cases:
-            Place(source).warn("the file is empty")
+        else:  # a trace of these formats may be spread over the records of a file
+            new = otel.OtelReader if format == "otel" else claude_code.ClaudeCodeReader
+            collectors.setdefault(format, new()).add(record, place)
+    for format, collector in collectors.items():
+        for task in collector.tasks():
+            yield format, task
+    if place is None and not source.cases:
+        Place(source).warn("the file is empty")
 
 
 def _detect_format(record: Any, previous: str | None) -> str | None:
@@ -159,9 +150,10 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return None
     if name := next((name for name, matches in _FORMATS.items() if matches(record)), None):
         return name
+    if atif.is_trial_result(record):
+        return _HARBOR_RESULT
     # New versions of Claude Code write new types of lines; among its own lines they are recognised.
-    unknown_line = isinstance(record.get("type"), str) and not atif.is_trial_result(record)
-    return previous if previous == "claude-code" and unknown_line else None
+    return previous if previous == "claude-code" and isinstance(record.get("type"), str) else None
 
 
 def _flatten(stored: Iterable[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:

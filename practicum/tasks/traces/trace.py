@@ -62,6 +62,7 @@ class Source:
 
     path: Path
     name: str
+    formats: set[str] = field(default_factory=set)
     cases: defaultdict[str, list[tuple[int | None, str]]] = field(default_factory=lambda: defaultdict(list))
 
     def problems(self) -> Iterator[Problem]:
