@@ -13,7 +13,6 @@ import ctypes
 import faulthandler
 import json
 import os
-import platform
 import resource
 import signal
 import struct
@@ -182,9 +181,10 @@ def readable_paths() -> set[str]:
 
 def filter_system_calls() -> None:
     """Allow only the system calls above (seccomp(2)); others do not exist, and those in STOPPED end the program."""
-    if platform.machine() not in ARCHES:
-        raise OSError(f"no list of system calls for {platform.machine()}")
-    column, arch = ARCHES[platform.machine()]
+    machine = os.uname().machine
+    if machine not in ARCHES:
+        raise OSError(f"no list of system calls for {machine}")
+    column, arch = ARCHES[machine]
     code = _filter_program(column, arch, os.getpid())
     packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
     buffer = ctypes.create_string_buffer(packed, len(packed))
