@@ -58,7 +58,7 @@ def timeless(report: dict[str, Any]) -> str:
     return json.dumps({**report, "variants": rows, "front": front})
 
 
-def test_every_variant_runs_with_every_seed_and_gets_what_a_run_of_its_own_would(tmp_path: Path) -> None:
+def test_every_variant_runs_with_every_seed_and_scores_as_a_run_alone(tmp_path: Path) -> None:
     model = client()
     found = compare(tmp_path / "c", model)
     folders = sorted(path.name for path in (tmp_path / "c" / "runs").iterdir())
@@ -84,9 +84,9 @@ def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
     for role, calls in made.items():
         assert calls == sum(2 * row["by_role"].get(role, {"calls": 0})["calls"] for row in by_name.values())
     for row in by_name.values():
-        told = row["by_role"].values()
-        assert row["calls"] == sum(usage["calls"] for usage in told)
-        assert row["tokens"] == sum(usage["input_tokens"] + usage["output_tokens"] for usage in told)
+        usages = row["by_role"].values()
+        assert row["calls"] == sum(usage["calls"] for usage in usages)
+        assert row["tokens"] == sum(usage["input_tokens"] + usage["output_tokens"] for usage in usages)
     text = (tmp_path / "c" / "report.md").read_text(encoding="utf-8")
     heads, _, *rows = text.split("## Costs by role (means over the seeds)\n\n")[1].splitlines()[:4]
     assert heads == "|  | agent | curator | judge | reflector |"
@@ -98,7 +98,7 @@ def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
     assert "<td>12 calls, " in table
 
 
-def test_a_run_that_broke_off_says_what_each_role_had_cost(tmp_path: Path) -> None:
+def test_a_failed_run_reports_the_cost_of_each_role(tmp_path: Path) -> None:
     def broken(call: Call) -> str | Exception:
         return ProviderError("gone") if call.role == "reflector" else world(call)
 
@@ -108,7 +108,7 @@ def test_a_run_that_broke_off_says_what_each_role_had_cost(tmp_path: Path) -> No
     assert {role: usage["calls"] for role, usage in row["by_role"].items()} == {"agent": row["calls"]}
 
 
-def test_the_report_is_made_of_the_runs_scores(tmp_path: Path, pictures: None) -> None:
+def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures: None) -> None:
     report = compare(tmp_path / "c", client(), "none,ace,episodes").report
     folder = tmp_path / "c" / "runs"
 
@@ -179,7 +179,7 @@ def test_another_comparison_in_the_same_folder_is_refused(tmp_path: Path, change
     assert model.calls == []
 
 
-def test_a_method_that_breaks_off_says_so_in_its_row_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_failed_method_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "reflector" else world(call)
 
@@ -221,7 +221,7 @@ def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
     assert not list((tmp_path / "unread").rglob(OUTCOME_FILE))
 
 
-def test_a_damaged_run_takes_no_other_along(tmp_path: Path) -> None:
+def test_a_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "reflector" else world(call)
 
@@ -233,7 +233,7 @@ def test_a_damaged_run_takes_no_other_along(tmp_path: Path) -> None:
     assert rows["episodes"]["n"] == 12
 
 
-def test_a_fault_of_one_run_takes_no_other_along(tmp_path: Path) -> None:
+def test_an_exception_in_one_run_does_not_stop_the_others(tmp_path: Path) -> None:
     def broken(call: Call) -> str | Exception:
         if call.role == "curator":
             raise ZeroDivisionError("a fault of the method")
@@ -245,7 +245,7 @@ def test_a_fault_of_one_run_takes_no_other_along(tmp_path: Path) -> None:
     assert rows["none"]["n"] == rows["icl"]["n"] == 12
 
 
-def test_all_share_one_limit_and_one_client(tmp_path: Path) -> None:
+def test_all_runs_share_one_limit_of_calls(tmp_path: Path) -> None:
     import asyncio
 
     class Counting(ScriptedClient):
@@ -304,7 +304,7 @@ def test_a_stream_is_scored_by_the_predictions_made_before_learning(tmp_path: Pa
     assert len(model.calls) == 2 * 2 * 15
 
 
-def test_an_interrupt_ends_all_runs_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_an_interrupt_ends_all_runs_and_the_same_command_continues(tmp_path: Path) -> None:
     halt = Halt()
     made = 0
 
@@ -391,11 +391,11 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
         ({"test": [Task("a", "Message 1", None)] * 1}, "has no target"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_paid(tmp_path: Path, how: dict[str, Any], match: str) -> None:
+def test_impossible_comparisons_are_refused_before_any_call(tmp_path: Path, how: dict[str, Any], match: str) -> None:
     refused(tmp_path, match, **how)
 
 
-def test_a_test_split_that_was_seen_is_refused_with_the_ids(tmp_path: Path) -> None:
+def test_test_tasks_that_were_seen_are_refused_with_their_ids(tmp_path: Path) -> None:
     fresh = make_tasks(10, 50)
     same_id = [Task("t1", "something else", "x"), *fresh]
     same_input = [Task("other", "Message  2: say word2\n", "x"), *fresh]
@@ -429,13 +429,13 @@ def test_a_refused_command_can_be_corrected_in_the_same_folder(tmp_path: Path) -
     assert compare(tmp_path / "c", client(), "none,icl,mael", settings={"mael.depth": 0}, **how).failed == ()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write to"):
         compare(tmp_path / "file" / "c", client())
 
 
-def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_an_error_before_any_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     work = practicum.compare(
         make_tasks(4), test=make_tasks(10, 50), methods=["none", "ace"], out=tmp_path / "c", model="openai:gpt-4.1-mini"
@@ -448,7 +448,7 @@ def test_a_key_that_is_missing_is_told_before_any_run_begins(tmp_path: Path, mon
 # ---- variants
 
 
-def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
+def test_a_setting_that_every_variant_of_a_sweep_defines_is_refused() -> None:
     study = of_sweep("episodes", "k", ["2", "4"])
     with pytest.raises(UsageError, match="every variant that has a setting 'k' has its own value of it"):
         study.with_settings({"k": "7"})
@@ -458,7 +458,7 @@ def test_a_setting_that_every_variant_of_a_sweep_has_already_is_named() -> None:
     assert other.variants[0].settings == {"k": "7"}
 
 
-def test_a_method_can_stand_there_twice_with_other_settings(tmp_path: Path) -> None:
+def test_a_method_can_be_compared_twice_with_other_settings(tmp_path: Path) -> None:
     found = compare(
         tmp_path / "c", client(), "ace,again=ace", seeds=1, baseline="ace",
         settings={"rounds": 0, "batch": 2, "again.rounds": 1},
@@ -467,14 +467,14 @@ def test_a_method_can_stand_there_twice_with_other_settings(tmp_path: Path) -> N
     assert made == {"ace": {"rounds": 0, "batch": 2}, "again": {"rounds": 1, "batch": 2}}
 
 
-def test_the_baseline_is_none_or_the_first_or_what_was_asked_for() -> None:
+def test_the_baseline_is_none_or_the_first_or_the_given_one() -> None:
     assert of_methods(["ace", "none"]).tables[0].baseline == "none"
     assert of_methods(["ace", "icl"]).tables[0].baseline == "ace"
     added = of_methods(["ace", "icl"], "none")
     assert [v.name for v in added.variants] == ["none", "ace", "icl"]
 
 
-def test_a_sweep_is_a_variant_for_each_value(tmp_path: Path) -> None:
+def test_a_sweep_has_a_variant_for_each_value(tmp_path: Path) -> None:
     study = of_sweep("combee", "groups", ["2", "4"])
     assert [(v.name, v.settings) for v in study.variants] == [
         ("combee groups=2", {"groups": "2"}), ("combee groups=4", {"groups": "4"}),
@@ -529,7 +529,7 @@ def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
     assert len(found.report["tables"]) == len(of_ablation(name).tables)
 
 
-def test_a_warm_up_starts_a_stream_from_what_another_variant_learned(tmp_path: Path) -> None:
+def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path: Path) -> None:
     ace = Variant("ace", "ace", {"batch": 3, "rounds": 0})
     cold = Variant("cold", "ace", {"online": True, "rounds": 0}, stream=True)
     warm = Variant("warm", "ace", {"online": True, "rounds": 0}, stream=True, after="ace")
@@ -547,7 +547,7 @@ def test_a_warm_up_starts_a_stream_from_what_another_variant_learned(tmp_path: P
         compare(tmp_path / "o", client(), study, settings={}, online=True, test=())
 
 
-def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
+def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "reflector" else world(call)
 
@@ -561,7 +561,7 @@ def test_where_the_warm_up_failed_there_is_no_start(tmp_path: Path) -> None:
     assert compare(tmp_path / "c", client(), study, settings={}, seeds=1).failed == ()
 
 
-def test_a_user_setting_never_undoes_what_makes_a_variant() -> None:
+def test_user_settings_never_change_what_defines_a_variant() -> None:
     study = of_ablation("rcl").with_settings({"group": 5, "ace.batch": 2, "curator": "edits"})
     made = {v.name: v.settings for v in study.variants}
     assert made["ace + groups"]["group"] == 3
@@ -572,20 +572,20 @@ def test_a_user_setting_never_undoes_what_makes_a_variant() -> None:
     assert "batch" not in made["rcl"]
 
 
-def test_what_is_under_way_is_told(tmp_path: Path) -> None:
-    class Told(ComparisonWatch):
+def test_a_watch_is_called_after_each_run(tmp_path: Path) -> None:
+    class Ends(ComparisonWatch):
         seen: list[tuple[int, int]]
 
         def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
             self.seen.append((done, of))
 
-    told = Told()
-    told.seen = []
-    compare(tmp_path / "c", client(), "none,icl", watch=told)
-    assert told.seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    watch = Ends()
+    watch.seen = []
+    compare(tmp_path / "c", client(), "none,icl", watch=watch)
+    assert watch.seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_a_study_has_baselines_of_its_own(tmp_path: Path) -> None:
+def test_a_study_takes_no_other_baseline(tmp_path: Path) -> None:
     refused(tmp_path, "leave out --baseline", names=of_ablation("ace"), baseline="none", settings={})
     with pytest.raises(UsageError, match="there is no ablation"):
         of_ablation("gepa")

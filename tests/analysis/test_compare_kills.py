@@ -1,4 +1,4 @@
-"""A comparison that is killed at random moments, gone on with by the same command, and interrupted."""
+"""A comparison that is killed at random moments or interrupted, and continued by the same command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONCURRENCY = 4
 DIGEST_LINE = 65
 """Bytes of a line in the server's log."""
 MEASURED = {"alone_s", "work_s", "critical_s", "wall_s", "cached_share"}
-"""Fields that tell of the server: how fast it was, and what its cache held when a call came."""
+"""Fields that depend on the server: how fast it was, and what its cache held."""
 
 
 def received(log: Path) -> int:
@@ -101,7 +101,7 @@ def test_a_comparison_killed_at_ten_random_moments_ends_with_the_same_report(
 
 
 @pytest.mark.slow
-def test_ctrl_c_lets_what_is_in_flight_finish_in_every_run(tmp_path: Path, launcher: Launcher) -> None:
+def test_ctrl_c_lets_the_calls_in_flight_of_every_run_finish(tmp_path: Path, launcher: Launcher) -> None:
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(8))
     write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
     log, folder = tmp_path / "log", tmp_path / "c"

@@ -1,4 +1,4 @@
-"""What a report is made of: fronts, curves, times, and pictures that hold what they should."""
+"""The parts of a comparison's report: Pareto fronts, curves, times, and pictures with readable labels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ points = st.lists(st.tuples(st.floats(0.1, 1e6), st.floats(0, 1)), min_size=1, m
 
 
 @given(points)
-def test_a_front_holds_all_that_nothing_beats_and_nothing_else(values: list[tuple[float, float]]) -> None:
+def test_a_front_has_exactly_the_points_that_no_other_beats(values: list[tuple[float, float]]) -> None:
     found = front([(str(i), cost, score) for i, (cost, score) in enumerate(values)])
 
     def beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
@@ -45,7 +45,7 @@ def test_a_front_holds_all_that_nothing_beats_and_nothing_else(values: list[tupl
     assert scores == sorted(scores)
 
 
-def test_what_has_no_score_or_no_price_is_on_no_front() -> None:
+def test_points_without_a_score_or_a_price_are_not_on_the_front() -> None:
     assert front([("a", None, 0.9), ("b", 3.0, None), ("c", 5.0, 0.1)]) == ["c"]
     assert cost_axis([{"score": 1.0, "usd": 0.2}, {"score": None, "usd": None}]) == "usd"
     assert cost_axis([{"score": 1.0, "usd": 0.2}, {"score": 1.0, "usd": None}]) == "tokens"
@@ -213,7 +213,7 @@ def test_claims_in_words() -> None:
     assert claim({**row, "n": 9, "verdict": "unclear"}, "none").startswith("no claim can be made with 9 tasks")
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_are_written_for_people() -> None:
     assert [count(v) for v in (None, 0, 3.4, 12, 9_999, 12_345, 1.234e6)] == [
         "–", "0", "3.4", "12", "9,999", "12.3k", "1.23M",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Training dynamics: their laws for any run, against a plain reading of the definitions, and the picture."""
+"""Training dynamics: the curves of any run against their definitions, and the picture."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_wider_window_moves_regressions_from_stale_to_active(solved: Solved) -
 
 @settings(deadline=None)
 @given(matrices())
-def test_the_two_layers_are_the_whole_gap(solved: Solved) -> None:
+def test_active_and_stale_add_up_to_the_gap(solved: Solved) -> None:
     found = curves(solved)
     for recency in found.by_window.values():
         assert (found.current <= recency.recent).all()
@@ -86,7 +86,7 @@ def test_the_two_layers_are_the_whole_gap(solved: Solved) -> None:
 
 @settings(deadline=None)
 @given(matrices())
-def test_totals(solved: Solved) -> None:
+def test_peak_coverage_and_relearning_match_their_definitions(solved: Solved) -> None:
     found = curves(solved)
     assert found.current[found.peak] == found.current.max()
     assert (found.current[: found.peak] < found.current.max()).all()
@@ -100,7 +100,7 @@ def test_totals(solved: Solved) -> None:
 
 @settings(deadline=None)
 @given(matrices(), st.randoms(use_true_random=False))
-def test_the_order_of_the_tasks_does_not_count(solved: Solved, shuffler: random.Random) -> None:
+def test_the_order_of_the_tasks_does_not_matter(solved: Solved, shuffler: random.Random) -> None:
     mixed = solved[sorted(range(len(solved)), key=lambda _: shuffler.random())]
     one, other = curves(solved), curves(mixed)
     assert (one.current == other.current).all()
@@ -109,7 +109,7 @@ def test_the_order_of_the_tasks_does_not_count(solved: Solved, shuffler: random.
     assert one.relearned == other.relearned
 
 
-def test_a_run_by_hand() -> None:
+def test_a_small_run_counted_by_hand() -> None:
     found = curves(rows("0110", "1000", "0001"), [2, None])
     two, all_ = found.by_window[2], found.by_window[None]
     assert [round(3 * x) for x in found.current] == [1, 1, 1, 1]
@@ -130,7 +130,7 @@ def test_relearned_is_the_share_of_events_not_of_tasks() -> None:
     assert curves(rows("0011", "1111")).relearned is None
 
 
-def test_the_start_counts_and_one_checkpoint_is_a_run() -> None:
+def test_a_run_of_one_checkpoint() -> None:
     found = curves(rows("1", "1"))
     assert (found.peak, found.covered, found.unlearned, found.relearned) == (0, 0, 0, None)
     assert found.by_window[5].mean_instability == 0.0
@@ -146,7 +146,7 @@ def test_instability_grows_with_the_window_as_the_papers_numbers_do() -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (3,)])
-def test_what_is_no_run(shape: tuple[int, ...]) -> None:
+def test_other_shapes_and_windows_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="tasks by checkpoints"):
         curves(np.zeros(shape, dtype=bool))
     with pytest.raises(ValueError, match="a window holds"):
@@ -175,7 +175,7 @@ def test_the_plot_is_an_image(tmp_path: Path, found: Curves, window: int | None)
     assert [p.name for p in path.parent.iterdir()] == ["plot.png"]
 
 
-def test_the_plot_stands_at_the_steps(tmp_path: Path) -> None:
+def test_the_plot_uses_the_given_steps(tmp_path: Path) -> None:
     found = curves(rows("0101", "1110"))
     dynamics_plot(found, tmp_path / "a.png", 5)
     dynamics_plot(found, tmp_path / "b.png", 5, steps=[0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""The dynamics of real runs: what training scored is used, nothing is paid twice, and the run stays as it is."""
+"""The dynamics of real runs: scores of training are reused, nothing is paid twice, and the run stays as it is."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_what_training_scored_is_not_paid_for_again(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_scores_of_training_are_not_paid_for_again(tmp_path: Path, config: dict[str, Any]) -> None:
     learn(tmp_path / "run", val=VAL, **config)
     before, model = everything_else(tmp_path / "run"), client()
     found = measure(tmp_path / "run", model)
@@ -95,7 +95,7 @@ def test_the_judge_is_not_asked_again_either(tmp_path: Path) -> None:
     assert found.solved.all()
     assert found.hits == 7 * 6 * 2
     assert found.by_role == {}
-    # What the run itself paid for is not told again.
+    # The calls of the run itself are not counted again.
     more = measure(tmp_path / "run", parts=practicum.Parts(clients=again), tasks=DEV)
     assert {role: usage.calls for role, usage in more.by_role.items()} == {"agent": 7 * 5, "judge": 7 * 5}
     assert sum(more.by_role.values(), Usage()) == more.usage
@@ -139,7 +139,7 @@ def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
     assert not [text for text in asked if "Your role: You code." in text]
 
 
-def test_only_what_is_missing_is_paid_for_and_that_once(tmp_path: Path) -> None:
+def test_missing_scores_are_paid_for_once(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL, validate_every=3)
     before, model = everything_else(tmp_path / "run"), client()
     found = measure(tmp_path / "run", model)
@@ -154,7 +154,7 @@ def test_only_what_is_missing_is_paid_for_and_that_once(tmp_path: Path) -> None:
     assert everything_else(tmp_path / "run") == before
 
 
-def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
+def test_a_stop_keeps_everything_that_was_paid_for(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     whole = client()
     measured = measure(tmp_path / "run", whole, DEV, concurrency=1)
@@ -173,7 +173,7 @@ def test_a_stop_loses_nothing_that_was_paid_for(tmp_path: Path) -> None:
     assert len(first.calls) + len(second.calls) == len(whole.calls)
 
 
-def test_every_so_many_steps_the_start_and_the_last(tmp_path: Path) -> None:
+def test_checkpoints_are_the_start_each_nth_step_and_the_last(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     whole = measure(tmp_path / "run")
     assert [c.step for c in whole.checkpoints] == [0, 1, 2, 3, 4, 5, 6]
@@ -183,7 +183,7 @@ def test_every_so_many_steps_the_start_and_the_last(tmp_path: Path) -> None:
     assert [c.step for c in measure(tmp_path / "run", every=100).checkpoints] == [0, 6]
 
 
-def test_contexts_that_show_the_same_are_tried_once(tmp_path: Path) -> None:
+def test_equal_contexts_are_evaluated_once(tmp_path: Path) -> None:
     def never_learns(call: Call) -> str | Exception:
         nothing = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "", "tags": []}
         return json.dumps(nothing) if call.role == "reflector" else world(call)
@@ -197,13 +197,13 @@ def test_contexts_that_show_the_same_are_tried_once(tmp_path: Path) -> None:
     assert len(set(found.curves.current)) == 1
 
 
-def test_test_tasks_where_there_are_no_validation_tasks(tmp_path: Path) -> None:
+def test_without_validation_tasks_the_test_tasks_are_scored(tmp_path: Path) -> None:
     learn(tmp_path / "run", test=VAL, before=True)
     found = measure(tmp_path / "run")
     assert (found.split, found.hits, found.usage.calls) == ("test", 2 * len(VAL), 5 * len(VAL))
 
 
-def test_tasks_of_ones_own(tmp_path: Path) -> None:
+def test_other_tasks_have_places_of_their_own(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     first = measure(tmp_path / "run", tasks=DEV)
     assert (first.usage.calls, first.hits) == (7 * len(DEV), 0)
@@ -233,7 +233,7 @@ def test_any_concurrency_gives_the_same(tmp_path: Path) -> None:
         assert read_run(store)[0].concurrency == 3
 
 
-def test_a_run_that_ran_out_of_its_budget_is_measured_and_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_run_out_of_budget_is_measured_and_resumes_to_the_same_end(tmp_path: Path) -> None:
     # Without test tasks: a run that is stopped scores them with the best context so far, which need not be the last.
     whole = learn(tmp_path / "whole", val=VAL)
     cut = learn(tmp_path / "cut", val=VAL, max_calls=60)
@@ -250,7 +250,7 @@ def test_a_run_that_ran_out_of_its_budget_is_measured_and_goes_on_to_the_same_en
     assert (after.solved[:, : len(found.checkpoints) - 1] == found.solved[:, :-1]).all()
 
 
-def test_a_run_that_was_killed(tmp_path: Path) -> None:
+def test_a_killed_run_is_measured(tmp_path: Path) -> None:
     model = client()
 
     def dies(call: Call) -> str | Exception:
@@ -272,7 +272,7 @@ def test_a_run_that_was_killed(tmp_path: Path) -> None:
     assert rows(tmp_path / "run", "select state from runs") == [("running",)]
 
 
-def test_versions_that_no_step_made_are_not_part_of_the_course(tmp_path: Path) -> None:
+def test_versions_that_no_step_made_are_no_checkpoints(tmp_path: Path) -> None:
     from practicum.session.forget import forget
 
     learn(tmp_path / "run", val=VAL)
@@ -286,7 +286,7 @@ def test_versions_that_no_step_made_are_not_part_of_the_course(tmp_path: Path) -
     assert measure(tmp_path / "run").usage.calls == 0
 
 
-def test_attempts_that_failed_are_not_solved_and_counted(tmp_path: Path) -> None:
+def test_failed_attempts_are_counted_and_not_solved(tmp_path: Path) -> None:
     def shaky(call: Call) -> str | Exception:
         return ProviderError("busy") if "Message 303" in call.text else world(call)
 
@@ -314,7 +314,7 @@ def test_a_task_that_no_judge_could_score_at_some_checkpoint_is_left_out(tmp_pat
         measure(tmp_path / "run", client(judge), DEV[3:4], every=6)
 
 
-def test_what_it_says_as_json(tmp_path: Path) -> None:
+def test_dynamics_as_json(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     found = measure(tmp_path / "run")
     value = json.loads(json.dumps(found.as_json()))
@@ -338,14 +338,14 @@ def test_what_it_says_as_json(tmp_path: Path) -> None:
     assert value["first_full_coverage"] == ({"version": covered[0], "step": covered[0]} if covered else None)
 
 
-def test_it_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_progress_is_reported_after_each_checkpoint(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
     seen: list[tuple[int, int]] = []
     measure(tmp_path / "run", every=2, on_checkpoint=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_wrong_use_pays_nothing(tmp_path: Path) -> None:
+def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     learn(tmp_path / "run")
     model = client()
     with pytest.raises(UsageError, match=r"neither validation nor test tasks .* give --tasks"):
@@ -414,7 +414,7 @@ def run(example: Path, tmp_path: Path) -> Callable[..., Done]:
     return go
 
 
-def test_the_command_prints_a_table_draws_and_pays_nothing(run: Any, tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_draws_without_paying(run: Any, tmp_path: Path) -> None:
     done = run("dynamics", "run", "--plot", "plot.png", "--window", 10)
     assert "9 checkpoints on 5 validation tasks" in done.out
     assert "within 10 checkpoints" in done.out
@@ -434,7 +434,7 @@ def test_the_command_prints_one_json_object(run: Any) -> None:
     assert "3 checkpoints on 5 validation tasks" in done.err
 
 
-def test_the_command_says_what_each_role_cost_where_there_are_several(run: Any, tmp_path: Path) -> None:
+def test_the_command_prints_the_cost_of_each_of_several_roles(run: Any, tmp_path: Path) -> None:
     judge = {"role": "judge", "answer": {"reason": "so", "right": True}}
     (tmp_path / "model").write_text("\n".join(map(json.dumps, (judge, *SCRIPT))) + "\n", encoding="utf-8")
     run(*LEARN, "--out", "judged", "--method", "episodes", "--scorer", "judge")
@@ -464,7 +464,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
 }
 
 
-def test_the_command_says_what_is_wrong_in_one_line(run: Any, tmp_path: Path) -> None:
+def test_the_command_reports_wrong_usage_in_one_line(run: Any, tmp_path: Path) -> None:
     learning = ("learn", "tasks.jsonl", "--method", "none", "--model")
     run(*learning, "scripted:model", "--out", "bare")
     (tmp_path / "gone").write_bytes((tmp_path / "model").read_bytes())

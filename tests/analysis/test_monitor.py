@@ -1,4 +1,4 @@
-"""Runs whose content is known, watched: every number is the one that can be counted by hand or the slow way."""
+"""The metrics of runs with known content: every number is the one counted by hand, or computed the slow way."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
     return dict(report.groups[part].numbers)
 
 
-def test_success_is_that_of_the_attempt_that_stands(bank: Learned) -> None:
+def test_success_is_that_of_the_chosen_attempt(bank: Learned) -> None:
     report = watched(bank.folder)
     found = numbers(report, "success")
     assert (found["by"], found["attempts"], found["tries"], found["rate"]) == ("score", 4, 12, 0.5)
@@ -100,14 +100,14 @@ def test_a_learning_curve_for_each_domain(bank: Learned) -> None:
     assert domains["even"]["by_attempt"]["rate"] == [1, 1]
 
 
-def test_memories_grow_successes_and_failures_apart(bank: Learned) -> None:
+def test_memories_from_successes_and_failures_are_counted_apart(bank: Learned) -> None:
     report = watched(bank.folder)
     assert numbers(report, "memory") == {"entries": 6, "successes": 3, "failures": 3}
     # Of the first and the last task attempts of both kinds; and the judge takes the last one's the wrong way round.
     assert columns(report, "memory") == {"entries": [2, 3, 4, 6], "successes": [1, 1, 2, 3], "failures": [1, 2, 2, 3]}
 
 
-def test_retrieval_by_step_and_what_was_relied_on(bank: Learned) -> None:
+def test_similarity_of_retrieved_entries_and_the_share_relied_on(bank: Learned) -> None:
     report = watched(bank.folder)
     found = [[near for _, near in rollout.retrieved] for rollout in bank.rollouts]
     assert [len(near) for near in found] == [0, 2, 3, 4]
@@ -176,7 +176,7 @@ def test_tokens_and_cost_for_each_task(bank: Learned) -> None:
     found, usage = numbers(report, "tokens")["learning"], bank.result.usage
     assert (found["tasks"], found["calls"], found["tokens"]) == (4, usage.calls, usage.tokens)
     assert found["tokens_per_task"] == usage.tokens / 4
-    assert {role: told["tokens"] for role, told in found["by_role"].items()} == {
+    assert {role: usage["tokens"] for role, usage in found["by_role"].items()} == {
         role: used.tokens for role, used in bank.result.by_role.items()
     }
     by_step = columns(report, "tokens")
@@ -185,7 +185,7 @@ def test_tokens_and_cost_for_each_task(bank: Learned) -> None:
     assert "evaluation" not in numbers(report, "tokens")
 
 
-def test_it_is_all_json_and_says_what_is_left_out(bank: Learned) -> None:
+def test_the_report_is_json_and_notes_what_is_left_out(bank: Learned) -> None:
     value = json.loads(json.dumps(watched(bank.folder).as_json(), allow_nan=False))
     assert (value["method"], value["state"], value["steps"]) == ("reasoning_bank", "done", [1, 2, 3, 4])
     assert value["memory"]["by_step"]["entries"] == [2, 3, 4, 6]
@@ -195,7 +195,7 @@ def test_it_is_all_json_and_says_what_is_left_out(bank: Learned) -> None:
     assert "--judge-again N asks it, N of 6" in value["notes"][-1]
 
 
-def test_what_a_method_does_not_have_is_left_out(tmp_path: Path) -> None:
+def test_metrics_that_a_method_does_not_have_are_left_out(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(), 3)
     report = watched(run.folder)
     assert list(report.groups) == ["success", "learning", "context", "latency", "tokens"]
@@ -206,7 +206,7 @@ def test_what_a_method_does_not_have_is_left_out(tmp_path: Path) -> None:
     assert report.notes == ()
 
 
-def test_drift_begins_at_what_the_run_started_from(tmp_path: Path) -> None:
+def test_drift_is_measured_from_the_seed_context(tmp_path: Path) -> None:
     start = seed_context([("rules", "Be brief."), ("rules", "Count from one.")])
     parts = {"embedder": Words()}
     run = learned(tmp_path, scripted(), 2, {"online": True}, parts=parts, seed_context=start)
@@ -216,7 +216,7 @@ def test_drift_begins_at_what_the_run_started_from(tmp_path: Path) -> None:
     )
 
 
-def test_vectors_that_are_not_there_are_made_where_that_is_free(tmp_path: Path) -> None:
+def test_missing_vectors_are_computed_if_that_is_free(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(), 3, {"dedupe": "proactive"})
     before = columns(watched(run.folder), "context")
     assert before["coherence"][-1] is not None
@@ -227,7 +227,7 @@ def test_vectors_that_are_not_there_are_made_where_that_is_free(tmp_path: Path) 
         assert store.rows(schema.vectors.select()) == []
 
 
-def test_vectors_that_would_cost_are_not_made(bank: Learned) -> None:
+def test_missing_vectors_of_a_paid_embedder_are_not_computed(bank: Learned) -> None:
     # Nothing was looked up after the last step, so its memories were not embedded.
     report = watched(bank.folder)
     assert any("2 of 6 entries have no vector in the store" in note for note in report.notes)
@@ -247,7 +247,7 @@ def copied(folder: Path, to: Path) -> Path:
     return to / "copy"
 
 
-def test_labels_that_are_no_verdicts_of_a_judge(tmp_path: Path) -> None:
+def test_labels_are_not_verdicts_of_a_judge(tmp_path: Path) -> None:
     run = learned(tmp_path, model(), 4, {"k": 3}, "reasoning_bank", {"embedder": Words()})
     assert not run.calls("judge")
     report = watched(run.folder)
@@ -255,7 +255,7 @@ def test_labels_that_are_no_verdicts_of_a_judge(tmp_path: Path) -> None:
     assert not any("judge" in note for note in report.notes)
 
 
-def test_verdicts_are_success_where_nothing_is_scored(tmp_path: Path) -> None:
+def test_verdicts_count_as_success_if_nothing_is_scored(tmp_path: Path) -> None:
     tasks = [replace(t, target=None) for t in make_tasks(4)]
     run = learned(
         tmp_path, model(), tasks, {"online": True, "k": 3}, "reasoning_bank", {"embedder": Words()}, labels=False,
@@ -267,7 +267,7 @@ def test_verdicts_are_success_where_nothing_is_scored(tmp_path: Path) -> None:
     assert "judge" not in report.groups
 
 
-def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
+def test_unknown_outcomes_are_not_failures(tmp_path: Path) -> None:
     tasks = [replace(t, target=None) for t in make_tasks(3)]
     report = watched(learned(tmp_path, scripted(), tasks, labels=False).folder)
     assert numbers(report, "success") == {
@@ -278,7 +278,7 @@ def test_what_nobody_can_tell_is_unknown_and_no_failure(tmp_path: Path) -> None:
     assert "learning" not in report.groups
 
 
-def test_an_attempt_that_an_earlier_one_stands_for_was_not_made(tmp_path: Path) -> None:
+def test_reused_attempts_are_counted_and_have_no_calls(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(reflector=lambda call: {"insight": ""}), 3, {"epochs": 2, "replay": 0.5})
     report = watched(run.folder)
     found, calls = numbers(report, "success"), numbers(report, "latency")["attempt_seconds"]["n"]
@@ -302,7 +302,7 @@ def add(a: int) -> str:
     return str(a + 1)
 
 
-def test_the_actions_of_an_agent_with_tools_and_the_time_of_these(tmp_path: Path) -> None:
+def test_actions_and_tool_seconds_of_an_agent_with_tools(tmp_path: Path) -> None:
     def acts(call: Call) -> str:
         if call.role != "agent":
             return world(call)
@@ -338,7 +338,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("config", RUNS.values(), ids=RUNS)
-def test_every_call_of_any_run_is_somewhere(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_every_call_of_any_run_is_counted_once(tmp_path: Path, config: dict[str, Any]) -> None:
     how = {"method": "ace", **config}
     settings = {**({"dedupe": "never"} if how["method"] in ("ace", "combee", "rcl") else {}), **how.pop("settings", {})}
     parts = practicum.Parts(clients={"agent": client(world)})
@@ -360,7 +360,7 @@ def test_every_call_of_any_run_is_somewhere(tmp_path: Path, config: dict[str, An
         assert ("evaluation" in found) == ("val" in config)
 
 
-def test_versions_that_no_step_made(bank: Learned, tmp_path: Path) -> None:
+def test_versions_that_no_step_made_change_only_the_totals(bank: Learned, tmp_path: Path) -> None:
     from practicum.cli.app import main
 
     folder = copied(bank.folder, tmp_path)
@@ -372,7 +372,7 @@ def test_versions_that_no_step_made(bank: Learned, tmp_path: Path) -> None:
     assert columns(report, "context") == columns(watched(bank.folder), "context")
 
 
-def test_a_run_at_work_is_watched(tmp_path: Path) -> None:
+def test_a_run_at_work_can_be_monitored(tmp_path: Path) -> None:
     seen: list[MonitorReport] = []
 
     watch = Learned(scripted(), tmp_path / "run")
@@ -399,7 +399,7 @@ def test_a_run_at_work_is_watched(tmp_path: Path) -> None:
     assert report.steps == tuple(range(1, len(report.steps) + 1))
 
 
-def test_when_steps_ended_stays_what_it_was(bank: Learned, tmp_path: Path) -> None:
+def test_a_resume_keeps_the_time_at_which_a_step_ended(bank: Learned, tmp_path: Path) -> None:
     ended = watched(bank.folder).ended
     assert list(ended) == [1, 2, 3, 4]
     assert sorted(ended.values()) == list(ended.values())
@@ -425,7 +425,7 @@ def verdict(right: bool) -> str:
     return json.dumps({"right": right, "reason": "so"})
 
 
-def test_the_judge_is_asked_again_and_nothing_is_kept(bank: Learned) -> None:
+def test_the_judge_is_asked_again_and_nothing_is_stored(bank: Learned) -> None:
     before = (bank.folder / "run.sqlite").read_bytes()
     # It has come to its senses about the last task.
     found, asked = again(bank, lambda call: verdict("# Answer\nword" in call.prompt.user), 6)
@@ -436,7 +436,7 @@ def test_the_judge_is_asked_again_and_nothing_is_kept(bank: Learned) -> None:
     assert (bank.folder / "run.sqlite").read_bytes() == before
 
 
-def test_no_more_are_asked_than_there_are_and_the_seed_draws_them(bank: Learned) -> None:
+def test_the_seed_draws_the_attempts_that_are_judged_again(bank: Learned) -> None:
     def drawn(seed: int, n: int) -> tuple[str, ...]:
         found, asked = again(bank, lambda call: verdict(True), n, seed=seed)
         assert found["n"] == min(n, 6)
@@ -447,7 +447,7 @@ def test_no_more_are_asked_than_there_are_and_the_seed_draws_them(bank: Learned)
     assert len(drawn(0, 99)) == 6
 
 
-def test_a_judge_that_says_nothing_or_is_stopped(bank: Learned) -> None:
+def test_a_judge_without_verdicts_and_a_judge_that_is_stopped(bank: Learned) -> None:
     found, _ = again(bank, lambda call: ProviderError("busy"), 3)
     assert (found["n"], found["no_verdict"], "same" in found) == (0, 3, False)
     found, asked = again(bank, lambda call: verdict(True), 5, limits={"max_calls": 2})
@@ -462,7 +462,7 @@ def test_a_judge_that_scores_is_asked_with_the_right_answer(tmp_path: Path) -> N
     assert "judge" not in watched(run.folder).groups
 
 
-def test_wrong_use(bank: Learned, tmp_path: Path) -> None:
+def test_wrong_usage_is_refused(bank: Learned, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a run folder"):
         watched(tmp_path / "nowhere")
     create_seed(tmp_path / "seed", seed_context([("rules", "Be brief.")]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import scripts
-from helpers import client, make_tasks
+from helpers import client, make_tasks, run_command
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scripts import Learned
@@ -21,7 +21,6 @@ from teams import divided, learned, team, written
 import practicum
 from practicum.agents.team import Team, load_team, make_team
 from practicum.analysis.network.page import answer_page, network_figure
-from practicum.cli.app import main
 from practicum.session.ask import Answered, ask
 
 
@@ -65,7 +64,7 @@ def drawn(figure: Figure) -> dict[str, list[Line2D]]:
     return lines
 
 
-def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
+def test_the_page_shows_the_network_and_its_steps_in_order(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
     answered, network = asked(run), make_team(4, "complete")
     page = page_of(answered, network)
@@ -87,7 +86,7 @@ def test_a_network_is_drawn_with_who_did_what_in_order(tmp_path: Path) -> None:
     assert not page.of("reward")
 
 
-def test_rewards_are_told_where_the_query_was_learned_from(tmp_path: Path) -> None:
+def test_the_page_shows_rewards_if_the_query_was_learned_from(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
     page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"))
     # The critiques that changed nothing have none.
@@ -111,7 +110,7 @@ def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: di
         assert figure.bbox.padded(1).containsy(box.y1)
 
 
-def test_what_others_wrote_is_text_and_the_page_needs_nothing_else(tmp_path: Path) -> None:
+def test_foreign_text_is_escaped_and_the_page_needs_no_other_file(tmp_path: Path) -> None:
     file = written(tmp_path / "team.json", agents=[{"name": "<b>x</b>"}, {"name": "y" * 40}], links=[])
     value = json.loads(file.read_text())
     file.write_text(json.dumps({**value, "links": [["<b>x</b>", "y" * 40]]}))
@@ -127,7 +126,7 @@ def test_what_others_wrote_is_text_and_the_page_needs_nothing_else(tmp_path: Pat
     assert re.findall(r"(?:src|href)=.{15}|url\(|@import", text) == ['src="data:image/png']
 
 
-def test_other_methods_have_their_steps_told(tmp_path: Path) -> None:
+def test_the_page_of_another_method_shows_its_steps(tmp_path: Path) -> None:
     run = learned(tmp_path, 1, {"depth": 0})
     page = page_of(asked(run), None)
     assert not [tag for tag, _ in page.tags if tag == "img"]
@@ -156,23 +155,15 @@ def network(tmp_path: Path, script: Path) -> Path:
     return tmp_path / "run"
 
 
-def commanded(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    told = capsys.readouterr()
-    assert isinstance(left.value.code, int)
-    return left.value.code, told.out, told.err
-
-
-def test_run_writes_the_page(tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_writes_the_page(tmp_path: Path, script: Path) -> None:
     run, page = network(tmp_path, script), tmp_path / "a" / "trace.html"
-    code, out, _ = commanded(capsys, "run", "--context", run, "--trace-out", page, "say hello")
-    assert code == 0
-    assert f"trace written to {page}" in out
+    done = run_command(("run", "--context", run, "--trace-out", page, "say hello"), tmp_path)
+    assert done.code == 0
+    assert f"trace written to {page}" in done.out
     assert "solved the whole" in Reader(page.read_text(encoding="utf-8")).words.replace("\n ", " ")
 
 
-def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path) -> None:
     script, page = tmp_path / "script.jsonl", tmp_path / "trace.html"
     script.write_text(json.dumps({"role": "agent", "answer": {"reason": "", "alone": True}}) + "\n", encoding="utf-8")
     how = ("--method", "mael", "--set", "topology=random", "--set", "agents=9", "--model", f"scripted:{script}")
@@ -180,66 +171,62 @@ def test_the_page_of_a_random_network_has_its_own_links(tmp_path: Path, capsys: 
     for seed in (None, 4):
         with_seed = () if seed is None else ("--seed", seed)
         words = ("--context", tmp_path / "rules.md", *how, *with_seed, "--trace-out", page, "say hello")
-        code, _, err = commanded(capsys, "run", *words)
-        assert code == 0, err
+        done = run_command(("run", *words), tmp_path)
+        assert done.code == 0, done.err
         network = make_team(9, "random", seed or 0)
         assert f"9 agents, {len(network.edges)} links" in page.read_text(encoding="utf-8")
 
 
-def test_run_writes_the_page_of_a_playbook_file_too(
-    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_writes_the_page_of_a_playbook_file_too(tmp_path: Path, script: Path) -> None:
     said = {"role": "agent", "answer": {"answer": "hello", "used": []}}
     script.write_text(json.dumps(said) + "\n", encoding="utf-8")
     (tmp_path / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
     words = ("--context", tmp_path / "rules.md", "--model", f"scripted:{script}", "--trace-out", tmp_path / "page.html")
-    code, out, err = commanded(capsys, "run", *words, "say hello")
-    assert code == 0, err
-    assert "trace written to " in out
+    done = run_command(("run", *words, "say hello"), tmp_path)
+    assert done.code == 0, done.err
+    assert "trace written to " in done.out
     assert (tmp_path / "page.html").exists()
 
 
-def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(
-    tmp_path: Path, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(tmp_path: Path, script: Path) -> None:
     run = network(tmp_path, script)
-    code, out, err = commanded(capsys, "run", "--context", run, "--trace-out", script / "x", "say it")
-    assert code != 0
-    assert out.startswith("it\n")
-    assert len(err.strip().splitlines()) == 1
+    done = run_command(("run", "--context", run, "--trace-out", script / "x", "say it"), tmp_path)
+    assert done.code != 0
+    assert done.out.startswith("it\n")
+    assert len(done.err.strip().splitlines()) == 1
 
 
 # ---- pools
 
 
-def test_pools_are_told_by_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pools_are_reported_by_agent(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(3))
-    code, out, _ = commanded(capsys, "pools", run.folder, "--json")
-    assert code == 0
-    value = json.loads(out)
-    told = {pool["agent"]: pool for pool in value["pools"]}
-    assert {agent: pool["size"] for agent, pool in told.items()} == {"agent1": 12, "agent2": 6, "agent3": 3}
+    done = run_command(("pools", run.folder, "--json"), tmp_path)
+    assert done.code == 0
+    value = done.json
+    pools = {pool["agent"]: pool for pool in value["pools"]}
+    assert {agent: pool["size"] for agent, pool in pools.items()} == {"agent1": 12, "agent2": 6, "agent3": 3}
     # agent2 solved each first half as 0.5, and again as 0.9.
-    assert told["agent2"]["mean_reward"] == 0.7
-    assert told["agent2"]["rewards"] == [0, 0, 0, 0, 0, 3, 0, 0, 0, 3]
-    assert told["agent1"]["by_kind"]["aggregate"]["rewards"][-1] == 3
-    for entries in (pool["most_used"] for pool in told.values()):
+    assert pools["agent2"]["mean_reward"] == 0.7
+    assert pools["agent2"]["rewards"] == [0, 0, 0, 0, 0, 3, 0, 0, 0, 3]
+    assert pools["agent1"]["by_kind"]["aggregate"]["rewards"][-1] == 3
+    for entries in (pool["most_used"] for pool in pools.values()):
         assert entries
         assert [e["shown"] for e in entries] == sorted((e["shown"] for e in entries), reverse=True)
     shown = sum(entry.uses for entry in run.result.context)
-    assert sum(pool["shown"] for pool in told.values()) == shown > 0
+    assert sum(pool["shown"] for pool in pools.values()) == shown > 0
 
 
-def test_pools_of_one_agent_are_told_by_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
     plot = tmp_path / "pools.png"
-    code, out, _ = commanded(capsys, "pools", run.folder, "--agent", "agent1", "--plot", plot)
-    assert code == 0
-    rows = [line.split() for line in out.splitlines()]
+    done = run_command(("pools", run.folder, "--agent", "agent1", "--plot", plot), tmp_path)
+    assert done.code == 0
+    rows = [line.split() for line in done.out.splitlines()]
     # Each task has one critique that is kept; the second task's three were all shown that of the first.
     assert ["critique", "2", "0.40", "0.40", "0.40", "0.40", "3"] in rows
     assert ["all", "8"] in [row[:2] for row in rows]
-    assert "agent2" not in out
+    assert "agent2" not in done.out
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -252,14 +239,12 @@ def test_pools_of_one_agent_are_told_by_kind(tmp_path: Path, capsys: pytest.Capt
     ],
     ids=["no agent", "no run", "no pools"],
 )
-def test_pools_that_are_not_there_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
-) -> None:
+def test_missing_pools_are_an_error_of_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     folders: dict[str, Any] = {"RUN": tmp_path / "a" / "run", "EMPTY": tmp_path / "b" / "run"}
     learned(tmp_path / "a", 1, {"depth": 0})
     scripts.learned(tmp_path / "b", scripts.scripted(), method="none")
-    code, out, err = commanded(capsys, "pools", *(folders.get(word, word) for word in words))
-    assert code == 2
-    assert out == ""
-    assert said in err
-    assert len(err.strip().splitlines()) == 1
+    done = run_command(("pools", *(folders.get(word, word) for word in words)), tmp_path)
+    assert done.code == 2
+    assert done.out == ""
+    assert said in done.err
+    assert len(done.err.strip().splitlines()) == 1

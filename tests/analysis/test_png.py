@@ -1,4 +1,4 @@
-"""Pictures come out as pictures, and the command line draws what a run kept."""
+"""Pictures of any fit are PNG files, and the command line draws the fit that a run kept."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import make_tasks
+from helpers import make_tasks, run_command
 from PIL import Image
 
 from practicum.analysis.delay_plot import delay_plot
 from practicum.blocks.sample.delay import DelayFit, Point, fit_delay
-from practicum.cli.app import main
 from practicum.core.context import Context
 from practicum.core.errors import StoreError
 from practicum.engine.loop import Batch, StepReport
@@ -67,31 +66,25 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
     return folder
 
 
-def typed(*words: object) -> int | str | None:
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    return left.value.code
-
-
-def test_show_draws_the_last_fit_and_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_draws_and_prints_the_last_fit(tmp_path: Path) -> None:
     last = replace(FITS["four sizes"], left_out=2, outliers=(Point(40, 99.0),))
     run = kept(tmp_path / "run", [None, FITS["two sizes"], last])
-    assert typed("show", run, "--view", "delay") == 0
-    told = capsys.readouterr().out
+    done = run_command(("show", "run", "--view", "delay"), tmp_path)
+    assert done.code == 0
     assert (run / "delay.png").is_file()
-    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outliers not counted"):
-        assert words in told
-    assert "2 without a usable time" in told
-    assert f"batch size {last.chosen} chosen: {last.why}" in told
-    assert typed("show", run, "--view", "delay", "--output", tmp_path / "F.png", "--json") == 0
-    value = json.loads(capsys.readouterr().out)
-    assert value == {"plot": str(tmp_path / "F.png"), "fit": json.loads(json.dumps(last.as_json()))}
+    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 more too far off"):
+        assert words in done.out
+    assert "2 without a usable time" in done.out
+    assert f"batch size {last.chosen} chosen: {last.why}" in done.out
+    done = run_command(("show", "run", "--view", "delay", "--output", "F.png", "--json"), tmp_path)
+    assert done.json == {"plot": "F.png", "fit": json.loads(json.dumps(last.as_json()))}
     assert (tmp_path / "F.png").is_file()
 
 
-def test_show_tells_of_a_single_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("show", kept(tmp_path / "run", [FITS["one size"]]), "--view", "delay") == 0
-    assert "batch size 9 chosen: only batches of 9 were measured" in capsys.readouterr().out
+def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
+    kept(tmp_path / "run", [FITS["one size"]])
+    done = run_command(("show", "run", "--view", "delay"), tmp_path)
+    assert (done.code, "batch size 9 chosen: only batches of 9 were measured" in done.out) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +98,8 @@ def test_show_tells_of_a_single_size(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("--view delay --entry e1", "leave out --version and --entry"),
     ],
 )
-def test_what_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str, words: str) -> None:
-    assert typed("show", kept(tmp_path / "run", [None]), *arguments.split()) == 2
-    assert words in capsys.readouterr().err
+def test_a_plot_that_cannot_be_made_is_refused(tmp_path: Path, arguments: str, words: str) -> None:
+    kept(tmp_path / "run", [None])
+    done = run_command(("show", "run", *arguments.split()), tmp_path)
+    assert done.code == 2
+    assert words in done.err

@@ -1,4 +1,4 @@
-"""What is computed for watching a run is what the plain, slow way gives; and pictures come out as pictures."""
+"""The arithmetic of metrics against a plain, slow computation, and pictures of all metrics."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from practicum.core.intervals import mean_ci95, share_ci95
 
 @settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 60))
-def test_the_interval_of_a_share_is_that_of_its_marks(right: int, wrong: int) -> None:
+def test_the_interval_of_a_share_is_that_of_its_outcomes(right: int, wrong: int) -> None:
     assert share_ci95(right, right + wrong) == pytest.approx(mean_ci95([1.0] * right + [0.0] * wrong))
 
 
 @pytest.mark.parametrize(("hits", "n"), [(0, 0), (2, 1), (-1, 3)])
-def test_no_share(hits: int, n: int) -> None:
+def test_impossible_shares_are_refused(hits: int, n: int) -> None:
     with pytest.raises(ValueError, match="is not a share"):
         share_ci95(hits, n)
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), max_size=5), max_size=40), st.integers(1, 12))
-def test_a_windowed_rate_counts_as_few_steps_as_hold_enough_marks(marks: list[list[bool]], window: int) -> None:
+def test_a_windowed_rate_counts_as_few_steps_as_have_enough_outcomes(marks: list[list[bool]], window: int) -> None:
     found = windowed_rates(marks, window)
     for i in range(len(marks)):
         seen: list[bool] = []
@@ -63,7 +63,7 @@ def test_windows_grow_with_the_run() -> None:
     assert [window_size(n) for n in (1, 400, 10_000)] == [SMALLEST_WINDOW, SMALLEST_WINDOW, 500]
 
 
-def test_a_spread() -> None:
+def test_a_distribution() -> None:
     assert distribution([4.0, 1.0, 2.0, 3.0, 5.0]) == {"n": 5, "mean": 3.0, "median": 3.0, "p95": pytest.approx(4.8)}
 
 
@@ -121,12 +121,12 @@ def parts_of(steps: int) -> dict[str, MetricGroup]:
     up = [i / steps for i in range(steps)]
     rate = windowed_rates([[i % 3 > 0] for i in range(steps)], 20)
     curve = {"attempt": [*range(1, steps + 1)], "step": [*range(1, steps + 1)], **rate}
-    told = {"attempts": steps, "window": 20, "by_attempt": curve}
+    domain = {"attempts": steps, "window": 20, "by_attempt": curve}
     row = {"component": "agent", "stage": "learning", "calls": 3, "failures": 0, "median": 1.0, "p95": 2.0, "share": 1}
     usage = {"input_tokens": 900, "cached_tokens": 500, "output_tokens": 40}
     return {
         "success": MetricGroup({"window": 20}, {**rate, "errors": [i % 7 == 0 for i in range(steps)]}),
-        "learning": MetricGroup({"domains": {f"domain {i}": told for i in range(10)}}),
+        "learning": MetricGroup({"domains": {f"domain {i}": domain for i in range(10)}}),
         "memory": MetricGroup({}, {"successes": [*range(steps)], "failures": [*range(steps)]}),
         "retrieval": MetricGroup({}, {name: [None, *up[1:]] for name in ("best", "similarity", "relied_on")}),
         "context": MetricGroup(
@@ -153,7 +153,7 @@ PICTURES = (
 @pytest.mark.parametrize(
     "steps", [3, pytest.param(2, marks=pytest.mark.slow), pytest.param(90, marks=pytest.mark.slow)]
 )
-def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
+def test_each_subject_with_values_has_a_picture(tmp_path: Path, steps: int) -> None:
     made = monitor_plots(parts_of(steps), [*range(1, steps + 1)], tmp_path / "new", "run")
     assert sorted(file.stem for file in made) == sorted(PICTURES)
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == sorted(file.name for file in made)
@@ -163,7 +163,7 @@ def test_a_picture_for_each_thing_there_is(tmp_path: Path, steps: int) -> None:
         assert sum(colours[:200]) > 2_000
 
 
-def test_one_step_is_seen(tmp_path: Path) -> None:
+def test_a_single_step_is_visible(tmp_path: Path) -> None:
     groups = {name: group for name, group in parts_of(1).items() if name in ("success", "context", "latency")}
     groups["tokens"] = MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})
     files = {file.stem: file for file in monitor_plots(groups, [1], tmp_path, "run")}
@@ -171,7 +171,7 @@ def test_one_step_is_seen(tmp_path: Path) -> None:
         assert image.convert("RGB").getpixel((image.width // 2, image.height // 5)) != (255, 255, 255)
 
 
-def test_none_for_what_there_is_not(tmp_path: Path) -> None:
+def test_subjects_without_values_have_no_picture(tmp_path: Path) -> None:
     whole = parts_of(9)
     bare = {
         "success": MetricGroup({"window": 20, "attempts": 9}),
@@ -183,7 +183,7 @@ def test_none_for_what_there_is_not(tmp_path: Path) -> None:
     assert [file.stem for file in monitor_plots(one, [1], tmp_path, "run")] == ["context"]
 
 
-def test_where_no_pictures_can_go(tmp_path: Path) -> None:
+def test_pictures_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"file is a file: give a folder"):
         monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file", "run")
