@@ -22,9 +22,6 @@ from practicum.tasks.scoring.unit_tests import score_tests, tests_fault
 JUDGED = ("judge", "commongen")
 """Scorers that ask a judge."""
 
-WITH_MODELS = ("software", *JUDGED)
-"""Scorers that need a run's models; `session` makes them."""
-
 COMPARING = ("exact", "numeric", "choice", "contains", "regex", "list")
 """Scorers that compare an answer with its target."""
 
@@ -95,7 +92,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
     """
     if ":" in name:
         return function_scorer(name, import_function(name))
-    if name in WITH_MODELS:
+    if name in ("software", *JUDGED):
         raise UsageError(f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone")
     if name in COMPARING:
         if name == "choice" and not (choices and all(map(normalise, choices))):
