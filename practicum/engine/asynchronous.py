@@ -1,12 +1,11 @@
-"""Learning without a barrier: a slow attempt holds no other up (Combee, appendix B; METHODS, section 2).
+"""Learning without a barrier: attempts never wait for a slow one (Combee, appendix B; METHODS, section 2).
 
-A second schedule beside `learn`, over the same six functions. Attempts are numbered in the order they start, each from
-the newest context. Their lessons fill groups as they arrive; a full group is reduced at once, and its delta is applied
-to the context as it is by then. What comes from an older context is reconciled with the newer one first, and of a
-lesson that has copies only the first that is covered counts (see `copies`).
+This is a second schedule for the same six seams. Attempts are numbered in the order they start, and each starts from
+the newest context. Their lessons fill groups as they arrive. A full group is reduced at once, and its delta is applied
+to the newest context, after it is reconciled with the changes since. If a lesson has copies in several groups, only
+the first one that is covered counts (see `copies`).
 
-Everything follows from the order in which attempts and groups end. The journal keeps that order, and a resume repeats
-it.
+Everything depends on the order in which attempts and groups end. The journal keeps that order, and a resume repeats it.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ from practicum.engine.copies import Copies
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, UpdateSeam, Validation, sources_of
 from practicum.engine.run import Chain, Run
 
-OVERTAKEN = "other groups were faster to change what it would change"
+OVERTAKEN = "another group changed the same entry first"
 
 
 class LastWord(Protocol):
-    """What becomes of lessons that nothing covers in the end: a delta that keeps them, or tells them as dropped."""
+    """Decides about lessons that nothing covers in the end: a delta that keeps them, or reports them as dropped."""
 
     def __call__(self, lessons: Sequence[Lesson], run: Run, why: str = ...) -> Delta: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What came of batches of the sampler; `unread` says that a reflection on them could not be read."""
+    """The result of attempting batches; `unparsed` says that a reflection on them could not be parsed."""
 
     rollouts: list[Rollout]
     lessons: list[Lesson]
-    unread: bool = False
+    unparsed: bool = False
 
     def __add__(self, other: Attempted) -> Attempted:
-        return Attempted(self.rollouts + other.rollouts, self.lessons + other.lessons, self.unread or other.unread)
+        return Attempted(self.rollouts + other.rollouts, self.lessons + other.lessons, self.unparsed or other.unparsed)
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What came of one group: the delta, and the context it was made from. `again` is the second time."""
+    """The delta of one group, and the context that it was made from; `again` if the lessons were asked about again."""
 
     group: int
     lessons: Sequence[Lesson]
@@ -62,10 +61,13 @@ def without_barrier(
     *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
     left: LastWord | None = None,
 ) -> Schedule:  # fmt: skip
-    """`slots` attempts in flight; groups of `group` lessons, each lesson in `copies` of them. A delta whose base is
-    more than `staleness` versions old is reconciled before it is applied. Lessons that no copy covered go through
-    `again`, once; where None, only those that were overtaken do, through the update. What then is still not covered is
-    settled by `left`; where None, nothing is said of it. Raises ValueError for what cannot be."""
+    """A schedule with `slots` attempts in flight and groups of `group` lessons, each lesson in `copies` of them.
+
+    A delta is reconciled before it is applied if its base is more than `staleness` versions old. Lessons that no copy
+    covered go through `again` once; if it is None, only those whose edits another group overtook go through the update
+    once more. `left` decides about lessons that are still not covered; if it is None, they are not reported. Raises
+    ValueError for impossible numbers.
+    """
     if min(slots, group, copies) < 1 or copies > group or staleness < 0:
         raise ValueError("slots, group and copies must be at least 1, copies at most group, staleness at least 0")
 
@@ -79,15 +81,15 @@ def without_barrier(
 
 
 def _rooms(group: int, copies: int) -> list[int]:
-    """Lessons in the first group of each copy."""
+    """The number of lessons in the first group of each copy."""
     return [group - copy * group // copies for copy in range(copies)]
 
 
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
-    """What of a delta made from version `base` still holds in `now`, and the edits that do not, with reasons.
+    """The part of a delta made from version `base` that still applies to `now`, and the refused edits with reasons.
 
-    Additions and votes always hold. A change of an entry that is gone, or that was changed since, does not; and a
-    lesson that an entry covered which is gone counts as dropped.
+    Additions and votes always apply. A change of an entry that was deleted or changed since does not, and a lesson
+    counts as dropped if the entry that covered it was deleted.
     """
     own = {edit.ref for edit in delta.edits if isinstance(edit, Add)}
     holds: list[Edit] = []
@@ -96,7 +98,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
         entries = [now.get(id) for id in targets(edit) if id not in own]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
-            fails.append(Refused(edit, f"an entry it changes went meanwhile (made from version {base})"))
+            fails.append(Refused(edit, f"an entry that it changes was deleted meanwhile (made from version {base})"))
         elif changed:
             why = f"{changed[0].id} was changed in version {changed[0].changed} (made from version {base})"
             fails.append(Refused(edit, why))
@@ -108,14 +110,14 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
         resolutions.append(
             resolution
             if stands
-            else Resolution(resolution.lesson, reason=f"{resolution.entry}, which said it, went meanwhile")
+            else Resolution(resolution.lesson, reason=f"{resolution.entry}, which covered it, was deleted meanwhile")
         )
     return Delta(tuple(holds), tuple(resolutions)), fails
 
 
 @dataclass
 class Filling:
-    """A group being filled. The first of a copy's groups is smaller, so that copies meet other neighbours."""
+    """A group that is being filled. The first group of each copy is smaller, so that copies get other neighbours."""
 
     size: int
     room: int
@@ -128,14 +130,14 @@ class Filling:
         return self.close() if self.room <= 0 else None
 
     def close(self) -> list[Lesson]:
-        """What there is; the next group begins empty."""
+        """Return the lessons; the next group begins empty."""
         full, self.lessons, self.room = self.lessons, [], self.size
         return full
 
 
 @dataclass
 class _Flow:
-    """The state that events change: what runs, what fills, and the newest context."""
+    """The state that events change: running jobs, open groups, and the newest context."""
 
     method: Method
     run: Run
@@ -158,7 +160,7 @@ class _Flow:
     step: int = 0
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
-        """Run to the end; a step is a delta that was applied."""
+        """Run to the end. A step is one applied delta."""
         losses = Losses(self.run)
         unchecked = Attempted([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
@@ -177,14 +179,14 @@ class _Flow:
                     self._take(done)
                     unchecked += done
                     if len(unchecked.rollouts) >= self.groups[0].size:
-                        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
+                        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unparsed)
                         unchecked = Attempted([], [])
                 self._fill(batches)
             if self.arrived.rollouts:
                 yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unread)
+        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unparsed)
         losses.close()
 
     def _clock(self) -> Clock:
@@ -192,7 +194,7 @@ class _Flow:
         return Clock(self.run.at(f"step {self.step}"))
 
     def _fill(self, batches: Iterator[Batch]) -> None:
-        """Start attempts from the newest context while there is room; at the end, reduce groups as they are."""
+        """Start attempts from the newest context while slots are free; at the end, reduce the groups as they are."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
             self.attempts, self.trying, self.epoch = self.attempts + 1, self.trying + 1, batch.epoch
             name = f"attempt {self.attempts}"
@@ -217,7 +219,7 @@ class _Flow:
         return Attempted(rollouts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
-        """Start the reduction of a group, or of those of its lessons (`of`) that are asked about again."""
+        """Start the reduction of a group, or of the lessons of the group `of` that are asked about again."""
         if not lessons:
             return
         self.reductions += of is None
@@ -228,21 +230,23 @@ class _Flow:
         self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, sources_of(lessons))))
 
     async def _next(self, event: int) -> Attempted | Reduced:
-        """What ends next: as the journal says, else whatever does, and the journal is told."""
+        """The next result: in the order of the journal, and otherwise in the order of arrival, which is journaled."""
         name = self.run.recall(f"event {event}")
         if name is None:
             while (name := await self.ended.get()) not in self.running:
-                pass  # ended, and used, in the order of the journal
+                pass  # already used, in the order of the journal
             if self.running[name].exception() is None:
                 self.run.note(f"event {event}", name)
         elif name not in self.running:
-            raise JournalMismatch(f"the journal says that {name!r} came next, which was not begun: start a new run")
+            raise JournalMismatch(
+                f"the journal has {name!r} as the next result, which was not started: start a new run"
+            )
         done = await self.running.pop(name)
         self.run.chain.seconds = max(self.run.chain.seconds, self.chains.pop(name).seconds)
         return done
 
     def _take(self, done: Attempted) -> None:
-        """Lessons enter the open group of each copy; votes go with the first copy only."""
+        """Add lessons to the open group of each copy; only the first copy carries the votes."""
         self.arrived.rollouts.extend(done.rollouts)
         self.arrived.lessons.extend(done.lessons)
         for lesson in done.lessons:
@@ -255,7 +259,7 @@ class _Flow:
                     self._reduce(full)
 
     async def _applied(self, done: Reduced, clock: Clock) -> StepReport:
-        """The delta of a group on the newest context."""
+        """Apply the delta of a group to the newest context."""
         behind = self.context.version - done.base.version
         delta, fails = done.delta, list[Refused]()
         if behind > self.staleness:
@@ -281,10 +285,10 @@ class _Flow:
     def _accounted(
         self, done: Reduced, delta: Delta, fails: Sequence[Refused]
     ) -> tuple[Delta, list[Refused], list[Lesson]]:
-        """What of a delta that holds is new, with the last word on lessons that nothing covers; the edits that are
-        refused; and the lessons to ask about again, once, which no other copy covers or still may.
+        """The new part of a delta, with a decision about lessons that nothing covers; the refused edits; and the
+        lessons to ask about again, once, which no other copy covered or can still cover.
 
-        What another group was faster to change (`fails`) is redone then, against what the entry says now.
+        Edits that another group overtook (`fails`) are made again from the entry's new text.
         """
         overtaken = {id for fail in fails for id in fail.edit.lessons}
         overtaken.update(
@@ -309,7 +313,7 @@ class _Flow:
         return delta, refused, again
 
     async def _drain(self) -> None:
-        """Let what is in flight finish, so that what was paid for is kept; only a cancelled run cancels it."""
+        """Let jobs in flight finish, so that what was paid for is kept; only a cancelled run cancels them."""
         jobs = list(self.running.values())
         try:
             await asyncio.gather(*jobs, return_exceptions=True)

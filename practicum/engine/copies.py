@@ -1,7 +1,7 @@
-"""Copies of a lesson that come through one by one, and what becomes of the lesson over all of them.
+"""The copies of lessons that are reduced in several groups without a barrier (see `asynchronous`).
 
-Without a barrier (see `asynchronous`) the groups of a lesson's copies end at different times, so that nothing joins
-their deltas. A lesson that one copy covered is covered; nothing is said of its being left out before the last copy.
+The groups of a lesson's copies end at different times, so their deltas are not joined. A lesson is covered when one of
+its copies is covered, and counts as left out only after its last copy.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from practicum.core.types import Lesson
 
 @dataclass
 class Copies:
-    """`held`: copies of each lesson that have not come through; `covered`: lessons that one which has did cover.
+    """`held` counts the copies of each lesson that are not applied yet; `covered` are lessons of which an applied copy
+    was covered.
 
-    A lesson is forgotten with its last copy, so this holds no more than what is in the groups.
+    A lesson is removed with its last copy, so this never holds more than the groups do.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
     def fresh(self, delta: Delta) -> tuple[Delta, int]:
-        """A delta without what another copy said before it, and how many additions that were; and without
-        resolutions that rest on an entry it deletes.
+        """The delta without additions for lessons that another copy covered, and without resolutions that name an entry
+        which it deletes; and the number of removed additions.
 
-        As where groups are joined, only additions are the same as another's: a change of an entry, made with that in
-        view, may say more. One that the delta itself speaks of stays, or what it says of it would be about nothing.
+        Other edits stay: a change of an entry may say more than the other copy's. An addition that the delta itself
+        refers to stays as well.
         """
-        edits = tuple(edit for edit in delta.edits if not self._said(edit))
+        edits = tuple(edit for edit in delta.edits if not self._repeats(edit))
         gone = delta.deleted
         resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in gone)
         return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
 
-    def _said(self, edit: Edit) -> bool:
+    def _repeats(self, edit: Edit) -> bool:
         return isinstance(edit, Add) and not edit.ref and bool(edit.lessons) and self.covered.issuperset(edit.lessons)
 
     def last(self, lessons: Iterable[Lesson]) -> list[Lesson]:
-        """Those of which no other copy is to come, and none covered them."""
+        """The lessons with no other copy to come, none of whose copies was covered."""
         return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
 
     def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
-        """These came through with this delta, and those `asked` about again are still to come: the resolutions that
-        can be told. That a lesson was dropped is told with its last copy; one that was covered needs no word."""
+        """Count these lessons as applied with this delta, except those `asked` about again, and return the resolutions
+        that are final: a lesson is reported as dropped with its last copy, and as covered only once."""
         covered = delta.covered
         pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
         new = [resolution for resolution in delta.resolutions if resolution.lesson not in self.covered]

@@ -1,4 +1,4 @@
-"""A model's verdict where no rule can score: as a scorer for reports, and as feedback where there are no labels."""
+"""A model's verdict on an answer: a score for reports, and feedback for learning without labels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from practicum.engine.run import Run
 
 
 class Verdict(Output):
-    """What a judge says."""
+    """The output of a judge."""
 
     reason: Annotated[str, MaxChars(400)] = Field(description="what decides it, in a sentence")
     right: bool = Field(description="whether the answer does what the task asks")
 
 
 async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdict:
-    """One verdict, at temperature 0. `target` is the reference answer; None judges without one."""
-    # What an agent with tools did is most of what it answered with; of others there are no steps.
+    """Ask for one verdict, at temperature 0. `target` is the reference answer; None judges without one."""
+    # The answer of an agent with tools is mostly in its steps.
     done = "\n".join(f"{step.kind.capitalize()}: {step.text}" for step in trace.steps)
     parts = [*run.agent_instructions, f"# Task\n{task.input}"]
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
@@ -34,12 +34,12 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
 
 @dataclass(frozen=True)
 class JudgeScorer:
-    """Scores by a judge that sees the target where there is one."""
+    """Scores by a judge, which sees the target if there is one."""
 
     name: str = field(default="judge", init=False)
     needs_target: bool = field(default=False, init=False)
     pure: bool = field(default=True, init=False)
-    """Its calls are journaled one by one, so its result need not be."""
+    """Its calls are journaled, so its result need not be."""
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         verdict = await judge(run.at("score"), task, trace, task.target)
@@ -47,8 +47,8 @@ class JudgeScorer:
 
 
 async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
-    """Feedback from a judge that never sees the target: what learning without labels may use. A judge that gives no
-    verdict, which is counted, leaves it unknown."""
+    """Feedback from a judge that never sees the target, for learning without labels. It is unknown, and counted, if the
+    judge gives no verdict."""
     try:
         verdict = await judge(run.at("verdict"), task, trace, None)
     except (OutputError, ProviderError):

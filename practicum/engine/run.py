@@ -171,7 +171,7 @@ class Run:
         return None if known is None else json.loads(known.answer)
 
     def note(self, name: str, value: Any) -> None:
-        """Store a JSON value that a resume could not compute repair_prompt, such as how long something took.
+        """Store a JSON value that a resume could not compute again, such as how long something took.
 
         It is written before any later result, so nothing that rests on it can be known without it.
         """
@@ -397,7 +397,7 @@ class Run:
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
-            # The calls it made on its way are part of the time it took.
+            # The calls that it made are part of its own time.
             self.chain.seconds = before
             self._timed(record)
             await self._state.write(record)
@@ -406,7 +406,7 @@ class Run:
     async def _call(
         self, role: str, prompt: Prompt, schema: JSON | None, temperature: float | None, attempt: int
     ) -> Reply:
-        """One model call: from the journal, or paid for and written down before anyone sees it."""
+        """One model call: read from the journal, or paid for and journaled before its result is used."""
         seat = self._state.seat(self.actor if role == "agent" else role)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"
         self._open(place)

@@ -1,8 +1,8 @@
 """Scorers that need more of a run than the answer: embeddings, or a judge's grades.
 
-`software` is completeness x executability x consistency of a small project (MAEL, section 3.1, as ChatDev has it).
+`software` is completeness x executability x consistency of a small project (MAEL, section 3.1, as in ChatDev).
 `commongen` is concept coverage x the mean of a judge's grades for grammar, fluency, relevance and logic; the paper
-names these five parts and not how they are put together.
+names these five parts but not how they are combined.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from practicum.tasks.scoring.rules import PASS_MARK
 from practicum.tasks.scoring.software import inspect_project, run_project, software_fault
 
 SHOWN = 3
-"""Open ends that a note names."""
+"""The most gaps that a note names."""
 
 
 @dataclass(frozen=True)
 class SoftwareScorer:
-    """The product of the three, with the measures of the code; right where the project is complete and runs. Journaled,
-    as running it is an effect."""
+    """The product of the three, with the measures of the code; correct if the project is complete and runs. It is
+    journaled, because running the project is an effect."""
 
     sandbox: Sandbox = field(default_factory=Sandbox)
     name: str = field(default="software", init=False)
@@ -37,7 +37,7 @@ class SoftwareScorer:
     pure: bool = field(default=False, init=False)
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
-        """The score, with what was wrong in its note. Raises TaskFileError for a project described wrongly."""
+        """The score, with what was wrong in its note. Raises TaskFileError for a wrong description of the project."""
         if fault := software_fault(task.meta):
             raise TaskFileError(f"task {task.id!r} {fault}")
         files = project_files(trace.answer)
@@ -55,7 +55,7 @@ class SoftwareScorer:
 
 
 async def _consistency(requirement: str, code: str, run: Run) -> float:
-    """Cosine of the embeddings of the requirement and of the code without comments, in [0, 1]."""
+    """The cosine of the embeddings of the requirement and of the code without comments, in [0, 1]."""
     if not code.strip():
         return 0.0
     asked, made = await run.embed([requirement, code])
@@ -63,7 +63,7 @@ async def _consistency(requirement: str, code: str, run: Run) -> float:
 
 
 class Grades(Output):
-    """What a judge says of a text."""
+    """A judge's grades of a text."""
 
     reason: Annotated[str, MaxChars(300)] = Field(description="what speaks for and against the text")
     grammar: int = Field(ge=0, le=10, description="whether it is correct English")
@@ -73,7 +73,7 @@ class Grades(Output):
 
     @property
     def mean(self) -> float:
-        """Of the four grades, in [0, 1]."""
+        """The mean of the four grades, in [0, 1]."""
         return (self.grammar + self.fluency + self.relevance + self.logic) / 40
 
 

@@ -1,4 +1,4 @@
-"""RunState: what all places of one run share. Only `Run` and the session that opened it use it."""
+"""The state that all places of one run share. Only `Run` and the session that opened it use it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which primitives to use, decided step by step from what the run shows (beyond RCL, whose ablations find that the best
-composition depends on the task).
+"""Choosing primitives step by step from what the run shows (beyond RCL, whose ablations find that the best composition
+depends on the task).
 
-Each choice makes a method of its own; the step runs on that one. What was chosen, and why, is in the step's row.
+Each choice of primitives builds a method, which runs the step. The choice and its reason are stored with the step.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from practicum.engine.loop import Batch, History, Method
 from practicum.engine.run import Run
 
 PROBE = 3
-"""Steps at the start, and at the start of each period, in which groups and heads are used to see what they show."""
+"""Steps at the start of each period in which groups and heads are used to measure whether they help."""
 
 PERIOD = 12
-"""Steps after which all is probed again: what was of no use early may be of use later."""
+"""Steps after which everything is probed again, because what did not help early may help later."""
 
 CONTRAST, NO_GAP, CITED, UNSTABLE = 0.25, 0.3, 0.5, 0.15
-"""Shares from which groups, heads, the twin and the state are used; each is named where a step says why."""
+"""The shares from which groups, heads, the twin and the state are used; the reason of a step names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Choice:
 
 @dataclass
 class Relapses:
-    """Attempts at tasks tried before, and how many failed where the one before had passed. Each step is read once, so
-    that a long run does not slow down."""
+    """Counts repeated attempts at tasks, and how many of them failed after the attempt before had passed. Each step is
+    read once, so that a long run does not slow down."""
 
     last: dict[str, bool] = field(default_factory=dict)
     again: int = 0
@@ -46,7 +46,7 @@ class Relapses:
     steps: int = 0
 
     def read(self, history: History) -> None:
-        """Take in what is new."""
+        """Count the new steps."""
         for rollout in (r for step in history[self.steps :] for r in step.rollouts):
             if rollout.feedback.success is None:
                 continue
@@ -59,15 +59,16 @@ class Relapses:
 
     @property
     def share(self) -> float:
-        """Share of repeated attempts that failed where the one before had passed."""
+        """The share of repeated attempts that failed after the attempt before had passed."""
         return self.failed / self.again if self.again else 0.0
 
 
 def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
-    """The primitives of the next step, and the reason of each.
+    """The primitives of the next step, and the reason for each.
 
-    From the last period: groups where they differ within, heads where failures are often not the playbook's fault, the
-    twin where entries were in use on failures. From all of the run: the state where tasks that passed fail again.
+    The last period decides about groups (used if attempts within them differ), heads (if failures are often not the
+    playbook's fault) and the twin (if failed attempts relied on entries). The whole run decides about the state (used
+    if tasks that passed fail again).
     """
     relapses.read(history)
     seen = history[-PERIOD:]
@@ -90,7 +91,7 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
 
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
-    """A method that takes `build(choice)` for each step; tasks come in the order of `base`."""
+    """A method that runs each step with `build(choice)`; the tasks come in the order of `base`."""
     made: dict[Choice, Method] = {}
     now = _Now(base)
 
@@ -99,7 +100,7 @@ def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
         for batch in base.sample(tasks, history, run):
             choice, why = decide(history, relapses)
             now.method = made[choice] = made.get(choice) or build(choice)
-            # The base may have said why it took so many tasks.
+            # The base may have its own reason, for the number of tasks.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
             yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 
@@ -117,7 +118,7 @@ def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
 
 @dataclass
 class _Now:
-    """The method of the step under way: the sampler sets it before the loop asks for anything."""
+    """The method of the current step: the sampler sets it before the loop calls another seam."""
 
     method: Method
 

@@ -1,5 +1,5 @@
-"""APE: instructions are induced from examples of what went in and what was right, then scored, then varied (Zhou et
-al., 2023, section 3).
+"""APE: instructions are induced from examples of inputs and right answers, then scored, then varied (Zhou et al., 2023,
+section 3).
 
 Deviations: induction and variation are one call, which sees the best instructions so far; scores are means over steps.
 """

@@ -1,9 +1,9 @@
 """Combee: learning from many attempts at once, by map, shuffle and reduce, on top of ACE's playbook
 (Li et al., section 3; METHODS, section 2).
 
-Deviations, each a setting: copies of a lesson never share a group; the groups' deltas are joined by code, and only
-edits in conflict by the model; every lesson is accounted for, so that none is lost in silence; there is no barrier
-where none is wanted. `exact=true` is the paper's own way.
+Deviations, each a setting: copies of a lesson never share a group; code joins the deltas of the groups, and the model
+only edits in conflict; every lesson is accounted for, so that none is lost silently; the barrier is optional.
+`exact=true` is the paper's own form.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ class Settings(PlaybookSettings):
     """Settings of Combee, beside those of the playbook."""
 
     epochs: int = Field(default=1, ge=1)
-    """Times the tasks are gone through (offline)."""
+    """How often all tasks are learned from (offline)."""
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """Tasks attempted at once; auto: the controller finds the size (section 3.3). Asynchronous: attempts in flight."""
+    """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
     """batch=auto: the size grows while one more task still saves this share of what it saves at the smallest size."""
     max_batch: int = Field(default=100, ge=1)
-    """batch=auto: the largest size, which guards quality."""
+    """batch=auto: the largest size, to protect quality."""
     groups: Annotated[Literal["sqrt"] | Number, number_or("sqrt")] = "sqrt"
-    """Groups of lessons: the square root of their number, or so many."""
+    """The number of groups of lessons; sqrt: the square root of the number of lessons."""
     copies: int = Field(default=2, ge=1)
-    """Groups each lesson goes to."""
+    """The number of groups that each lesson is in."""
     shuffle: Shuffle = "stratified"
-    """stratified: copies of a lesson land in different groups; random: blindly, as in the paper."""
+    """stratified: the copies of a lesson are in different groups; random: anywhere, as in the paper."""
     fan_in: int = Field(default=20, ge=3)
-    """Most lessons, or deltas, that one call of the model reads; more groups or levels keep to it."""
+    """The most lessons, or deltas, that one model call reads; the number of groups or levels grows to keep to it."""
     levels: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
-    """join=model: levels of the scan in all; auto: as many as fan_in asks for. 1: the groups are not joined at all."""
+    """join=model: levels of the scan; auto: as many as fan_in needs; 1: the groups are not joined."""
     join: Literal["code", "model"] = "code"
     """code: the model is asked only about edits in conflict; model: about all edits, as in the paper."""
     accounting: bool = True
-    """Whether every lesson is accounted for: covered by an edit or an entry, asked about again, kept or dropped."""
+    """Account for every lesson: it is covered by an edit or an entry, shown to the curator again, kept or dropped."""
     again: int = Field(default=2, ge=0)
-    """accounting: times that lessons the curator left out go through again, in smaller and smaller groups."""
+    """accounting: how often left-out lessons are shown to the curator again, in smaller and smaller groups."""
     uncovered: Uncovered = "keep"
-    """accounting: a lesson that is still left out then: keep it as an entry, or drop it."""
+    """accounting: keep a lesson that is still left out as an entry, or drop it."""
     exact: bool = False
-    """The paper's own way: blind shuffle, groups of any size, joined by the model, no accounting."""
+    """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting."""
     asynchronous: bool = False
     """No barrier: a group of lessons is reduced as soon as it is full, and attempts start from the newest context."""
     staleness: int = Field(default=0, ge=0)
-    """asynchronous: versions a delta may be behind the context without being reconciled with it."""
+    """asynchronous: how many versions a delta may be behind the context before it is reconciled."""
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {
         **PlaybookSettings.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
@@ -104,7 +104,7 @@ class Settings(PlaybookSettings):
 
 
 def method(settings: Settings) -> Method:
-    """ACE with its update wrapped in a scan; asynchronous, under another schedule."""
+    """ACE with its update wrapped in a scan; asynchronous: with another schedule."""
     s = settings
     if s.asynchronous:
         return _without_barrier(s)
@@ -119,8 +119,8 @@ def method(settings: Settings) -> Method:
 
 
 def _without_barrier(s: Settings) -> Method:
-    """Attempts one by one, each in its own time; what is done to every delta is done when it is applied, and lessons
-    are accounted for when their last copy came through."""
+    """Single attempts without waiting for each other. Each delta is settled when it is applied, and lessons are
+    accounted for with their last copy."""
     slots, dealing = _slots(s), _dealing(s)
     update, smaller = curator(s), _smaller(s)
     group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
@@ -146,7 +146,7 @@ def _slots(s: Settings) -> int:
 
 
 def _scanned(s: Settings) -> UpdateSeam:
-    """Map, shuffle, reduce; then those lessons again that were left out."""
+    """Map, shuffle, reduce; then the left-out lessons again."""
     by = curator(s)
     return _accounted(s, scan(by, _dealing(s), _join(s, by)))
 
@@ -178,7 +178,7 @@ def _uncovered(s: Settings) -> Uncovered:
 
 
 def _smaller(s: Settings) -> list[int]:
-    """Sizes of the groups in which lessons go through again; none where they do not."""
+    """The sizes of the groups in which left-out lessons are shown again."""
     if s.curator != "edits" or not s.accounting or s.exact:
         return []
     return [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
@@ -187,10 +187,10 @@ def _smaller(s: Settings) -> list[int]:
 COSTS = "reflections, retries, one curation for each group of lessons"
 
 FIRST = 10
-"""Smallest batch size the controller tries (the paper's)."""
+"""The smallest batch size that the controller tries (as in the paper)."""
 
 IN_FLIGHT = 40
-"""Attempts in flight without a barrier, where no batch size is given."""
+"""Attempts in flight without a barrier, if no batch size is given."""
 
 
 def _listed(names: set[str]) -> str:

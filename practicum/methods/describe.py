@@ -1,6 +1,6 @@
-"""What a method is made of and what it costs, read off the method itself, so that no list has to be kept beside it.
+"""The parts and the costs of a method, read from the method itself, so that no list can become outdated.
 
-Its seams are named by the functions that fill them, outermost first: a block that wraps another holds it.
+A seam is named by the function that fills it, and a block that wraps others by itself and the others in parentheses.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SEAMS = ("sample", "act", "attempt", "reflect", "update", "accept")
 """The six functions of a method, in the order of a step."""
 
 OURS = ("practicum.blocks", "practicum.methods", "practicum.engine.asynchronous")
-"""Where what fills a seam comes from; what it holds beside that is a detail of it."""
+"""The packages of blocks. Other functions that a block holds are details of it."""
 
 
 @dataclass(frozen=True)
 class Anatomy:
-    """A method: its `paper` ("" where it has none), a line on what it is, what fills each seam, and its cost."""
+    """A method: its paper ("" if it has none), a line about it, the blocks in its seams, and its costs."""
 
     name: str
     paper: str
@@ -39,15 +39,15 @@ class Anatomy:
 def anatomy(name: str, settings: Mapping[str, Any]) -> Anatomy:
     """A method with these settings. Raises UsageError for a name or setting that is not known."""
     made = methods.build(name, settings)
-    about, paper = _told(methods.about(name))
+    about, paper = _line_and_paper(methods.about(name))
     seams = {seam: composed(getattr(made, seam)) for seam in SEAMS}
     if made.schedule is not sequential:
         seams["schedule"] = composed(made.schedule)
     return Anatomy(name, paper, about, seams, made.costs)
 
 
-def _told(text: str) -> tuple[str, str]:
-    """What a method's page opens with: the line, and the paper in parentheses at its end."""
+def _line_and_paper(text: str) -> tuple[str, str]:
+    """The line about a method, and the paper in parentheses at its end."""
     found = re.fullmatch(r"(.*?) \(([^()]*(?:section|et al)[^()]*)\)\.", text)
     if found is None:
         return text, ""
@@ -64,7 +64,7 @@ def composed(block: Any) -> str:
 
 
 def _name(block: Any) -> str:
-    """The name of the function that made it, or of its class."""
+    """The name of the function that made the block, or of its class."""
     made = getattr(block, "__qualname__", type(block).__qualname__)
     return str(made).split(".", 1)[0]
 
@@ -77,13 +77,10 @@ def _held(block: Any) -> Iterator[Any]:
     for cell in getattr(block, "__closure__", None) or ():
         try:
             values.append(cell.cell_contents)
-        except ValueError:  # a name that was never given a value
+        except ValueError:  # a variable without a value
             continue
     for value in values:
         of = value.func if isinstance(value, partial) else value
         home = getattr(of, "__module__", type(of).__module__) or ""
         if callable(value) and not isinstance(value, type) and home.startswith(OURS):
             yield value
-
-
-"""Sizes of a step at which a cost is looked at."""

@@ -1,8 +1,9 @@
 """Dynamic Cheatsheet: one sheet of strategies, written anew as a whole after each task (Suzgun et al., 2025).
 
-Two forms: cumulative, and retrieval and synthesis, where a sheet is written for each task from the attempts at tasks
-like it. Deviations: what feedback learning may see stands with each attempt (`--no-labels` is the paper's setting); the
-sheet has a bound, since a small model writes until it is cut off; worked examples show what a sheet looks like.
+It has two forms: cumulative, and retrieval and synthesis, where a sheet is written for each task from attempts at
+similar tasks. Deviations: each attempt is shown with the feedback that learning may see (`--no-labels` is the paper's
+setting); the length of the sheet is bounded, because a small model writes until it is cut off; worked examples show
+what a sheet looks like.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Settings(Batched):
     """Settings of Dynamic Cheatsheet."""
 
     form: Literal["cumulative", "synthesis"] = "cumulative"
-    """cumulative: the sheet is written anew after each step; synthesis: for each task, from attempts like it."""
+    """cumulative: rewrite the sheet after each step; synthesis: write one for each task, from similar attempts."""
     k: int = Field(default=3, ge=1)
-    """synthesis: attempts that a sheet is written from."""
+    """synthesis: the number of attempts that a sheet is written from."""
 
     @model_validator(mode="after")
     def _can_act(self) -> Self:
@@ -41,7 +42,7 @@ class Settings(Batched):
 
 
 def method(settings: Settings) -> Method:
-    """Attempt with the sheet, then write it anew."""
+    """Attempt with the sheet, then rewrite it."""
     s = settings
     whole = s.form == "cumulative"
     act = answer(full_view if whole else synthesized_cheatsheet(WRITER, s.k))

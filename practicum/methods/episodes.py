@@ -1,8 +1,8 @@
 """Episodes: solved tasks are kept, and the most similar ones are shown as earlier turns of the chat.
 
-The simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt can
-continue a conversation. Failures are kept as the right answer where it is known. (The retrieval-based form of
-in-context learning; no paper of the five.)
+This is the simplest memory that works with the smallest models: a 135M model that cannot follow a rule in its prompt
+can continue a conversation. A failed task is kept with the right answer, if that is known. (This is retrieval-based
+in-context learning; none of the five papers has it.)
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Settings(Batched):
     """Settings of episodes."""
 
     k: int = Field(default=4, ge=1)
-    """Episodes shown: the most similar ones that went well."""
+    """The number of episodes shown: the most similar successful ones."""
 
 
 def method(settings: Settings) -> Method:
-    """Attempt with the episodes so far, keep what was right."""
+    """Attempt with the episodes so far, keep right answers."""
     act = answer(similar_turns(settings.k, "episodes"))
     return Method(
         name="episodes",

@@ -1,6 +1,6 @@
 """EvoPrompt: instructions evolve, by crossing the best ones and changing the result (Guo et al., 2024, genetic form).
 
-Deviations: parents are the best of the beam and not drawn by a roulette wheel; one call makes all offspring of a step.
+Deviations: the parents are the best of the beam, not drawn by a roulette wheel; one call makes all offspring of a step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def method(settings: Settings) -> Method:
 
 
 def _parents(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
-    # Without parents, the tasks themselves are what a first generation is made from.
+    # Without parents, the first generation is written from the tasks.
     return history(candidates) if candidates else cases(lessons)
 
 

@@ -1,8 +1,8 @@
 """ExpeL: experience is gathered by trying again, insights are drawn from it and voted on, and a new task is attempted
-with the insights and the solved tasks most like it (Zhao et al., 2024, section 4).
+with the insights and the most similar solved tasks (Zhao et al., 2024, section 4).
 
-Deviations: gathering, insights and use are one loop, where the paper has three stages; a step's attempts, failed and
-successful ones of a task beside each other, are read in one call.
+Deviations: gathering, insights and use are one loop, where the paper has three stages; one call reads all attempts of a
+step, with the failed and the successful attempts at a task beside each other.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Settings(Batched):
     """Settings of ExpeL."""
 
     rounds: int = Field(default=3, ge=1)
-    """Most further tries of a task that failed, each with a reflection (paper: 3)."""
+    """The most retries of a failed task, each with a reflection (paper: 3)."""
     k: int = Field(default=2, ge=1)
-    """Solved tasks shown: those most like the task."""
+    """The number of solved tasks shown: the most similar ones."""
 
 
 def method(settings: Settings) -> Method:
-    """Gather, draw insights, use both."""
+    """Retry failures, draw insights, show insights and solved tasks."""
     s = settings
     act = answer(_both(s.k))
     insights = pruned(vote_on_insights(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
@@ -64,7 +64,7 @@ def method(settings: Settings) -> Method:
 
 
 def _both(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
-    """All insights, and the solved tasks most like this one as earlier turns."""
+    """Show all insights, and the most similar solved tasks as earlier turns."""
     solved = similar_turns(k, EPISODES)
 
     async def show(context: Context, task: Task, run: Run) -> View:
@@ -77,14 +77,14 @@ def _both(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
 
 
 async def _gathered(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """Each task as it was solved, and all tries of it for the insights."""
+    """A lesson for each solved task, and one with all tries of each task for the insights."""
     made = [r for r in rollouts if not r.trace.lost]
     tries = [Lesson(f"{r.place}/tries", "", _tries(r), sources=r.sources) for r in made]
     return [*await as_experience()(made, context, run), *tries]
 
 
 def _tries(rollout: Rollout) -> str:
-    """The first try, and each further one after its reflection."""
+    """The first try, and each retry after its reflection."""
     said = [evidence(rollout)]
     for n, one in enumerate(rollout.rounds, 1):
         if one.trace is not None and one.feedback is not None:

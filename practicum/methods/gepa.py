@@ -1,9 +1,9 @@
 """GEPA: instructions evolve by reflection on traces, and parents are drawn from a Pareto front (Agrawal et al., 2025,
 section 3).
 
-The `gepa` package is its loop. Deviations: one instruction, shown beside the agent's own, is all that evolves, so that
-nothing is merged; the first one is empty; the reflection prompt is ours. With `groups` a minibatch is reflected on by
-Combee's parallel scan, all maps at once.
+The loop is that of the `gepa` package. Deviations: only one instruction evolves, shown beside the agent's own, so that
+nothing is merged; the first one is empty; the reflection prompt is our own. With `groups`, Combee's parallel scan
+reflects on a minibatch.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Settings(MethodSettings):
     REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
 
     attempts: int = Field(default=400, ge=1)
-    """Attempts in all after which no iteration is begun."""
+    """The number of attempts after which no new iteration begins."""
     minibatch: int = Field(default=3, ge=1)
-    """Tasks of an iteration, on which a new instruction has to beat the one it came from."""
+    """Tasks of an iteration, on which a new instruction must score higher than its parent."""
     select: Select = "pareto"
-    """How the instruction to start from is chosen."""
+    """How the parent instruction is chosen."""
     groups: int = Field(default=1, ge=1)
-    """Groups in which a minibatch is reflected on, all at once, before one call joins what they say; 1: in one call."""
+    """Groups of a minibatch that are reflected on in parallel before one call joins the results; 1: one call in all."""
     warmth: float = Field(default=1.0, ge=0)
-    """Temperature at which instructions are written."""
+    """The temperature for writing instructions."""
 
     @model_validator(mode="after")
     def _no_stream(self) -> Self:
@@ -57,13 +57,13 @@ class Settings(MethodSettings):
             raise ValueError(f"there are {self.groups} groups for a minibatch of {self.minibatch}: lower groups")
         if self.groups > 1 and self.minibatch < FEW:
             raise ValueError(
-                f"fewer than {FEW} attempts are not dealt into groups: raise minibatch, or leave out groups"
+                f"fewer than {FEW} attempts cannot be divided into groups: raise minibatch, or leave out groups"
             )
         return self
 
 
 def method(s: Settings) -> Method:
-    """Attempt a minibatch, write a better instruction from it, keep it if it is, compare all on the same tasks."""
+    """Attempt a minibatch, write a new instruction from it, keep it if it is better, compare all on the same tasks."""
     act = answer_with_best()
     update = rewritten(s.warmth)
     if s.groups > 1:
@@ -90,7 +90,7 @@ class Instruction(Output):
 
 
 def rewritten(warmth: float) -> UpdateSeam:
-    """A better instruction than the one shown, from attempts under it; none where the call fails, which is counted."""
+    """Rewrite the instruction from attempts under it. A failed call is counted and changes nothing."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         now = next((e.text for e in ranked(context)), "(none yet)")
@@ -103,7 +103,7 @@ def rewritten(warmth: float) -> UpdateSeam:
 
 
 def joined(warmth: float) -> Join:
-    """One instruction of those that groups came to."""
+    """Join the instructions of the groups into one."""
 
     async def join(deltas: Sequence[Delta], context: Context, run: Run) -> Delta:
         made = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]

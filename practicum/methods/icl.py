@@ -1,7 +1,7 @@
 """In-context learning: as many solved training examples as fit the window, the same ones for every task
 (the ICL baseline of ACE, section 4).
 
-Deviation: examples stand as earlier turns of the chat rather than as one text, so that a small model keeps the format.
+Deviation: examples are earlier turns of the chat, not one text, so that a small model keeps the format.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Settings(MethodSettings):
     NEEDS_LABELS: ClassVar[bool] = True
 
     window: int = Field(default=6000, ge=1)
-    """Tokens the examples may fill."""
+    """The most tokens of the examples."""
 
 
 def method(settings: Settings) -> Method:
-    """One step that keeps all examples; online, each task becomes an example once it was predicted."""
+    """Make one step that keeps all examples. Online, each task becomes an example after it was predicted."""
     act = answer(fitting_turns("examples", settings.window))
     return Method(
         name="icl",

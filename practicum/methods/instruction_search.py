@@ -1,5 +1,5 @@
-"""What methods share that look for better instructions: settings, and how candidates are proposed, tried and kept
-(`opro`, `ape`, `protegi`, `evoprompt`, `textgrad`)."""
+"""Searching for better instructions: settings, and how candidates are proposed, tried and kept (`opro`, `ape`,
+`protegi`, `evoprompt`, `textgrad`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from practicum.methods.settings import Batched
 
 
 class SearchSettings(Batched):
-    """Settings of methods that look for better instructions."""
+    """Settings of methods that search for better instructions."""
 
     TRACES: ClassVar = None
 
     batch: int = Field(default=16, ge=1)
-    """Tasks of a step, which all candidates of the step are tried on."""
+    """Tasks of a step; all candidates of the step are tried on them."""
     warmth: float = Field(default=1.0, ge=0)
-    """Temperature at which candidates are written."""
+    """The temperature for writing candidates."""
 
     @model_validator(mode="after")
     def _no_stream(self) -> Self:
@@ -33,20 +33,20 @@ class SearchSettings(Batched):
 
 
 class BeamSettings(SearchSettings):
-    """The same for methods that keep several."""
+    """Settings of methods that keep several candidates."""
 
     candidates: int = Field(default=4, ge=1, le=8)
-    """New candidates a step."""
+    """The number of new candidates of a step."""
     beam: int = Field(default=4, ge=1)
-    """Candidates kept: the best ones."""
+    """The number of candidates kept: the best ones."""
 
 
 def search(
     s: BeamSettings, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
     shown: int | None = None, costs: str = "trying each candidate on the batch",
 ) -> Method:  # fmt: skip
-    """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. Those who
-    propose read the best `shown` (None: all)."""
+    """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. The proposing
+    model reads the best `shown` candidates (None: all)."""
     act = answer_with_best()
     return Method(
         name=name,

@@ -1,8 +1,9 @@
 """MAEL: a network of agents that keeps the steps of its attempts as experience and consults it on later tasks (Li et
 al., sections 2.1 to 2.3; METHODS, section 6).
 
-Deviations: parts are criticised as soon as they are solved, not when all are; a critique that found a solution adequate
-changed nothing, so it has no reward and makes no experience; more parts than neighbours are shared out among them.
+Deviations: each part is criticised as soon as it is solved, not when all are; a critique that accepts a solution
+changes nothing, so it has no reward and makes no experience; if there are more parts than neighbours, some solve
+several.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from practicum.engine.loop import Method
 from practicum.methods.settings import Batched
 
 CHOOSING = ("alpha", "similarity", "reward")
-"""Settings of how experience is chosen."""
+"""Settings of how experience is retrieved."""
 
 
 class Settings(Batched):
@@ -34,28 +35,28 @@ class Settings(Batched):
     TRACES: ClassVar = None
 
     agents: int = Field(default=4, ge=1, le=64)
-    """Agents of the network."""
+    """The number of agents in the network."""
     topology: str | dict[str, Any] = "complete"
-    """How they are linked: complete, ring, star, chain, random (by the seed), or a JSON or GraphML file of the team."""
+    """Their links: complete, ring, star, chain, random (by the seed), or a JSON or GraphML file of the team."""
     rounds: int = Field(default=2, ge=0)
-    """Most rounds of critique on a part (paper: 2, 3 for hard sets)."""
+    """The most rounds of critique on a part (paper: 2, 3 for hard sets)."""
     depth: int = Field(default=1, ge=0)
     """Levels of decomposition (paper: 1, 2 for hard sets); 0: one agent, alone."""
     retrieval: Retrieval = "step"
-    """step: experience for every step anew; task: one past trace throughout; none."""
+    """step: retrieve experience for every step; task: one past trace for all steps; none."""
     alpha: float = Field(default=0.5, ge=0, le=1)
-    """Weight of similarity against reward in retrieval."""
+    """The weight of similarity in retrieval; the rest is the weight of the reward."""
     similarity: Level = "high"
-    """high: like experience is preferred; low: unlike, as in the paper's table 3."""
+    """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 3."""
     reward: Level = "high"
-    """high: good experience is preferred; low: bad, as in the paper's table 3."""
+    """high: prefer experience with a high reward; low: with a low one, as in the paper's table 3."""
     warmth: float = Field(default=0.2, ge=0)
-    """Temperature of the agents."""
+    """The temperature of the agents."""
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Where nothing is retrieved nothing is chosen. A team from a file and a number of agents have no room beside
-        each other: the one that was put over the other stays."""
+        """Without retrieval its settings have no effect. A team from a file and a number of agents exclude each other:
+        the newer one stays."""
         chosen = CHOOSING if values.get("retrieval") == "none" else ()
         both = "agents" in values and values.get("topology", "complete") not in SHAPES
         return (*chosen, "agents", "topology") if both else chosen
@@ -63,21 +64,21 @@ class Settings(Batched):
     @field_validator("topology")
     @classmethod
     def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
-        """What a file holds takes the place of its name, so that a run needs nothing outside of its folder."""
+        """Replace the name of a file by its content, so that a run needs nothing outside of its folder."""
         return topology if topology in SHAPES else load_team(topology).as_json()
 
     @model_validator(mode="after")
     def _can_act(self) -> Self:
         given = self.model_fields_set
         if isinstance(self.topology, dict) and "agents" in given:
-            raise ValueError("a topology from a file says how many agents there are: leave out agents")
+            raise ValueError("a topology from a file has its own number of agents: leave out agents")
         if self.retrieval == "none" and (unused := given & {*CHOOSING}):
             raise ValueError(f"{', '.join(sorted(unused))} needs retrieval=task or step")
         return self
 
 
 def method(settings: Settings) -> Method:
-    """Attempt as a network, reward each step, keep it in its agent's pool."""
+    """Attempt as a network, reward each step, keep it in the pool of its agent."""
     s = settings
     team = cache(partial(team_of, s))
     members = team(0).members
@@ -99,12 +100,12 @@ def method(settings: Settings) -> Method:
 
 
 def team_of(s: Settings, seed: int) -> Team:
-    """The network these settings name, in a run of this seed, from which the links of a random one come."""
+    """The network of these settings; the seed of the run makes the links of a random one."""
     return make_team(s.agents, s.topology, seed) if isinstance(s.topology, str) else load_team(s.topology)
 
 
 def _most_calls(s: Settings, agents: int) -> int:
-    """The most model calls of an attempt: divided at every level, each part handed back once and refined each round."""
+    """The most model calls of an attempt: every level divides, each part is handed back once and refined each round."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)

@@ -1,5 +1,5 @@
-"""What methods with a bank of memories share: how a task is attempted with what is remembered of others, how often, and
-how memories are made of it (`reasoning_bank`, `unified`)."""
+"""Settings of methods with a memory bank, and their attempts: with memories of other tasks, and several at one task
+(`reasoning_bank`, `unified`)."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "standard": {"k": 3, "memories": 5},
     "critical": {"k": 5, "memories": 10},
 }
-"""Trade-offs of the specification (section "Practical trade-offs")."""
+"""The presets of the specification (section "Practical trade-offs")."""
 
 
 class MemorySettings(Batched):
-    """Settings of methods with a bank of memories."""
+    """Settings of methods with a memory bank."""
 
     preset: Literal["routine", "standard", "critical"] | None = None
-    """Settings for tasks of this weight: attempts, memories shown and, for unified, passes of reflection."""
+    """Sets attempts, memories shown and, for unified, passes of reflection, by the importance of the tasks."""
     scaling: Literal["parallel", "sequential", "none"] = "parallel"
-    """parallel: k attempts at once, and the best of them; sequential: one attempt, refined up to k times."""
+    """parallel: the best of k attempts at once; sequential: one attempt, refined up to k times."""
     k: int | None = Field(default=None, ge=1, le=64)
-    """scaling: attempts (3 where nothing is said), or passes after the first attempt (5)."""
+    """scaling: the number of attempts (default 3), or of passes after the first attempt (default 5)."""
     memories: int = Field(default=5, ge=1)
-    """Memories shown with a task: the most similar ones."""
+    """The number of memories shown with a task: the most similar ones."""
     warmth: float = Field(default=0.7, ge=0)
-    """scaling: temperature of the attempts, which at 0 would all be the same."""
+    """scaling: the temperature of the attempts, which would all be equal at 0."""
     choose: By = "judge"
-    """parallel: who chooses where no score may be seen, as in evaluation; sequential: who says that it is done."""
+    """parallel: what chooses an attempt when no score may be seen; sequential: what ends the passes."""
     notes: bool = False
-    """sequential: each pass leaves a note, which the next pass and the memories are made from."""
+    """sequential: each pass leaves a note for the next pass and for the memories."""
     items: int = Field(default=3, ge=1, le=10)
-    """Most memories of one attempt."""
+    """The most memories of one attempt."""
     extract: Extract = "all"
-    """all: memories of every attempt that came to something else, failures included; chosen: of the chosen one only."""
+    """all: extract memories from every attempt with a different outcome, failures included; chosen: only the chosen one."""
     extraction: float = Field(default=1.0, ge=0)
-    """Temperature at which memories are written."""
+    """The temperature for extracting memories."""
     index: Index = "memory"
-    """What a memory is found by: its own words, or the task it was learned from."""
+    """What a memory is retrieved by: its own text, or the task it was learned from."""
     consolidate: bool = False
-    """Merge a new memory into an older one that says the same; else nothing is ever dropped."""
+    """Merge a new memory into an older one that is the same; otherwise memories are never removed."""
     threshold: float = Field(default=0.85, gt=0, le=1)
-    """Cosine similarity from which two entries say the same."""
+    """The cosine similarity from which two entries count as the same."""
 
     REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "scaling": ("k", "warmth", "choose", "notes"),
@@ -59,14 +59,14 @@ class MemorySettings(Batched):
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Of one attempt there is no choice, and it need not differ from another."""
+        """With a single attempt there is nothing to choose and no need for a temperature."""
         once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
         return ("choose", "warmth") if once else ()
 
     @model_validator(mode="before")
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
-        """What is set by hand goes before what a preset says."""
+        """Explicit settings override those of the preset."""
         return {**_preset(values), **values} if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
@@ -77,21 +77,21 @@ class MemorySettings(Batched):
         if unused := given & {*MemorySettings.unused(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
         if self.consolidate and self.index == "task":
-            raise ValueError("consolidate=true compares memories by what they are found by: it needs index=memory")
+            raise ValueError("consolidate=true compares memories by what they are retrieved by: it needs index=memory")
         if self.notes and self.scaling != "sequential":
-            raise ValueError("notes=true needs scaling=sequential: attempts at once do not read each other's")
+            raise ValueError("notes=true needs scaling=sequential: parallel attempts do not read each other's notes")
         return self
 
     @property
     def attempts(self) -> int:
-        """Most attempts at a task."""
+        """The most attempts at a task."""
         if self.scaling == "none":
             return 1
         return (self.k or 3) if self.scaling == "parallel" else 1 + (self.k or 5)
 
     @property
     def act_roles(self) -> tuple[str, ...]:
-        """Roles that one `act` asks: a judge about each of several attempts."""
+        """The roles that one `act` asks: a judge, if there are several attempts."""
         return ("judge",) if self.choose == "judge" and self.attempts > 1 else ()
 
     @property
@@ -101,7 +101,7 @@ class MemorySettings(Batched):
 
 
 def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the preset among these settings says."""
+    """The settings of the preset."""
     chosen = dict(PRESETS.get(str(values.get("preset")), {}))
     if values.get("scaling") == "none":
         chosen.pop("k", None)
@@ -109,7 +109,7 @@ def _preset(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def acting(s: MemorySettings, show: Show, *, blind: bool) -> ActSeam:
-    """One attempt, or as many as the settings ask for. A `blind` one is a prediction that counts."""
+    """An act of one or several attempts. A `blind` act sees no score, as in evaluation."""
     warmth = s.warmth if s.attempts > 1 else None
     if s.scaling == "sequential":
         return in_sequence(answer(noting(show) if s.notes else show), Scaling(s.k or 5, warmth, s.choose, blind))

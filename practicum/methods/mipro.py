@@ -1,10 +1,11 @@
 """MIPROv2: instructions and demonstrations are proposed, and their combinations searched by Bayesian optimization
 (Opsahl-Ong et al., 2024, section 4).
 
-The `dspy` package is its optimizer. Deviations: the program is one predictor, our agent, whose code is not shown to the
-model that proposes; its instruction stands beside the agent's own, its demonstrations are earlier turns of the chat.
-Its prompts are the package's, its answers JSON; a call that is lost proposes nothing and is counted. Of equal attempts
-one is made. Defaults are those of the package's "light" search, with as many instructions as sets of demonstrations.
+The optimizer is that of the `dspy` package. Deviations: the program is one predictor, our agent, whose code the
+proposing model does not see; its instruction is shown beside the agent's own, and its demonstrations are earlier turns
+of the chat. The prompts are the package's, the answers are JSON; a lost call proposes nothing and is counted. Equal
+attempts are made once. Defaults are those of the package's "light" search, with as many instructions as sets of
+demonstrations.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ class Settings(MethodSettings):
     REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 
     candidates: int = Field(default=6, ge=1)
-    """Instructions, and as many sets of demonstrations, of which the search combines one each."""
+    """The number of instructions, and of sets of demonstrations; the search combines one of each."""
     trials: int = Field(default=10, ge=1)
-    """Combinations tried."""
+    """The number of combinations that are tried."""
     minibatch: int = Field(default=35, ge=1)
-    """Tasks a combination is tried on; on all of them where there are no more."""
+    """Tasks that a combination is tried on; all tasks if there are fewer."""
     full: int = Field(default=5, ge=1)
-    """Trials after which the best combination so far is compared on all tasks."""
+    """Trials between comparisons of the best combination so far on all tasks."""
     bootstrapped: int = Field(default=4, ge=0)
-    """Right answers of the agent's own in a set of demonstrations, at most."""
+    """The most right answers of the agent itself in a set of demonstrations."""
     labeled: int = Field(default=4, ge=0)
-    """Demonstrations a set is filled up to with right answers of tasks."""
+    """The number of demonstrations up to which a set is filled with target answers."""
     warmth: float = Field(default=1.0, ge=0)
-    """Temperature at which instructions are written."""
+    """The temperature for writing instructions."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -78,5 +79,5 @@ def method(s: Settings) -> Method:
 
 
 async def left_to_the_search(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """No delta of lessons: the search writes its candidates down itself."""
+    """Make no delta of lessons: the search stores its candidates itself."""
     return Delta()

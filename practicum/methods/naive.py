@@ -1,7 +1,7 @@
 """Naive parallel learning: a large batch, and one update call that reads all its lessons at once
 (Combee, section 2.2: what overloads the curator).
 
-As in the paper, what the curator does not mention is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost; here it is counted.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ from practicum.methods.settings import MethodSettings
 
 
 class Settings(MethodSettings):
-    """Nothing to set but the stream."""
+    """There is nothing to set but the stream."""
 
     TRACES: ClassVar = None
     NO_GATE: ClassVar[str] = "changes nothing that a gate could hold back"
 
 
 def method(settings: Settings) -> Method:
-    """No steps; online, the tasks are predicted one after the other and nothing is kept."""
+    """Make no steps. Online, predict the tasks one after the other and keep nothing."""
     act = answer(full_view)
     return Method(
         name="none",

@@ -1,8 +1,8 @@
 """OPRO: the model as optimizer. It reads earlier instructions with their scores and writes better ones (Yang et al.,
 2024, section 2).
 
-Deviations: a step's tasks are both the exemplars in the meta-prompt and what its candidates are scored on; a
-candidate's score is the mean over all steps in which it was the best, not over one fixed subset.
+Deviations: the tasks of a step are both the exemplars in the meta-prompt and the tasks that its candidates are scored
+on; a candidate's score is the mean over all steps in which it was the best, not over one fixed subset.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ProTeGi: text gradients and a beam. What is wrong with the instructions is said in words from the failures of a
-batch, and new instructions go against it (Pryzant et al., 2023, sections 2.1 to 2.3).
+"""ProTeGi: text gradients and a beam. The failures of a batch show in words what is wrong with the instructions, and new
+instructions correct it (Pryzant et al., 2023, sections 2.1 to 2.3).
 
-Deviations: one gradient a failed attempt, asked for at once; the candidates of a step, which the paper draws by
-bandits, are all tried on its batch; paraphrases are asked for in the same call as the edits.
+Deviations: there is one gradient for each failed attempt, all at once; all candidates of a step are tried on its batch,
+where the paper selects them by bandits; paraphrases are requested in the same call as the edits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ReasoningBank with memory-aware test-time scaling: strategies distilled from what went well and from what failed,
-found again by similarity, and learned from several attempts at each task (Ouyang et al. 2025; METHODS, section 4).
+"""ReasoningBank with memory-aware test-time scaling: strategies are extracted from successes and failures, retrieved by
+similarity, and learned from several attempts at each task (Ouyang et al. 2025; METHODS, section 4).
 
-Deviations: attempts with the same outcome are judged once and distilled once; what stands in evaluation is never chosen
-by a score; an attempt that nobody can judge is counted and not learned from.
+Deviations: attempts with the same outcome are judged once and extracted from once; in evaluation no score chooses the
+attempt; an attempt without a verdict is counted and not learned from.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Settings(MemorySettings):
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Where nothing is compared there is no threshold."""
+        """Without consolidation nothing is compared, so the threshold has no effect."""
         return (*super().unused(values), *(("threshold",) if is_off(values.get("consolidate", False)) else ()))
 
     @model_validator(mode="after")
@@ -39,7 +39,7 @@ class Settings(MemorySettings):
 
 
 def method(settings: Settings) -> Method:
-    """Attempt with the memories nearest to the task, choose, distil, append."""
+    """Attempt with the most similar memories, choose, extract memories, append them."""
     s = settings
     show = with_memories(s.memories, MEMORIES)
     update = append_memories()

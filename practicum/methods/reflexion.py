@@ -1,8 +1,8 @@
 """Reflexion: after a failure the agent reflects in words, and reads its reflections when it tries the task again (Shinn
 et al., 2023, section 3).
 
-Deviations: a trial is an epoch over all tasks. A task that was never tried has no reflections of its own; it is shown
-those of the tasks most like it, without which the method would teach nothing that a held-out task could show.
+Deviations: a trial is an epoch over all tasks. A task that was never tried has no reflections of its own, so it is
+shown those of the most similar tasks; otherwise held-out tasks could not profit from learning.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Settings(Batched):
     """Settings of Reflexion."""
 
     epochs: int = Field(default=3, ge=1)
-    """Trials of each task (offline)."""
+    """The number of trials of each task (offline)."""
     batch: int = Field(default=8, ge=1)
-    """Tasks attempted at once: reflections concern their own task, so nothing is lost by it."""
+    """Tasks attempted at once. Reflections are about their own task, so a large batch loses nothing."""
     keep: int = Field(default=3, ge=1)
-    """Reflections kept of each task: the last ones (paper: 1 to 3)."""
+    """The number of reflections kept for each task: the last ones (paper: 1 to 3)."""
     k: int = Field(default=3, ge=1)
-    """Reflections shown: those of the task itself first, since it is most like itself."""
+    """The number of reflections shown; those of the task itself come first, being most similar."""
 
 
 def method(settings: Settings) -> Method:
@@ -58,7 +58,7 @@ def method(settings: Settings) -> Method:
 
 
 def _with_task(reflector: Reflector) -> Reflector:
-    """The same, with the task the lesson will be found by."""
+    """The same, with the task by which the lesson will be retrieved."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         lesson = await reflector(rollout, context, earlier, run)
@@ -68,7 +68,7 @@ def _with_task(reflector: Reflector) -> Reflector:
 
 
 async def _kept(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Each reflection under its task; the oldest of a task go."""
+    """Add each reflection under its task, and delete the oldest ones of the task."""
     telling = [lesson for lesson in lessons if lesson.text]
     own: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.in_section(SECTION):
@@ -85,7 +85,7 @@ def _task(sources: Sequence[str]) -> str:
 
 
 SECTION = "reflections"
-"""Where they stand."""
+"""The section of reflections."""
 
 REFLECTOR = """\
 You failed at a task and will try it again. Reflect on what you did, so that you do better then.

@@ -1,7 +1,7 @@
-"""Summarization: the lessons of a large batch are summed up by one call, and the curator sees the summary
+"""Summarization: one call summarizes the lessons of a large batch, and the curator sees the summary
 (the baseline of Combee, section 4.1).
 
-As in the paper, what the curator does not mention is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost; here it is counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Settings(PlaybookSettings, WideBatches):
 
 
 def method(settings: Settings) -> Method:
-    """ACE with a large batch, and its lessons summed up before the curator."""
+    """ACE with a large batch, and a summary of its lessons for the curator."""
     s = settings
     made = playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
     return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")

@@ -1,10 +1,10 @@
-"""TextGrad: the instructions are a variable. What should change about them is said in words for each attempt of a
-batch, they are rewritten against all of that and against what was said before, and stay if they do no worse
-(Yuksekgonul et al., 2025, sections 2 and 3.3).
+"""TextGrad: the instructions are a variable. Each attempt of a batch gets a criticism in words; the instructions are
+rewritten with these and with earlier criticisms, and kept if they do no worse (Yuksekgonul et al., 2025, sections 2 and
+3.3).
 
-Deviations: criticising an answer and drawing the consequence for the instructions are one call, which does not see
-them; momentum is the newest criticisms of earlier steps alone; the trial that decides is on the step's own tasks, and
-on held-out ones, as in the paper, with gate=true.
+Deviations: one call criticises an answer and says what follows for the instructions, which it does not see; momentum
+consists of the newest criticisms of earlier steps alone; the deciding trial is on the step's own tasks, and on held-out
+tasks, as in the paper, with gate=true.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Settings(SearchSettings):
     """Settings of TextGrad."""
 
     momentum: int = Field(default=4, ge=0)
-    """Criticisms of earlier steps that are read again: the newest."""
+    """The number of criticisms of earlier steps that are read again: the newest ones."""
 
 
 def method(settings: Settings) -> Method:
-    """Criticise every attempt, rewrite, keep what does no worse."""
+    """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
     one = BeamSettings(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
     found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)))
     update = with_feedback_history(found.update, settings.momentum)

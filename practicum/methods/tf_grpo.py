@@ -1,8 +1,8 @@
-"""Training-Free GRPO: what sets the better attempts of a group apart from the others is put into words and kept, in the
+"""Training-Free GRPO: the difference between the better attempts of a group and the others is put into words and kept, in
 place of an advantage and a gradient (Cai et al., 2025, section 2).
 
-Deviations: groups whose attempts all went alike give no lesson, as they have no advantage; the library of experience is
-our playbook, edited by ACE's curator.
+Deviations: a group with equal outcomes gives no lesson, because it has no advantage; the library of experience is our
+playbook, edited by ACE's curator.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Settings(Batched):
     TRACES: ClassVar = None
 
     epochs: int = Field(default=3, ge=1)
-    """Times the tasks are gone through (paper: 3)."""
+    """How often all tasks are learned from (paper: 3)."""
     batch: int = Field(default=8, ge=1)
     """Tasks of a step."""
     group: int = Field(default=5, ge=2)
     """Attempts at each task (paper: 5)."""
     warmth: float = Field(default=0.7, gt=0)
-    """Temperature of the further attempts of a group (paper: 0.7)."""
+    """The temperature of all attempts of a group but the first (paper: 0.7)."""
     budget: int = Field(default=80_000, ge=1)
-    """Most tokens of the playbook."""
+    """The most tokens of the playbook."""
 
 
 def method(settings: Settings) -> Method:
-    """Attempt each task in a group, say what made the difference, keep it."""
+    """Attempt each task in a group, put the difference into words, keep it."""
     s = settings
     act = answer(full_view)
     return Method(
@@ -68,7 +68,7 @@ def method(settings: Settings) -> Method:
 
 
 async def _advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """What separates the attempts of each group; all groups at once."""
+    """Contrast the attempts of each group; all groups at once."""
     jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout)) for i, rollout in enumerate(rollouts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 

@@ -1,7 +1,7 @@
 """Top-K retrieval: the lessons of a large batch are embedded and clustered, and the curator sees one of each cluster
 (the baseline of Combee, section 4.1).
 
-As in the paper, what the curator does not mention is lost; here it is counted.
+As in the paper, a lesson that the curator leaves out is lost; here it is counted.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Settings(PlaybookSettings, WideBatches):
     """Settings of top-K retrieval."""
 
     k: int | None = Field(default=None, ge=1)
-    """Clusters; as many as Combee would make groups (the square root of the lessons) where not given."""
+    """The number of clusters (default: Combee's number of groups, the square root of the number of lessons)."""
 
 
 def method(settings: Settings) -> Method:
-    """ACE with a large batch, and its lessons thinned out before the curator."""
+    """ACE with a large batch, and one lesson of each cluster for the curator."""
     s = settings
     return playbook(s, "top_k", top_k(dropping(s), s.k), batch=s.batch, epochs=s.epochs)

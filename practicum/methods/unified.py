@@ -1,9 +1,9 @@
 """ReasoningBank and ACE in one closed loop: memories inform the bullets, bullets guide the attempts, attempts enrich
 the memories, outcomes refine both (METHODS, section 5).
 
-Deviations: memory and playbook are two sections of one context, so that versions, forgetting and budgets hold for both;
-evaluation shows what was learned and proposes nothing new, since it must change nothing. Without memory and scaling it
-is the specification's stand-alone ACE: bullets before the attempt.
+Deviations: memory and playbook are two sections of one context, so that versions, forgetting and budgets apply to both;
+evaluation shows what was learned and proposes no new bullets, because it must change nothing. Without memory and
+scaling it is the specification's stand-alone ACE: bullets before the attempt.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 
 
 BANK = ("items", "extract", "extraction", "index", "consolidate")
-"""Settings of the bank of memories."""
+"""Settings of the memory bank."""
 
 
 class Settings(MemorySettings):
     """Settings of the unified learner."""
 
     memory: bool = True
-    """Whether there is a bank of memories; without it and scaling=none this is the specification's stand-alone ACE."""
+    """Whether there is a memory bank; without it and with scaling=none this is the specification's stand-alone ACE."""
     passes: int = Field(default=3, ge=0)
-    """Passes of reflection over what is proposed: clarity, actionability, conciseness."""
+    """Passes of reflection over the proposed bullets: clarity, actionability, conciseness."""
     bullets: Keep = "all"
-    """all: what was proposed stays; relied_on: only what the attempt cited (for weak models, which propose a lot)."""
+    """all: keep all proposed bullets; relied_on: only those that the attempt cited (for weak models, which propose many)."""
     budget: int = Field(default=80_000, ge=1)
-    """Most tokens of the playbook."""
+    """The most tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
-    """A rule whose harmful votes lead by this many is dropped at once; 0 keeps it until the budget is exceeded."""
+    """A rule with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Without a bank nothing is written to it, nor read; how many memories are shown may be a preset's to say."""
+        """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
         unused = BANK if values.get("preset") else (*BANK, "memories")
         return (*super().unused(values), *(unused if is_off(values.get("memory", True)) else ()))
 
@@ -65,14 +65,14 @@ class Settings(MemorySettings):
 
     @model_validator(mode="after")
     def _can_remember(self) -> Self:
-        # What idles for another reason was refused before.
+        # Settings without effect for another reason were refused before.
         if unused := self.model_fields_set & {*self.unused(self.model_dump())}:
             raise ValueError(f"{', '.join(sorted(unused))} needs memory=true")
         return self
 
 
 def method(settings: Settings) -> Method:
-    """Retrieve, propose, refine, curate, attempt, distil."""
+    """Retrieve, propose, refine, curate, attempt, extract memories."""
     s = settings
     bank = MEMORIES if s.memory else ""
     show = with_memories(s.memories, MEMORIES, rest=True) if s.memory else full_view
@@ -95,7 +95,7 @@ def method(settings: Settings) -> Method:
 
 
 def _both(s: Settings, rules: UpdateSeam) -> UpdateSeam:
-    """Rules and memories of one step; rules are pruned and kept to their budget, memories only grow."""
+    """Rules and memories of one step. Rules are pruned and kept within their budget; memories only grow."""
 
     def also(first: UpdateSeam) -> UpdateSeam:
         async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
@@ -109,4 +109,4 @@ def _both(s: Settings, rules: UpdateSeam) -> UpdateSeam:
 
 
 SECTION = "rules"
-"""Where bullets go."""
+"""The section of bullets."""

@@ -109,7 +109,7 @@ def test_counters_are_no_change_and_a_merge_that_keeps_the_text_changes_only_wha
     delta = Delta((Update("e0", "x"), Update("e1", "y"), Update("e2", "z")))
     held, fails = reconcile(delta, 0, now)
     assert [e.id for e in held.edits if isinstance(e, Update)] == ["e0", "e1"]
-    assert [f.reason for f in fails] == ["an entry it changes went meanwhile (made from version 0)"]
+    assert [f.reason for f in fails] == ["an entry that it changes was deleted meanwhile (made from version 0)"]
 
 
 def test_what_the_delta_itself_adds_is_there() -> None:
@@ -629,7 +629,7 @@ def test_a_lesson_covered_by_what_went_meanwhile_is_asked_about_again() -> None:
     resolutions = [
         f for seed in range(20) for step in conflicts(0, seed, always_covered).steps for f in step.resolutions
     ]
-    assert any("went meanwhile" in f.reason and not f.entry for f in resolutions)
+    assert any("deleted meanwhile" in f.reason and not f.entry for f in resolutions)
 
 
 # ---- what goes wrong
@@ -722,7 +722,7 @@ def test_a_journal_of_another_program_is_named() -> None:
     row = JournalRow("/event 1", NOTE_ROLE, NOTE_ROLE, json.dumps("group 9"))
     ran = staged(journal=Memory({row.place: row}))
     assert isinstance(ran.error, JournalMismatch)
-    assert "'group 9' came next, which was not begun" in str(ran.error)
+    assert "has 'group 9' as the next result" in str(ran.error)
 
 
 # ---- validation
