@@ -42,7 +42,7 @@ class MemorySettings(Batched):
     items: int = Field(default=3, ge=1, le=10)
     """The most memories of one attempt."""
     extract: Extract = "all"
-    """all: extract memories from every attempt with a different outcome, failures included; chosen: only the chosen one."""
+    """all: extract memories from every attempt with another outcome, failures included; chosen: only the chosen one."""
     extraction: float = Field(default=1.0, ge=0)
     """The temperature for extracting memories."""
     index: Index = "memory"

@@ -434,7 +434,7 @@ def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
         ({"preset": "routine", "warmth": 0.9}, "warmth needs k=2 or more"),
         ({"notes": True}, "notes=true needs scaling=sequential"),
         ({"threshold": 0.9}, "threshold needs consolidate=true"),
-        ({"consolidate": True, "index": "task"}, "consolidate=true compares memories by what they are found by"),
+        ({"consolidate": True, "index": "task"}, "consolidate=true compares memories by what they are retrieved by"),
         ({"items": 0}, "setting items=0 of"),
         ({"memories": 0}, "setting memories=0 of"),
         ({"preset": "daring"}, "setting preset='daring' of"),
