@@ -1,5 +1,5 @@
-"""ProTeGi: text gradients and a beam. The failures of a batch show in words what is wrong with the instructions, and new
-instructions correct it (Pryzant et al., 2023, sections 2.1 to 2.3).
+"""ProTeGi: text gradients and a beam. The failures of a batch are put into words as faults of the instructions, and new
+instructions correct them (Pryzant et al., 2023, sections 2.1 to 2.3).
 
 Deviations: there is one gradient for each failed attempt, all at once; all candidates of a step are tried on its batch,
 where the paper selects them by bandits; paraphrases are requested in the same call as the edits.
