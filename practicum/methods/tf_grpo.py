@@ -1,4 +1,4 @@
-"""Training-Free GRPO: the difference between the better attempts of a group and the others is put into words and kept, in
+"""Training-Free GRPO: the difference between better attempts of a group and the others is put into words and kept, in
 place of an advantage and a gradient (Cai et al., 2025, section 2).
 
 Deviations: a group with equal outcomes gives no lesson, because it has no advantage; the library of experience is our

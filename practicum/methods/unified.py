@@ -45,7 +45,7 @@ class Settings(MemorySettings):
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, conciseness."""
     bullets: Keep = "all"
-    """all: keep all proposed bullets; relied_on: only those that the attempt cited (for weak models, which propose many)."""
+    """all: keep all proposed bullets; relied_on: only those that the attempt cited (weak models propose many)."""
     budget: int = Field(default=80_000, ge=1)
     """The most tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
