@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from practicum.blocks.act.reuse import reused
 from practicum.blocks.act.show import annotated_view, answer
-from practicum.blocks.attempt.grouped import annotated_twin, chosen, grouped
+from practicum.blocks.attempt.attempt import annotated_twin, grouped
 from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
-from practicum.blocks.reflect.per_trace import Reflector, per_trace
+from practicum.blocks.reflect.per_trace import Reflector, chosen, per_trace
 from practicum.blocks.sample.replay import replayed
 from practicum.blocks.update.optimizer_state import with_state
 from practicum.engine.loop import Method

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.attempt.grouped import grouped
+from practicum.blocks.attempt.attempt import grouped, once
 from practicum.blocks.reflect.per_trace import tagged
 from practicum.blocks.reflect.self_contrast import contrasted
 from practicum.blocks.sample.orders import batches

@@ -1,7 +1,9 @@
-"""How a batch is attempted: each task once, with reflection rounds, or not at all. Wraps `act`."""
+"""How a batch is attempted: each task once, in reflection rounds, in a group, with an annotated twin, or not at all.
+Wraps `act`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -14,6 +16,9 @@ from practicum.engine.loop import AttemptSeam, Batch, Method
 from practicum.engine.run import ActSeam, Run
 
 Refine = Literal["retry", "critique"]
+
+WARM = 0.7
+"""Temperature of the further runs of a group: at 0 they would all be the same."""
 
 
 def once(act: ActSeam) -> AttemptSeam:
@@ -117,6 +122,46 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
         return replace(first, rounds=tuple(made))
 
     return once(retry if refine == "retry" else critique)
+
+
+def grouped(attempt: AttemptSeam, size: int, warmth: float = WARM) -> AttemptSeam:
+    """Run each task `size` times, all at once (RCL, section 3.1). The first run is as in evaluation, and reports count
+    it alone."""
+
+    async def member(number: int, batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        return await attempt(batch, context, replace(run, warmth=warmth, member=number) if number > 1 else run)
+
+    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        runs = await run.gather([(f"run {n}", partial(member, n, batch, context)) for n in range(1, size + 1)])
+        return [replace(one, siblings=tuple(others)) for one, *others in zip(*runs, strict=True)]
+
+    return wrapped
+
+
+def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
+    """Run each task once more with an annotated view, at the same time (dual-trace credit assignment; RCL,
+    section 3.2).
+
+    The annotated run shows which entries were consulted, doubted or missed. Its score is kept in its trace to look at;
+    nothing uses it, because the annotation changes what the agent does.
+    """
+
+    async def annotated(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        # Nothing is learned from the outcome of this run, so no judge is asked about it.
+        return await once(twin)(batch, context, replace(run, teaches=False))
+
+    async def wrapped(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        jobs: list[tuple[str, Callable[[Run], Awaitable[list[Rollout]]]]] = [
+            ("plain", partial(attempt, batch, context)),
+            ("annotated", partial(annotated, batch, context)),
+        ]
+        made = []
+        for one, other in zip(*await run.gather(jobs), strict=True):
+            score = None if other.score is None else other.score.value
+            made.append(replace(one, twin=replace(other.trace, data={**other.trace.data, "score": score})))
+        return made
+
+    return wrapped
 
 
 NOTE = "An earlier answer to this was not right. A reflection on it: {}"

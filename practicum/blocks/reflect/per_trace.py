@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import pvariance
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -128,6 +129,36 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
         return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
     return reflect
+
+
+def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
+    """Apply `reflect` to up to `most` tasks that failed; for the others, only count the entries that were used (RCL,
+    section 3.1).
+
+    Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
+    """
+
+    async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        usable = [r for r in rollouts if not r.trace.lost]
+        failing = [r for r in usable if any(x.feedback.success is False for x in r.group if not x.trace.lost)]
+        picked = sorted(failing, key=lambda r: _contrast(r, run.labels), reverse=True)[:most]
+        places = {r.place for r in picked}
+        rest = [tagged(r, r.place) for r in usable if r.place not in places]
+        return [*await reflect(picked, context, run), *rest]
+
+    return wrapped
+
+
+def _contrast(rollout: Rollout, labels: bool) -> tuple[bool, float]:
+    """Whether a run of the group succeeded, and the variance of the outcomes: of scores if learning may see them."""
+    made = [r for r in rollout.group if not r.trace.lost]
+    successes = [r.feedback.success is True for r in made]
+    values = [
+        float(success) if r.score is None or not labels else r.score.value
+        for r, success in zip(made, successes, strict=True)
+    ]
+    # `pvariance` is exact: with rounding errors, equal scores would seem to vary.
+    return any(successes), pvariance(values)
 
 
 def as_experience() -> ReflectSeam:
