@@ -190,7 +190,7 @@ class _Runs:
         """Open each variant once without asking anything, which checks its models, prices and budget."""
         with tempfile.TemporaryDirectory(prefix="practicum-compare-") as name:
             for run in {run.variant.name: run for run in todo}.values():
-                place = Path(name) / run.variant.folder
+                place = Path(name) / run.folder
                 try:
                     with Store.create(place) as store:
                         setup = build(run.config, run.splits, self.parts)
@@ -202,9 +202,8 @@ class _Runs:
 
     async def _in_turn(self, gate: asyncio.Semaphore, run: PlannedRun, shared: Shared) -> RunOutcome | None:
         """Wait for the run that this one starts from and for a free place, then run."""
-        predecessor = self.plan.predecessor(run)
-        if predecessor is not None and predecessor.folder in self.jobs:
-            await asyncio.wait([self.jobs[predecessor.folder]])
+        if run.start in self.jobs:
+            await asyncio.wait([self.jobs[run.start]])
         async with gate:
             if self.halt.reason:
                 return None
@@ -243,14 +242,12 @@ class _Runs:
 
     def _start(self, run: PlannedRun) -> Context | None:
         """The context a run starts from, where another run learned it."""
-        predecessor = self.plan.predecessor(run)
-        if predecessor is None:
+        if not run.start:
             return None
-        path = self.folder / predecessor.folder
-        outcome = read_outcome(path)
+        outcome = read_outcome(self.folder / run.start)
         if outcome is None or outcome.failed:
-            raise PracticumError(f"{predecessor.variant.name}, which this run starts from, has no result")
-        return load_context(path)
+            raise PracticumError(f"{run.variant.after}, which this run starts from, has no result")
+        return load_context(self.folder / run.start)
 
 
 class _RunWatch(Watch):

@@ -41,7 +41,17 @@ class PlannedRun:
     @property
     def folder(self) -> str:
         """The run's folder, relative to the comparison's."""
-        return f"runs/{self.variant.folder}-{self.seed}"
+        return _folder(self.variant.name, self.seed)
+
+    @property
+    def start(self) -> str:
+        """The folder of the run whose result this one starts from; empty if there is none."""
+        return _folder(self.variant.after, self.seed) if self.variant.after else ""
+
+
+def _folder(variant: str, seed: int) -> str:
+    name = re.sub(r"[^\w.=+-]+", "_", variant)
+    return f"runs/{name}-{seed}"
 
 
 @dataclass(frozen=True)
@@ -59,11 +69,6 @@ class ComparisonPlan:
     def scores_predictions(self, run: PlannedRun) -> bool:
         """Whether a run is scored by its predictions before it learned from each task, instead of on test tasks."""
         return self.online or run.variant.stream
-
-    def predecessor(self, run: PlannedRun) -> PlannedRun | None:
-        """The run whose result this one starts from."""
-        same = (r for r in self.runs if (r.variant.name, r.seed) == (run.variant.after, run.seed))
-        return next(same) if run.variant.after else None
 
     @property
     def scored(self) -> tuple[Task, ...]:
@@ -106,7 +111,8 @@ def make_plan(
     variants = study.variants
     if online and any(variant.stream for variant in variants):
         raise UsageError("some of these variants take the test tasks as a stream: leave out --online, and give --test")
-    if twice := sorted({v.name for v in variants if sum(v.folder == w.folder for w in variants) > 1}):
+    folders = [_folder(v.name, 0) for v in variants]
+    if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
         raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
     # A stream predicts the test tasks one by one, and learns from them alone.
     tasks = {v.name: Splits(splits.test) if v.stream else splits for v in variants}

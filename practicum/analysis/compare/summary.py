@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -29,31 +29,12 @@ CURVE_WINDOW = 20
 REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
 
-@dataclass(frozen=True)
-class VariantOutcomes:
-    """A variant with the outcomes of its runs."""
-
-    variant: Variant
-    outcomes: tuple[RunOutcome, ...]
-
-    @property
-    def scored(self) -> tuple[RunOutcome, ...]:
-        """The runs that have a score."""
-        return tuple(o for o in self.outcomes if o.failed is None)
-
-    def by_task(self) -> dict[str, list[float]]:
-        """For each task that all scored runs share, its scores, one per seed."""
-        runs = [o.by_task for o in self.scored]
-        shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
-        return {id: [run[id] for run in runs] for id in shared}
-
-
 def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, Any]:
     """The whole report as plain values; scores lie in [0, 1], effects in [-1, 1], times are in seconds."""
-    by_name = {
-        v.name: VariantOutcomes(v, tuple(o for o in outcomes if o.variant == v.name)) for v in plan.study.variants
-    }
-    rows = [_row(variant) for variant in by_name.values()]
+    variants = plan.study.variants
+    runs = {v.name: [o for o in outcomes if o.variant == v.name] for v in variants}
+    scores = {name: _scores(own) for name, own in runs.items()}
+    rows = [_row(v, runs[v.name], scores[v.name]) for v in variants]
     return {
         "format": 1,
         **{name: plan.common[name] for name in REPORTED_CONFIG},
@@ -64,7 +45,7 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
         "runs": {"planned": len(plan.runs), "done": sum(o.failed is None for o in outcomes)},
         "warnings": list(plan.warnings),
         "variants": rows,
-        "tables": [_table(table, by_name) for table in plan.study.tables],
+        "tables": [_table(table, scores) for table in plan.study.tables],
         "front": {
             axis: front([(r["name"], r[axis], r["score"]) for r in rows]) for axis in ("alone_s", cost_axis(rows))
         },
@@ -88,10 +69,21 @@ def front(points: Sequence[tuple[str, float | None, float | None]]) -> list[str]
     ]
 
 
-def _row(variant: VariantOutcomes) -> dict[str, Any]:
+Scores = Mapping[str, Sequence[float]]
+"""The scores of each task, one per seed."""
+
+
+def _scores(outcomes: Sequence[RunOutcome]) -> Scores:
+    """The scores of the tasks that all scored runs share."""
+    runs = [o.by_task for o in outcomes if o.failed is None]
+    shared = [id for id in runs[0] if all(id in run for run in runs)] if runs else []
+    return {id: [run[id] for run in runs] for id in shared}
+
+
+def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> dict[str, Any]:
     """The numbers of a variant: means over its scored runs, or over all its runs where none has a score."""
-    scores = variant.by_task()
-    counted = variant.scored or variant.outcomes
+    scored = [o for o in outcomes if o.failed is None]
+    counted = scored or outcomes
     total = sum((o.usage for o in counted), Usage())
     by_task = [fmean(values) for values in scores.values()]
 
@@ -99,19 +91,19 @@ def _row(variant: VariantOutcomes) -> dict[str, Any]:
         return _mean([value(o) for o in counted])
 
     return {
-        "name": variant.variant.name,
-        "method": variant.variant.method,
-        "settings": dict(variant.variant.settings),
+        "name": variant.name,
+        "method": variant.method,
+        "settings": dict(variant.settings),
         "score": _mean(by_task),
         "ci95": list(repeated_ci95(list(scores.values()))) if by_task else None,
-        "by_seed": {str(o.seed): o.score for o in variant.outcomes},
+        "by_seed": {str(o.seed): o.score for o in outcomes},
         "n": len(by_task),
         "calls": mean(lambda o: o.usage.calls),
         "tokens": mean(lambda o: o.usage.tokens),
         "learning_calls": mean(lambda o: o.learning.calls),
         "learning_tokens": mean(lambda o: o.learning.tokens),
         # A stream has no evaluation.
-        "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in variant.scored if o.testing.calls]),
+        "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
         "cached_share": total.cached_share,
         "by_role": _by_role(counted),
         "usd": _mean([o.usage.usd for o in counted]),
@@ -123,10 +115,10 @@ def _row(variant: VariantOutcomes) -> dict[str, Any]:
         "entries": mean(lambda o: o.entries),
         "refused": mean(lambda o: o.refused),
         "errors": dict(sorted(sum((Counter(o.errors) for o in counted), Counter[str]()).items())),
-        "stopped": {str(o.seed): o.stopped for o in variant.outcomes if o.stopped},
-        "failed": {str(o.seed): o.failed for o in variant.outcomes if o.failed},
-        "missing": not variant.outcomes,
-        "curve": curve([o.curve for o in variant.scored]),
+        "stopped": {str(o.seed): o.stopped for o in outcomes if o.stopped},
+        "failed": {str(o.seed): o.failed for o in outcomes if o.failed},
+        "missing": not outcomes,
+        "curve": curve([o.curve for o in scored]),
     }
 
 
@@ -178,19 +170,19 @@ def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[st
     return {"tasks": place, **{name: _mean([p[name] for p in at]) for name in ("score", "tokens", "val")}}
 
 
-def _table(table: ComparisonTable, variants: Mapping[str, VariantOutcomes]) -> dict[str, Any]:
+def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """The difference of each variant from the baseline, with p-values corrected by Holm's method for this table."""
-    base = variants[table.baseline].by_task()
+    base = scores[table.baseline]
     rows: list[dict[str, Any]] = []
     differences = {}
     for variant in table.variants:
-        scores = variants[variant.name].by_task()
-        shared = [id for id in base if id in scores]
+        own = scores[variant.name]
+        shared = [id for id in base if id in own]
         if variant.name == table.baseline or not shared:
-            why = "baseline" if variant.name == table.baseline else "alone" if scores else "missing"
+            why = "baseline" if variant.name == table.baseline else "alone" if own else "missing"
             rows.append({"name": variant.name, "verdict": why})
             continue
-        d = difference([scores[id] for id in shared], [base[id] for id in shared])
+        d = difference([own[id] for id in shared], [base[id] for id in shared])
         differences[variant.name] = d
         rows.append({"name": variant.name, **asdict(d), "ci95": list(d.ci95)})
     corrected = dict(zip(differences, holm([d.p for d in differences.values()]), strict=True))

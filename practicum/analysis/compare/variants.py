@@ -5,7 +5,6 @@ All of it is data: lists of methods, ablations from papers and sweeps over a set
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,11 +26,6 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = False
     after: str = ""
-
-    @property
-    def folder(self) -> str:
-        """The name as a part of a path."""
-        return re.sub(r"[^\w.=+-]+", "_", self.name)
 
 
 @dataclass(frozen=True)
@@ -123,7 +117,7 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
     """The variant with those of the given settings that concern it, which are removed from `unused`."""
     # A stream sees each task once.
     known = {name for name in methods.setting_docs(variant.method) if not (variant.stream and name == "epochs")}
-    general = {key: value for key, value in given.items() if "." not in key and key in known}
+    general = {key: value for key, value in given.items() if key in known}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}
     for key, value in given.items():
