@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -20,6 +21,12 @@ hypothesis.settings.load_profile(PROFILE)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: many tests wait for processes, kills and pauses."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays until the end, so garbage collections need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
