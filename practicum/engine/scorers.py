@@ -7,7 +7,7 @@ names these five parts but not how they are combined.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -51,7 +51,7 @@ class SoftwareScorer:
         notes += [f"run, it {ran.reason}"] if ran.reason else []
         said = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
         value, note = consistency if whole else 0.0, ". ".join([said, *notes])
-        return Score(value, whole, note, asdict(project.measures), ran.stopped)
+        return Score(value, whole, note, project.measures, ran.stopped)
 
 
 async def _consistency(requirement: str, code: str, run: Run) -> float:

@@ -23,28 +23,18 @@ INSPECTION_SCRIPT = Path(__file__).parents[1] / "sandbox" / "inspect_code.py"
 
 
 @dataclass(frozen=True, slots=True)
-class CodeMeasures:
-    """The size of Python code without comments and blank lines, summed over the files that parse (MAEL, section 3.3).
-
-    Complexity is cyclomatic (McCabe 1976), of each function and of each file's code outside functions. Tokens are
-    estimated by `count_tokens`.
-    """
-
-    files: int
-    lines: int
-    tokens: int
-    functions: int
-    complexity: int
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the files of a project hold. `gaps` are syntax errors and placeholders, each with its file and line;
-    `code` is the code without comments."""
+    """What the files of a project hold.
+
+    `gaps` are syntax errors and placeholders, each with its file and line; `code` is the code without comments.
+    `measures` are the size of that code without blank lines, summed over the files that parse (MAEL, section 3.3):
+    `files`, `lines`, `tokens` (estimated), `functions`, and the cyclomatic `complexity` (McCabe 1976) of each function
+    and of each file's code outside functions.
+    """
 
     gaps: tuple[str, ...]
     code: str
-    measures: CodeMeasures
+    measures: Mapping[str, int]
 
 
 async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspection:
@@ -54,14 +44,15 @@ async def inspect_project(files: Mapping[str, str], sandbox: Sandbox) -> Inspect
     result = await sandbox.run(script, stdin=json.dumps(dict(files)), limits=limits)
     if result.reason:
         gap = f"its files could not be read: the look at them {result.reason}"
-        return Inspection((gap,), "", CodeMeasures(0, 0, 0, 0, 0))
+        return Inspection((gap,), "", dict.fromkeys(("files", "lines", "tokens", "functions", "complexity"), 0))
     inspected: list[dict[str, Any]] = list(json.loads(result.stdout).values())
     parsed = [file for file in inspected if "fault" not in file]
     gaps = [file["fault"] for file in inspected if "fault" in file]
     gaps += [placeholder for file in parsed for placeholder in file["placeholders"]]
     code = "\n\n".join(file["code"] for file in parsed)
-    lines, functions, complexity = (sum(file[key] for file in parsed) for key in ("lines", "functions", "complexity"))
-    return Inspection(tuple(gaps), code, CodeMeasures(len(parsed), lines, count_tokens(code), functions, complexity))
+    measures = {"files": len(parsed), "lines": sum(file["lines"] for file in parsed), "tokens": count_tokens(code)}
+    measures |= {key: sum(file[key] for file in parsed) for key in ("functions", "complexity")}
+    return Inspection(tuple(gaps), code, measures)
 
 
 async def run_project(meta: Mapping[str, Any], files: Mapping[str, str], sandbox: Sandbox) -> ProgramResult:
