@@ -100,10 +100,9 @@ def _explain(error: BaseException) -> tuple[int, str]:
     if isinstance(code, int):
         if not hasattr(error, "format_message"):
             return code, "interrupted" if code == 130 else ""
-        message = error.format_message().replace("Value error, ", "")
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(message, file=sys.stderr)
-            return code, ""
+            return code, ""  # the help was printed
+        message = error.format_message().replace("Value error, ", "")
         command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
         return code, f"{message.rstrip('.')}; see {command} --help"
     return 1, f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"

@@ -66,6 +66,13 @@ def test_every_command_of_a_group_has_help_and_json(group: str) -> None:
         assert "--json" in help_of(group, command)
 
 
+@pytest.mark.parametrize("group", ["", *GROUPS])
+def test_without_a_command_the_help_is_printed(group: str) -> None:
+    done = run_command([group] if group else [], Path.cwd())
+    assert (done.code, done.err) == (2, "")
+    assert "Usage: practicum" in done.out
+
+
 @pytest.mark.parametrize("command", ["learn", "compare"])
 def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
     found = " ".join(help_of(command).replace("│", " ").split())
