@@ -253,7 +253,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
     [grown, fine] = sorted(run.rollouts, key=lambda r: r.task.id)
     assert (grown.trace.lost, fine.trace.error) == (False, None)
     assert grown.trace.error is not None
-    assert re.match(r"what agent1 was to aggregate grew too long: .*larger than the window", grown.trace.error)
+    assert re.match(r"agent1 cannot aggregate: the prompt grew too long: .*larger than the window", grown.trace.error)
     assert ("critique" in {m["kind"] for m in moves(grown)}) == (kind != "Critique")
     assert run.result.errors["overlong_steps"] == (3 if kind == "Critique" else 1)
 

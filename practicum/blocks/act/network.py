@@ -93,7 +93,7 @@ class Experience:
 
 
 @dataclass(frozen=True)
-class OfKind:
+class ExperienceFilter:
     """Matches the experiences of one agent with one kind of step and, if given, from one past trace. An entry that was
     written into a pool by hand and has no reward does not match."""
 
@@ -124,12 +124,12 @@ def by_network(
         past_trace, searching = "", run.at("experience")
         kinds: tuple[Kind, ...] = ("judge", "solve")
         for kind in kinds if experience.retrieval == "task" else ():
-            where = OfKind(team.entry, kind)
+            where = ExperienceFilter(team.entry, kind)
             if best := await _nearest(where, task.input, context, experience, searching.at(kind)):
                 past_trace = str(best.entry.data.get("trace", ""))
                 break
-        minds = Minds(team, task, context, experience, past_trace)
-        solved = await Network(team, minds.decide, rounds, depth).solve(
+        decider = Decider(team, task, context, experience, past_trace)
+        solved = await Network(team, decider.decide, rounds, depth).solve(
             task.input, replace(run, warmth=warmth).at("network")
         )
         moves = [
@@ -160,7 +160,7 @@ def by_network(
     return act
 
 
-async def _nearest(where: OfKind, state: str, context: Context, how: Experience, run: Run) -> Match | None:
+async def _nearest(where: ExperienceFilter, state: str, context: Context, how: Experience, run: Run) -> Match | None:
     """The entry with the highest retrieval score; the older one on ties."""
     found = await run.nearest(context, state, len(context), where)
     scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
@@ -168,7 +168,7 @@ async def _nearest(where: OfKind, state: str, context: Context, how: Experience,
 
 
 @dataclass(frozen=True)
-class Minds:
+class Decider:
     """How the agents of a team decide: by a model, after the experience that was found for the step."""
 
     team: Team
@@ -181,7 +181,7 @@ class Minds:
         """Ask the agent, after the experience nearest to the step if its model can read both."""
         found, searching = None, run.at("experience")
         if self.experience.retrieval == "step" or self.past_trace:
-            where = OfKind(question.agent, question.kind, self.past_trace)
+            where = ExperienceFilter(question.agent, question.kind, self.past_trace)
             found = await _nearest(where, question.state, self.context, self.experience, searching)
         run = replace(run, actor=seat(question.agent))
         if found is None:
@@ -202,7 +202,7 @@ class Minds:
             return await noting_refusal(run, "step", partial(self._decide, question, None, run))
         except WindowError as error:
             run.count(Count.OVERLONG_STEPS)
-            raise AgentError(f"what {question.agent} was to {question.kind} grew too long: {error}") from error
+            raise AgentError(f"{question.agent} cannot {question.kind}: the prompt grew too long: {error}") from error
 
     async def _decide(self, question: Question, entry: Entry | None, run: Run) -> StepOutput:
         # The whole task is answered as in any other attempt.
