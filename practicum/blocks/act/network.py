@@ -1,7 +1,7 @@
 """An attempt by a network of agents, each with the experience nearest to its step before it (MAEL, sections 2.1, 2.3).
 
 Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by
-alpha x similarity + (1 - alpha) x reward, for every step anew or, task-wise, from one past trace throughout.
+alpha x similarity + (1 - alpha) x reward: for each step by itself or, task-wise, from one past trace for all steps.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Decider:
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
-        # Solved alone, the whole is asked for as without a network: told to "solve it", a small model wrote of puzzles.
+        # A whole task is put as without a network: asked to "solve it", a small model wrote about puzzles.
         now = () if question.kind == "solve" else (ASKED[question.kind],)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
         turns = () if entry is None else (Turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)

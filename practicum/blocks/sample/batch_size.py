@@ -1,7 +1,7 @@
 """Combee's dynamic batch size controller (section 3.3): try a few sizes, then keep the one that pays off.
 
-The trials are ordinary steps, so no work is thrown away. Each step keeps what was decided and why. The decision is
-computed anew from the history before each step, so a resume, which finds the same seconds there, decides the same.
+The trials are ordinary steps, so no work is wasted. Each step stores the decision and its reason. The decision follows
+from the history before the step alone, so a resume, which finds the same seconds there, decides the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NEWEST = 20
 
 
 def controlled(epochs: int, tau: float = 0.05, max_batch: int = 100, first: int = 10) -> SampleSeam:
-    """Go through all tasks `epochs` times, shuffled anew each time, in batches of a size that is found on the way.
+    """Go through all tasks `epochs` times, shuffled anew each time, in batches of a size that is tuned during the run.
 
     The sizes `first`, 2 x `first`, 4 x `first` and so on, up to a quarter of the tasks, are tried once each. From then
     on each step takes the largest size, up to `max_batch`, at which one more task still shortens an epoch by `tau`

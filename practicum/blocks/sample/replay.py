@@ -169,7 +169,7 @@ def replay_buffer(
 
 
 def _successes(rollout: Rollout) -> list[bool]:
-    """Whether each run of the group passed, where that is known."""
+    """Whether each run of the group passed; runs with an unknown outcome are left out."""
     return [r.feedback.success for r in rollout.group if r.feedback.success is not None and not r.trace.lost]
 
 
