@@ -1,16 +1,17 @@
-"""Selective unlearning: rebuild a run as if some of what it learned from had never been there (ACE, section 5).
+"""Selective unlearning: rebuild a run as if some of its sources had never been there (ACE, section 5).
 
-The log of edits is replayed without every edit that has a forgotten source, and without the later edits of what those
-made. Entries of mixed origin go too, unless they are kept; then they stand as they would without the forgotten edits.
-Records of what happened (traces, lessons, journal rows) go where they name a forgotten source or quote a forgotten
-text. The proof reads the run again: its rows, and the bytes of its files.
+The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
+entry of mixed origin is removed too, unless it is to be kept; then it is as it would be without the forgotten edits.
+Records (traces, lessons, journal rows) are removed if they name a forgotten source or quote a forgotten text. The proof
+reads the run again: its rows, and the bytes of its files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Table, delete, select
@@ -22,23 +23,23 @@ from practicum.store.database import INDEX_FILE, Store
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
-SHORTEST = 12
-"""Characters from which a text is searched for; a shorter one is found in much that has nothing to do with it."""
+MIN_CHARS = 12
+"""Texts shorter than this are not searched for, because many unrelated texts contain them."""
 
 PIECE = 48
-"""Bytes looked for at a time, since SQLite keeps a long text in several places."""
+"""Bytes of a text that are searched for at a time, since SQLite stores a long text in several places."""
 
 RECORDS: tuple[tuple[Table, str], ...] = (
     (schema.journal, "answer"),
     (schema.rollouts, "data"),
     (schema.lessons, "data"),
 )
-"""What happened, by table, and the column with its words."""
+"""The tables of what happened, each with the column that holds its texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What went. `left` counts the traces of it still found in the run afterwards, which must be 0."""
+    """What was removed. `left` counts the traces of it that the run still holds, which must be 0."""
 
     removed: tuple[Entry, ...]
     restored: tuple[Entry, ...]
@@ -52,53 +53,53 @@ def forget(
     store: Store, run_id: str, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
     entries: Sequence[str] = (), keep_mixed: bool = False,
 ) -> Report:  # fmt: skip
-    """Take what came from these tasks, sources, tags or entries out of a run, for good, and prove it.
+    """Remove what came from these tasks, sources, tags or entries from a run for good, and prove it.
 
-    Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves go, in one transaction; then the
-    file is scrubbed. Raises UsageError where nothing of the kind is known, and StoreError where another process
-    reads the file.
+    Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
+    the file is scrubbed. Raises UsageError for an unknown name, and StoreError while another process reads the file.
     """
+    run = _Rows(store, run_id)
     old = read_versions(store, run_id)
-    wanted = _wanted(store, run_id, old, tasks, sources, tags)
+    wanted = _sources(run, old, [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags])
     missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
     if missing:
         raise UsageError(f"there never was an entry {missing[0]!r} in this run")
     new = filtered(old, wanted, frozenset(entries), keep_mixed)
     before, after = rebuild(old), rebuild(new)
-    forgotten = _Words(store, run_id, old, new, wanted)
-    rows = _remove(store, run_id, new, wanted, forgotten)
+    texts = _ForgottenTexts(run, old, new, wanted)
+    removed = _remove(run, new, wanted, texts)
     store.scrub()
-    changed = [(before.get(entry.id), entry) for entry in after]
+    pairs = [(before.get(entry.id), entry) for entry in after]
     return Report(
         removed=tuple(e for e in before if e.id not in after),
-        restored=tuple(e for was, e in changed if was is None or was.text != e.text),
-        kept_mixed=tuple(e for was, e in changed if was is not None and wanted & set(was.sources)),
+        restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
+        kept_mixed=tuple(e for was, e in pairs if was is not None and wanted & set(was.sources)),
         edits=sum(len(v.applied) for v in old) - sum(len(v.applied) for v in new),
-        rows=rows,
-        left=_left(store, run_id, wanted, frozenset(entries), forgotten),
+        rows=removed,
+        left=_count_left(_Rows(store, run_id), wanted, frozenset(entries), texts),
     )
 
 
 def filtered(
     versions: Sequence[Version], sources: frozenset[str], ids: frozenset[str], keep_mixed: bool
 ) -> list[Version]:
-    """The same versions without what came from `sources` and without the entries `ids`; numbers stay as they were.
+    """The same versions without what came from `sources` and without the entries `ids`; numbers stay the same.
 
-    What an edit did holds in the versions that descend from it: an entry that a rollback took back to what it was
-    before a forgotten edit is not of mixed origin.
+    An edit takes effect in the versions that descend from its own: if a rollback restored an entry to what it was
+    before a forgotten edit, the entry is not of mixed origin.
     """
     gone = ids if keep_mixed else ids | _mixed(versions, sources)
     after: dict[int | None, _Lost] = {None: _Lost(gone)}
-    kept = []
+    result = []
     for version in versions:
         lost = after[version.version] = replace(after[version.parent])
         applied = [left for done in version.applied if (left := _kept(done, sources, lost, keep_mixed)) is not None]
-        kept.append(replace(version, applied=tuple(applied)))
-    return kept
+        result.append(replace(version, applied=tuple(applied)))
+    return result
 
 
 def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[str]:
-    """Entries of the last version in whose words or provenance a forgotten source had a part."""
+    """Entries of the last version to whose text or sources a forgotten source contributed."""
     after: dict[int | None, set[str]] = {None: set()}
     for version in versions:
         mixed = after[version.version] = set(after[version.parent])
@@ -113,26 +114,24 @@ def _mixed(versions: Sequence[Version], sources: frozenset[str]) -> frozenset[st
 
 @dataclass
 class _Lost:
-    """What the log lost up to one version: entries that are gone, and those whose later words rest on lost ones."""
+    """The losses of the log up to one version: removed entries, and entries whose later texts depend on lost ones."""
 
     gone: frozenset[str]
     reworded: frozenset[str] = frozenset()
 
 
 def _kept(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool) -> Applied | None:
-    """The edit as it stays in the log, or None; what its loss takes with it is noted in `lost`."""
+    """The edit as it stays in the log, or None; `lost` is updated with what its loss removes."""
     edit = done.edit
     if isinstance(edit, Merge):
         return _kept_merge(done, edit, sources, lost)
-    if done.id in lost.gone:
-        return None
-    if isinstance(edit, Update) and done.id in lost.reworded:
+    if done.id in lost.gone or (isinstance(edit, Update) and done.id in lost.reworded):
         return None
     if not sources & set(edit.sources):
         return done
     if isinstance(edit, Vote | Delete):
         return None
-    if keep_mixed and _elsewhere(edit.sources, sources):
+    if keep_mixed and _has_other_origin(edit.sources, sources):
         return replace(done, edit=_without(edit, sources))
     if isinstance(edit, Update):
         lost.reworded |= {done.id}
@@ -142,22 +141,22 @@ def _kept(done: Applied, sources: frozenset[str], lost: _Lost, keep_mixed: bool)
 
 
 def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost) -> Applied | None:
-    """A merge of what is left. One whose text rests on lost words is dropped: its parts stay apart as they were."""
+    """The merge of the entries that are left. A merge whose text depends on lost texts is dropped, which leaves its
+    entries separate as they were."""
     left = tuple(id for id in edit.ids if id not in lost.gone)
     if edit.text is None:
-        if sources & set(edit.sources) and not _elsewhere(edit.sources, sources):
+        if sources & set(edit.sources) and not _has_other_origin(edit.sources, sources):
             return None
         return Applied(_without(replace(edit, ids=left), sources), left[0]) if len(left) > 1 else None
-    tainted = sources & set(edit.sources) or len(left) < len(edit.ids) or lost.reworded & set(edit.ids)
-    if not tainted:
+    if not (sources & set(edit.sources) or len(left) < len(edit.ids) or lost.reworded & set(edit.ids)):
         return done
     lost.reworded |= set(left)
     return None
 
 
-def _elsewhere(found: Sequence[str], sources: frozenset[str]) -> bool:
-    """Whether something not forgotten stands behind these sources. Tags, and a task beside its own rollouts, name
-    what the rollouts are about and are no origin of their own."""
+def _has_other_origin(found: Sequence[str], sources: frozenset[str]) -> bool:
+    """Whether one of these sources is not forgotten. Tags, and a task beside its own rollouts, only describe the
+    rollouts and are no origin of their own."""
     left = [s for s in found if s not in sources and not s.startswith("tag:")]
     if any(s.startswith("rollout:") for s in found):
         left = [s for s in left if not s.startswith("task:")]
@@ -165,80 +164,88 @@ def _elsewhere(found: Sequence[str], sources: frozenset[str]) -> bool:
 
 
 def _without(edit: Edit, sources: frozenset[str]) -> Any:
-    """The edit without forgotten sources. Its lessons go unnamed, since some of them may be forgotten too."""
+    """The edit without forgotten sources, and without the ids of its lessons, which may be forgotten too."""
     if not sources & set(edit.sources):
         return edit
     return replace(edit, sources=tuple(s for s in edit.sources if s not in sources), lessons=())
 
 
-def _wanted(
-    store: Store, run_id: str, versions: Sequence[Version], tasks: Sequence[str], sources: Sequence[str],
-    tags: Sequence[str],
-) -> frozenset[str]:  # fmt: skip
-    """Source names as entries carry them; each must be known, so that a slip of the pen forgets nothing in silence.
+@dataclass
+class _Rows:
+    """The rows of a run."""
 
-    A tag stands for the tasks that carry it, a task for its rollouts and for every trace of it.
+    store: Store
+    run_id: str
+
+    def of(self, table: Table) -> list[Any]:
+        return self.store.rows(select(table).where(table.c.run_id == self.run_id))
+
+    def values(self, table: Table, column: str) -> list[str]:
+        return [getattr(row, column) or "" for row in self.of(table)]
+
+    @cached_property
+    def tasks(self) -> dict[str, dict[str, Any]]:
+        """The fields of each task by its id."""
+        return {row.task_id: json.loads(row.data) for row in self.of(schema.tasks)}
+
+
+def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> frozenset[str]:
+    """All sources that these names stand for: a tag for the tasks that have it, a task for its rollouts and its traces.
+
+    Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
     """
-    asked = [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags]
-    by_task = {f"task:{id}": _names(data) for id, data in _tasks(store, run_id)}
-    named = [tuple(json.loads(row.sources)) for table, _ in RECORDS for row in _rows(store, run_id, table)]
-    known = {s for some in named for s in some} | {s for some in by_task.values() for s in some} | set(by_task)
-    known |= {s for v in versions for a in v.applied for s in a.edit.sources}
-    for name in asked:
+    aliases = {f"task:{id}": _aliases(data) for id, data in run.tasks.items()}
+    recorded = [set(json.loads(row.sources)) for table, _ in RECORDS for row in run.of(table)]
+    known = set(aliases).union(*aliases.values(), *recorded)
+    known |= {source for version in versions for done in version.applied for source in done.edit.sources}
+    for name in names:
         if name not in known:
             raise UsageError(f"nothing in this run was learned from {name!r}")
-    wanted = set(asked)
-    wanted |= {task for task, its in by_task.items() if wanted & its}
-    rollouts = [tuple(json.loads(row.sources)) for row in _rows(store, run_id, schema.rollouts)]
-    wanted |= {s for some in rollouts if wanted & set(some) for s in some if s.startswith("rollout:")}
+    wanted = set(names)
+    wanted |= {task for task, others in aliases.items() if wanted & others}
+    for row in run.of(schema.rollouts):
+        of_rollout = json.loads(row.sources)
+        if wanted & set(of_rollout):
+            wanted |= {source for source in of_rollout if source.startswith("rollout:")}
     return frozenset(wanted)
 
 
-def _names(data: dict[str, Any]) -> set[str]:
-    """What else a task is called by: its tags and, where several traces are of one task, that task's own id."""
+def _aliases(data: dict[str, Any]) -> set[str]:
+    """Other names of a task: its tags and, if several traces belong to one task, the id of that task."""
     tags, own = data["meta"].get("tags", ()), data["meta"].get("own_id")
     names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
     return names if own is None else names | {f"task:{own}"}
 
 
-def _tasks(store: Store, run_id: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(row.task_id, json.loads(row.data)) for row in _rows(store, run_id, schema.tasks)]
+class _ForgottenTexts:
+    """The forgotten texts that can be searched for: those that are not part of a text that stays."""
 
-
-def _rows(store: Store, run_id: str, table: Table) -> list[Any]:
-    return store.rows(select(table).where(table.c.run_id == run_id))
-
-
-class _Words:
-    """The forgotten texts that can be searched for: those that are no part of a text that stays."""
-
-    def __init__(
-        self, store: Store, run_id: str, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]
-    ) -> None:
-        lost: set[str] = set()
-        stays: set[str] = set(_said(new))
-        for id, data in _tasks(store, run_id):
+    def __init__(self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]) -> None:
+        lost, stays = set(_logged_texts(old)), set(_logged_texts(new))
+        for id, data in run.tasks.items():
             (lost if f"task:{id}" in wanted else stays).update(_strings(data))
-        for row in _rows(store, run_id, schema.lessons):
+        for row in run.of(schema.lessons):
             if wanted & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
-        lost.update(_said(old))
-        stays.update(row.config for row in _rows(store, run_id, schema.runs))
+        stays.update(run.values(schema.runs, "config"))
         kept = "\0".join(stays)
-        # Most of the old log is in the new one word for word: only what is not is searched for.
-        self.texts = sorted(text for text in lost - stays if len(text) >= SHORTEST and text not in kept)
-        self._forms = [form for text in self.texts for form in _forms(text)]
+        # Most of the old log is in the new one word for word; only the rest is searched for.
+        texts = sorted(text for text in lost - stays if len(text) >= MIN_CHARS and text not in kept)
+        self._forms = [form for text in texts for form in _stored_forms(text)]
 
-    def quoted_in(self, words: str) -> bool:
-        """Whether one of them is part of `words`, as it is or inside JSON."""
-        return any(form in words for form in self._forms)
+    def quoted_in(self, text: str) -> bool:
+        """Whether one of them is part of this text, plain or inside JSON."""
+        return any(form in text for form in self._forms)
 
     def pieces(self) -> set[bytes]:
-        """Them as bytes, in pieces short enough to lie on one page of the file."""
-        return {piece for form in self._forms for piece in _cut(form.encode(errors="replace"))}
+        """The texts as bytes, in pieces that are short enough to be on one page of the file."""
+        pieces = set()
+        for raw in (form.encode(errors="replace") for form in self._forms):
+            pieces |= {raw[start : start + PIECE] for start in range(0, max(len(raw) - PIECE, 0) + 1, PIECE // 2)}
+        return pieces
 
 
-def _said(versions: Sequence[Version]) -> Iterator[str]:
+def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
     """Every text in the log."""
     for version in versions:
         for done in version.applied:
@@ -250,66 +257,60 @@ def _strings(value: Any) -> Iterator[str]:
     """All texts in a JSON value."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _strings(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _strings(part)
 
 
-def _forms(text: str) -> set[str]:
-    """A text as it may stand in a row: plain, or escaped by JSON once or (JSON inside JSON) twice."""
+def _stored_forms(text: str) -> set[str]:
+    """The forms of a text in a row: plain, or escaped once by JSON, or twice (JSON inside JSON)."""
     once = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)}
     return {text} | once | {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
 
 
-def _cut(raw: bytes) -> Iterable[bytes]:
-    if len(raw) <= PIECE:
-        return (raw,)
-    return (raw[start : start + PIECE] for start in range(0, len(raw) - PIECE + 1, PIECE // 2))
-
-
-def _remove(store: Store, run_id: str, versions: Sequence[Version], wanted: frozenset[str], words: _Words) -> int:
-    """Take the rows out and put the log in that is left, whole or not at all; returns how many rows went."""
+def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], texts: _ForgottenTexts) -> int:
+    """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
+
+    def of_run(table: Table) -> Any:
+        return table.c.run_id == run.run_id
+
     for table, column in RECORDS:
         key = next(c for c in table.primary_key.columns if c.name != "run_id")
-        for row in _rows(store, run_id, table):
+        for row in run.of(table):
             place = getattr(row, key.name)
-            if _about(place, row.sources, wanted) or words.quoted_in(getattr(row, column)):
-                statements.append(delete(table).where(table.c.run_id == run_id, key == place))
+            if _is_about(place, row.sources, wanted) or texts.quoted_in(getattr(row, column)):
+                statements.append(delete(table).where(of_run(table), key == place))
     table = schema.tasks
-    ids = {id for id, _ in _tasks(store, run_id) if f"task:{id}" in wanted}
-    statements += [delete(table).where(table.c.run_id == run_id, table.c.task_id == id) for id in sorted(ids)]
-    rows = len(statements)
+    for id in sorted(id for id in run.tasks if f"task:{id}" in wanted):
+        statements.append(delete(table).where(of_run(table), table.c.task_id == id))
+    deleted = len(statements)
     table = schema.steps
-    for row in _rows(store, run_id, table):
+    for row in run.of(table):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]
-        # What a sampler says of sizes stays; what it says of tasks, and the reasons of resolutions, may tell more.
+        # The sampler's notes on sizes stay. Its notes on tasks, the reasons of resolutions and the refused edits may
+        # quote what is forgotten; the number of refused edits stays in `data`.
         data["sampled"] = {k: v for k, v in data.get("sampled", {}).items() if k in ("size", "fit")}
-        data["fates"] = []
-        data["evidence"] = {}
-        # The refused edits of a step may say what is forgotten; their number stays in `data`.
+        data |= {"fates": [], "evidence": {}}
         values = {"data": json.dumps(data), "refused": "[]"}
-        statements.append(table.update().where(table.c.run_id == run_id, table.c.step == row.step).values(values))
+        statements.append(table.update().where(of_run(table), table.c.step == row.step).values(values))
     table = schema.versions
     for version in versions:
-        same = (table.c.run_id == run_id) & (table.c.version == version.version)
-        statements.append(table.update().where(same).values(version_row(run_id, version)))
-    # Caches, of a run that does not go on: no need to ask whose words and vectors they hold.
-    statements += [delete(schema.vectors), *delete_snapshot(run_id)]
-    (store.folder / INDEX_FILE).unlink(missing_ok=True)
-    state = {"state": "forgotten", "result": None}
-    statements.append(schema.runs.update().where(schema.runs.c.run_id == run_id).values(state))
-    store.execute(*statements)
-    return rows
+        row = version_row(run.run_id, version)
+        statements.append(table.update().where(of_run(table), table.c.version == version.version).values(row))
+    # The caches of a run that cannot be resumed are deleted, whatever they hold.
+    statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
+    (run.store.folder / INDEX_FILE).unlink(missing_ok=True)
+    table = schema.runs
+    statements.append(table.update().where(of_run(table)).values(state="forgotten", result=None))
+    run.store.execute(*statements)
+    return deleted
 
 
-def _about(place: str, sources: str, wanted: frozenset[str]) -> bool:
-    """Whether a row names a forgotten source, lies at a forgotten rollout's place, or at that of a job on a forgotten
-    task ("2.t1"), where what it is about may not have been named."""
+def _is_about(place: str, sources: str, wanted: frozenset[str]) -> bool:
+    """Whether a row names a forgotten source, or its place is below a forgotten rollout or a job on a forgotten task
+    ("2.t1"), which may not name its sources."""
     if wanted & set(json.loads(sources)):
         return True
     above = place.split("/")
@@ -319,30 +320,25 @@ def _about(place: str, sources: str, wanted: frozenset[str]) -> bool:
     return any(f"rollout:{'/'.join(above[:n])}" in wanted for n in range(1, len(above) + 1))
 
 
-def _left(store: Store, run_id: str, wanted: frozenset[str], ids: frozenset[str], words: _Words) -> int:
-    """Traces left: edits and rows that name what is forgotten or quote it, and its words in the bytes of the files."""
-    versions = read_versions(store, run_id)
-    edits = [a for v in versions for a in v.applied]
+def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: _ForgottenTexts) -> int:
+    """Count what is left: edits and rows that name or quote what is forgotten, and its texts in the files' bytes."""
+    versions = read_versions(run.store, run.run_id)
+    edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
-    left += sum(1 for id, _ in _tasks(store, run_id) if f"task:{id}" in wanted)
-    left += len(store.rows(select(schema.vectors.c.key)))
-    stays = ["\0".join(_column(store, run_id, schema.versions, "applied"))]
-    stays += _column(store, run_id, schema.tasks, "data") + _column(store, run_id, schema.runs, "config")
-    stays += _column(store, run_id, schema.steps, "data")
+    left += sum(1 for id in run.tasks if f"task:{id}" in wanted)
+    left += len(run.store.rows(select(schema.vectors.c.key)))
+    left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
+    columns = ((schema.versions, "applied"), (schema.tasks, "data"), (schema.runs, "config"), (schema.steps, "data"))
+    stays = [text for table, column in columns for text in run.values(table, column)]
     for table, column in RECORDS:
-        for row in _rows(store, run_id, table):
+        for row in run.of(table):
             text = getattr(row, column)
-            left += _about(row[1], row.sources, wanted) or words.quoted_in(text)
+            left += _is_about(row[1], row.sources, wanted) or texts.quoted_in(text)
             stays.append(text)
-    left += sum(words.quoted_in(text) for text in _said(versions))
-    # A piece that is also part of what stays proves nothing; what stays was looked at text by text.
+    # A piece that is also part of a text that stays proves nothing; these texts were checked one by one.
     known = "\0".join(stays).encode(errors="replace")
-    pieces = [piece for piece in words.pieces() if piece not in known]
-    for path in sorted(p for p in store.folder.iterdir() if p.is_file()):
+    pieces = [piece for piece in texts.pieces() if piece not in known]
+    for path in sorted(p for p in run.store.folder.iterdir() if p.is_file()):
         raw = path.read_bytes()
         left += sum(piece in raw for piece in pieces)
     return left
-
-
-def _column(store: Store, run_id: str, table: Table, name: str) -> list[str]:
-    return [getattr(row, name) or "" for row in _rows(store, run_id, table)]

@@ -1,5 +1,5 @@
-"""The memories of a run, looked at and changed by hand: searched as an agent would, added from a file, removed
-(`practicum memory`). What is said of memories holds for the entries of every section.
+"""Searching, adding and removing the memories of a run by hand (`practicum memory`). It works for the entries of every
+section.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, Answered
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import SLACK
-from practicum.core.context import ApplyResult, Context
+from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.models.prompting import describe_validation_error
@@ -30,13 +30,13 @@ from practicum.store.snapshot import read_context
 from practicum.store.versions import entry_history, read_versions
 
 LONGEST = 2_000
-"""Characters of an entry that is written by hand as one text: as many as a memory has at most."""
+"""The most characters of an entry that is written by hand as one text."""
 
 Tags = tuple[Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)], ...]
 
 
 class _Memory(Memory):
-    """A line of a file that holds a memory; as long as a model's may be."""
+    """A line with a memory, which may be as long as a model's."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -48,7 +48,7 @@ class _Memory(Memory):
 
 
 class _Line(BaseModel):
-    """A line that holds an entry as one text."""
+    """A line with an entry as one text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -58,14 +58,14 @@ class _Line(BaseModel):
 
 
 class _Text(_Line):
-    """A line that holds an entry of any other kind, such as a rule, or an episode with its answer in `data`."""
+    """A line with any other entry, such as a rule, or an episode with its answer in `data`."""
 
     data: dict[str, Any] = Field(default_factory=dict)
 
 
-class _Lived(BaseModel):
-    """What an experience is found by, beside its state; and the form that was filled in, as an object or its JSON,
-    where the text is not the whole of it."""
+class _ExperienceData(BaseModel):
+    """What an experience is retrieved by, beside its state. `said` is the agent's output, as an object or its JSON, if
+    it is more than the text."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -75,8 +75,8 @@ class _Lived(BaseModel):
     said: Any = None
 
     @model_validator(mode="after")
-    def _in_form(self) -> Self:
-        """An agent is shown what was said as what it is to say."""
+    def _parse_output(self) -> Self:
+        """The output must have the form of the agent's step, because agents are shown it as an example."""
         form = FORMS[self.kind]
         if self.said is None and form is Answered:
             return self
@@ -84,25 +84,25 @@ class _Lived(BaseModel):
         try:
             self.said = form.model_validate_json(raw).model_dump_json()
         except ValidationError as error:
-            wrong = "it is not there" if self.said is None else describe_validation_error(error, cut=False)
+            wrong = "it is missing" if self.said is None else describe_validation_error(error, cut=False)
             fields = " and ".join(form.model_fields)
             raise PydanticCustomError(
-                "form", "a step of {kind} needs said, an object with {fields}: {wrong}",
+                "form", "a step of {kind} needs `said`, an object with {fields}: {wrong}",
                 {"kind": self.kind, "fields": fields, "wrong": wrong},
             ) from None  # fmt: skip
         return self
 
 
 class _Experience(_Line):
-    """A line that holds what an agent of a network did (`text`) where something was given (`key`)."""
+    """A line with what an agent of a network did (`text`) for its input (`key`)."""
 
     key: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-    data: _Lived
+    data: _ExperienceData
 
 
 @dataclass(frozen=True)
 class Added:
-    """What was added; `same` has for each text that was there already the older entry's id by the new one's."""
+    """The added entries. `same` maps the id of a new entry to the id of an older one with the same text."""
 
     context: Context
     entries: tuple[Entry, ...]
@@ -112,9 +112,9 @@ class Added:
 async def search(
     run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None
 ) -> list[Match]:
-    """The k entries of a run's last version most similar to a text, as its agent would find them. Changes nothing.
+    """The k entries of a run's last version that are most similar to a text, as its agent would retrieve them.
 
-    Raises StoreError where the run's vectors are another embedder's.
+    Raises StoreError if the run's vectors are another embedder's.
     """
     with Store.read(Path(run)) as store:
         config, _, _ = read_run(store)
@@ -126,8 +126,8 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
-    "tags"?} or {"text", "key"?, "data"?, "tags"?}; for an agent's pool it needs what an experience has. Raises
-    ContextFileError naming the first line that is wrong, and StoreError where the run's vectors are another embedder's;
+    "tags"?} or {"text", "key"?, "data"?, "tags"?}; in an agent's pool with the fields of an experience. Raises
+    ContextFileError that names the first wrong line, and StoreError if the run's vectors are another embedder's;
     nothing is added then.
     """
     if not section.strip() or "\n" in section:
@@ -147,17 +147,19 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
         config, _, _ = read_run(store)
         retriever = Retriever(Vectors(open_embedder(config.embedder), store))
         outcome = apply_edits(store, edits)
-        entries = tuple(_there(outcome, done.id) for done in outcome.applied)
+        entries = tuple(e for done in outcome.applied if (e := outcome.context.get(done.id)) is not None)
         try:
             await save_snapshot(store, outcome.context, retriever)
         except ProviderError as error:
-            raise ProviderError(f"version {outcome.context.version} has them, but no index of them: {error}") from error
+            raise ProviderError(
+                f"the entries are in version {outcome.context.version}, but could not be indexed: {error}"
+            ) from error
     return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})
 
 
 def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
-    """Take an entry out of a run, as a new version: what `rollback` can bring back. Returns the context without it, and
-    the entry. Raises UsageError where there is none of this id."""
+    """Remove an entry from a run, as a new version, which `rollback` can undo. Returns the new context and the removed
+    entry. Raises UsageError if there is no such entry."""
     found: list[Entry] = []
 
     with Store.open(Path(run)) as store:
@@ -173,25 +175,25 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
 
 
 async def reembed(run: Path | str, embedder: str | None = None) -> int:
-    """Embed a run's entries anew, by its own embedder or another that it has from then on. Returns how many texts."""
+    """Embed a run's entries again, with its own embedder or another one that it keeps. Returns the number of texts."""
     with Store.open(Path(run)) as store:
         config, _, _ = read_run(store)
         return await replace_embedder(store, open_embedder(embedder or config.embedder))
 
 
 def missing(store: Store, id: str) -> str:
-    """Why a run has no entry of this id."""
+    """A message: why a run has no entry with this id."""
     events = entry_history(read_versions(store, RUN), id)
     if not events:
         return f"there never was an entry {id!r} in {store.folder}"
-    return f"there is no entry {id!r} in {store.folder} any more: it went in version {events[-1].version}"
+    return f"there is no entry {id!r} in {store.folder} any more: it was removed in version {events[-1].version}"
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
-    """The memories of a file, as edits that add them. Raises ContextFileError naming the first line that is wrong."""
+    """The memories of a file, as edits that add them. Raises ContextFileError that names the first wrong line."""
     made = [_entry(item, f"{file} {where}", section, f"file:{file.name}") for where, item in _items(file)]
     if not made:
-        raise ContextFileError(f"{file} holds no memories: write one a line, {EXAMPLE}")
+        raise ContextFileError(f"{file} has no memories: write one on each line, {EXAMPLE}")
     return made
 
 
@@ -203,7 +205,7 @@ EXPERIENCE = (
 
 
 def _items(file: Path) -> Iterator[tuple[str, Any]]:
-    """What the file holds, and where."""
+    """Each item of the file, and where it is."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -220,7 +222,9 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ContextFileError(f"{where}: this is not JSON ({error}): write one memory a line, {EXAMPLE}") from error
+        raise ContextFileError(
+            f"{where}: this is not JSON ({error}): write one memory on each line, {EXAMPLE}"
+        ) from error
 
 
 def _entry(item: Any, where: str, section: str, source: str) -> Add:
@@ -248,9 +252,3 @@ def _line(section: str, line: _Line, data: dict[str, Any], source: str) -> Add:
 
 def _tags(tags: Tags) -> tuple[str, ...]:
     return tuple(f"tag:{tag}" for tag in tags)
-
-
-def _there(outcome: ApplyResult, id: str) -> Entry:
-    entry = outcome.context.get(id)
-    assert entry is not None
-    return entry

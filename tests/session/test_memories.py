@@ -79,7 +79,7 @@ def test_what_was_added_can_be_forgotten_by_its_file(tmp_path: Path, run: Path) 
 def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
     context, gone = remove(run, "e1")
     assert (gone.id, [e.id for e in context], context.version) == ("e1", ["e0"], 1)
-    with pytest.raises(UsageError, match=r"no entry 'e1' .* any more: it went in version 1"):
+    with pytest.raises(UsageError, match=r"no entry 'e1' .* any more: it was removed in version 1"):
         remove(run, "e1")
     with pytest.raises(UsageError, match="there never was an entry 'e9'"):
         remove(run, "e9")
@@ -134,7 +134,7 @@ def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: st
         ([{**WET, "tags": [""]}], r"line 1: tags\.0: String should have at least 1 character"),
         (["text"], "line 1: a memory is an object"),
         ([3], "line 1: a memory is an object"),
-        ([], "holds no memories"),
+        ([], "has no memories"),
     ],
 )  # fmt: skip
 def test_a_wrong_line_is_named(tmp_path: Path, run: Path, lines: list[Any], said: str) -> None:
@@ -177,17 +177,17 @@ def test_what_was_said_is_kept_as_the_form_that_a_model_fills_in(
 @pytest.mark.parametrize(
     ("kind", "said", "line"),
     [
-        ("judge", None, "a step of judge needs said, an object with reason and alone: it is not there"),
-        ("judge", {"reason": "two parts"}, "a step of judge needs said, .*: alone: Field required"),
-        ("judge", SAID["solve"], "a step of judge needs said, .*: reason: Field required"),
+        ("judge", None, "a step of judge needs `said`, an object with reason and alone: it is missing"),
+        ("judge", {"reason": "two parts"}, "a step of judge needs `said`, .*: alone: Field required"),
+        ("judge", SAID["solve"], "a step of judge needs `said`, .*: reason: Field required"),
         (
             "decompose",
             {"parts": "one, two"},
-            "a step of decompose needs said, .* with parts: parts: Input should",
+            "a step of decompose needs `said`, .* with parts: parts: Input should",
         ),
-        ("critique", "say more", "a step of critique needs said, an object with feedback and adequate: Invalid JSON"),
-        ("critique", "", "a step of critique needs said, .*: Invalid JSON"),
-        ("solve", "s", "a step of solve needs said, an object with solution: Invalid JSON"),
+        ("critique", "say more", "a step of critique needs `said`, an object with feedback and adequate: Invalid JSON"),
+        ("critique", "", "a step of critique needs `said`, .*: Invalid JSON"),
+        ("solve", "s", "a step of solve needs `said`, an object with solution: Invalid JSON"),
     ],
     ids=str,
 )
