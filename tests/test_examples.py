@@ -138,7 +138,7 @@ def test_the_commands_of_the_quickstart_print_what_it_shows(launcher: Launcher, 
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (script,) = (body for kind, body in blocks if kind == "json" and '"role"' in body)
     (tmp_path / "script.jsonl").write_text(script, encoding="utf-8")
-    ran = 0
+    ran, missing = 0, ""
     with served(launcher, tmp_path) as shell:
         for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
             if kind != "bash" or re.search(r"pip install|openai:|--model local", body):
@@ -147,8 +147,10 @@ def test_the_commands_of_the_quickstart_print_what_it_shows(launcher: Launcher, 
             for line in shown.splitlines() if next_kind == "" else ():
                 start, *more = SECONDS.sub("N s", line).split("…")
                 found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
-                assert found, f"not printed by the command:\n{body}\n{line}\n\nprinted:\n" + "\n".join(printed)
+                if not found:
+                    missing += "\n".join(["not printed:", line, "by:", body, "which printed:", *printed, "", ""])
             ran += 1
+    assert not missing, missing
     assert ran >= 10
 
 
