@@ -53,7 +53,7 @@ def test_a_bet_on_a_fair_difference_gains_nothing_on_average(past: list[float], 
         trial = Trial(1e-9)
         for difference in (*past, last):
             trial.take("t", difference)
-        return trial.better
+        return trial.wealth[1]
 
     assert (after(size) + after(-size)) / 2 == pytest.approx(after(0.0))
 

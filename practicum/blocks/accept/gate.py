@@ -53,24 +53,20 @@ class Trial:
     parts: np.ndarray = field(default_factory=lambda: np.ones((2, len(STAKES))))
 
     @property
-    def worse(self) -> float:
-        """The wealth of the bet that the delta is worse: an e-value."""
-        return float(self.parts[0].mean())
-
-    @property
-    def better(self) -> float:
-        """The wealth of the bet that the delta is better: an e-value."""
-        return float(self.parts[1].mean())
+    def wealth(self) -> list[float]:
+        """The wealth of the bets that the delta is worse and that it is better: two e-values."""
+        return [float(wealth) for wealth in self.parts.mean(axis=1)]
 
     @property
     def decided(self) -> bool:
         """Whether a bet is won."""
-        return bool(self.parts.mean(axis=1).max() >= 1 / self.alpha)
+        return max(self.wealth) >= 1 / self.alpha
 
     @property
     def kept(self) -> bool:
         """The verdict: that of the bet that is won, else that of the mean."""
-        return self.better > self.worse if self.decided else sum(self.differences.values()) >= 0
+        worse, better = self.wealth
+        return better > worse if self.decided else sum(self.differences.values()) >= 0
 
     def take(self, task: str, difference: float) -> None:
         """Count one more pair; after the decision none counts. The difference is in [-1, 1]."""
@@ -86,8 +82,8 @@ class Trial:
             "alpha": self.alpha,
             "tasks": len(self.differences),
             "mean": sum(self.differences.values()) / max(len(self.differences), 1),
-            "e_worse": self.worse,
-            "e_better": self.better,
+            "e_worse": self.wealth[0],
+            "e_better": self.wealth[1],
             "differences": dict(self.differences),
         }
 

@@ -35,9 +35,6 @@ DEMOS = "demonstrations"
 HIDDEN = {SECTION: f".{SECTION}", DEMOS: f".{DEMOS}"}
 """The sections of instructions and demonstrations that are not part of the best combination."""
 
-COMPARED = 0.8
-"""The share of the tasks on which candidates are compared if there are no validation tasks (the package's)."""
-
 NONE = "Do the task."
 """The instruction that the package starts from if the agent has none."""
 
@@ -152,14 +149,14 @@ class _Search:
         self.losses.close()
 
     def _split(self) -> tuple[list[Task], list[Task]]:
-        """Tasks to learn from, and tasks to compare on."""
+        """Tasks to learn from, and tasks to compare on: without validation tasks 80%, as in the package."""
         order = list(self.tasks)
         if self.validation is not None:
             return order, list(self.validation.tasks)
         if len(order) < 2:
             raise UsageError("method mipro compares on tasks it does not learn from: give --val, or at least 2 tasks")
         self.run.at("split").rng().shuffle(order)
-        cut = len(order) - max(1, int(COMPARED * len(order)))
+        cut = len(order) - max(1, int(0.8 * len(order)))
         return order[:cut], order[cut:]
 
     def _next(self) -> None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 Ask = Callable[[Callable[[], Awaitable[Any]]], Any]
 """Called in the thread: runs a coroutine function in the event loop and returns its result."""
@@ -79,32 +79,30 @@ async def bridged(work: Callable[[Ask], object]) -> AsyncIterator[AsyncIterator[
 @contextmanager
 def muted() -> Iterator[None]:
     """Drop what this thread writes to standard output and error; other threads write as before."""
-    mutes = _Mute(sys.stdout), _Mute(sys.stderr)
-    sys.stdout, sys.stderr = cast(TextIO, mutes[0]), cast(TextIO, mutes[1])
+    mutes: dict[str, _Mute] = {}
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        mutes[name] = stream if isinstance(stream, _Mute) else _Mute(stream)
+        mutes[name].threads.add(threading.get_ident())
+        setattr(sys, name, mutes[name])
     try:
         yield
     finally:
-        for mute in mutes:
-            mute.thread = None
-        # A mute below that of another bridge is removed together with that one.
-        sys.stdout, sys.stderr = _unmuted(sys.stdout), _unmuted(sys.stderr)
-
-
-def _unmuted(stream: TextIO) -> TextIO:
-    while isinstance(stream, _Mute) and stream.thread is None:
-        stream = stream.stream
-    return stream
+        for name, mute in mutes.items():
+            mute.threads.remove(threading.get_ident())
+            if not mute.threads and getattr(sys, name) is mute:
+                setattr(sys, name, mute.stream)
 
 
 class _Mute:
-    """A stream that drops what the thread that made it writes."""
+    """A stream that drops what some threads write."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
-        self.thread: int | None = threading.get_ident()
+        self.threads: set[int] = set()
 
     def write(self, text: str) -> int:
-        return len(text) if threading.get_ident() == self.thread else self.stream.write(text)
+        return len(text) if threading.get_ident() in self.threads else self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

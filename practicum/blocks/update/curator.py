@@ -60,12 +60,12 @@ class Mutations(Decisions):
 
 @lru_cache(maxsize=64)
 def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
-    """The JSON schema of a curator's answer, restricted to these rules.
+    """The JSON schema of a curator's answer, restricted to these rules, up to 400 of them.
 
     A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
     model copies ids from worked examples.
     """
-    if len(ids) > MOST_NAMED:
+    if len(ids) > 400:
         return json_schema(kind)
     schema = deepcopy(json_schema(kind))
     (decision,) = schema["$defs"].values()
@@ -75,10 +75,6 @@ def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
         named["maxItems"] = 0
         decision["properties"]["op"]["enum"] = ["ADD"]
     return schema
-
-
-MOST_NAMED = 400
-"""The largest number of rules whose ids a schema lists."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,6 @@ BLOCK = 2048
 PAIRS = 2_000_000
 """Similarities computed at a time: few enough for the processor's cache, enough for its threads to be worth waking."""
 
-ROUNDING = 1e-5
-"""More than rounding can take from a bound."""
-
 
 def deduplicated(
     update: UpdateSeam, threshold: float, when: DedupeWhen = "proactive", budget: int = 80_000
@@ -149,7 +146,8 @@ def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.nda
     step = PAIRS // len(new)
     for start in range(0, len(old), step):
         rows = old[start : start + step]
-        near = np.flatnonzero((_heads(rows, dims) @ heads).max(axis=1) >= threshold - ROUNDING)
+        # Rounding takes less than 1e-5 from a bound.
+        near = np.flatnonzero((_heads(rows, dims) @ heads).max(axis=1) >= threshold - 1e-5)
         if not len(near):
             continue
         similarity = rows[near] @ new.T
