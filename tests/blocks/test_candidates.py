@@ -1,0 +1,200 @@
+"""Candidate instructions: proposed from lessons and earlier candidates, tried on the tasks of a step, the best kept."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from helpers import make_tasks
+from runs import indoors
+from scripts import number, right, scripted
+
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.search.candidates import (
+    FEEDBACK,
+    RECALLED,
+    SECTION,
+    answer_with_best,
+    cases,
+    history,
+    keep_best,
+    keep_if_no_worse,
+    propose,
+    ranked,
+    visible_score,
+    with_feedback_history,
+)  # fmt: skip
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Delta, Edit, Entry
+from practicum.core.errors import ProviderError
+from practicum.core.types import Feedback, Lesson, Rollout
+from practicum.engine.loop import AcceptSeam, Batch
+from practicum.engine.run import Run
+from practicum.models.scripted import Call, ScriptedClient
+
+
+def obeying(call: Call) -> str:
+    """Right on the messages that its instruction names: "solve 0 2"."""
+    named = re.findall(r"\d+", " ".join(re.findall(r"solve ([\d ]+)", call.prompt.head)))
+    return right(call) if str(number(call)) in named else "wrong"
+
+
+def step(
+    accept: AcceptSeam, context: Context, *edits: Edit, model: ScriptedClient | None = None
+) -> tuple[Context, Run]:
+    """The context after a step of four attempts with its best candidate, and a delta."""
+    run = indoors(model or scripted(obeying))
+
+    async def work() -> Delta:
+        rollouts = await once(answer_with_best())(Batch(tuple(make_tasks(4))), context, run.at("attempt"))
+        return await accept(context, Delta(edits), rollouts, run.at("accept"))
+
+    outcome = context.apply(asyncio.run(work()))
+    assert not outcome.refused
+    return outcome.context, run
+
+
+def candidate(text: str, *sources: str) -> Add:
+    return Add(SECTION, text, sources=sources)
+
+
+def known(text: str, score: float, n: int = 4) -> Add:
+    return Add(SECTION, text, data={"score": score, "n": n}, sources=("task:old",))
+
+
+def told(entries: Sequence[Entry]) -> list[tuple[str, float, int]]:
+    return [(e.text, e.data["score"], e.data["n"]) for e in entries]
+
+
+# ---- a beam
+
+
+def test_the_best_candidates_are_kept_with_their_scores() -> None:
+    adds = [candidate("solve 0"), candidate("solve 0 1 2"), candidate("solve 0 1")]
+    context, run = step(keep_best(2), Context(), *adds)
+    assert told(ranked(context)) == [("solve 0 1 2", 0.75, 4), ("solve 0 1", 0.5, 4)]
+    assert run.counts["tried_candidates"] == 3
+
+
+def test_a_first_candidate_has_to_be_better_than_none() -> None:
+    context, _ = step(keep_best(4), Context(), candidate("solve 9"))
+    assert len(context) == 0
+
+
+def test_attempts_with_the_best_count_for_its_score() -> None:
+    context, _ = step(keep_best(2), initial_context([known("solve 0", 0.75)]))
+    assert told(ranked(context)) == [("solve 0", 0.5, 8)]
+
+
+def test_the_beam_is_full_of_older_candidates_on_ties() -> None:
+    seed = initial_context([known("solve 0", 0.25), known("solve 1", 0.25)])
+    context, _ = step(keep_best(2), seed, candidate("solve 2"), candidate("solve 0 3"))
+    assert {e.text for e in context} == {"solve 0 3", "solve 0"}
+
+
+def test_a_candidate_whose_attempts_are_lost_is_not_kept() -> None:
+    def away(call: Call) -> str | Exception:
+        return ProviderError("away") if "solve 3" in call.prompt.head else obeying(call)
+
+    context, _ = step(keep_best(2), Context(), candidate("solve 3"), candidate("solve 1"), model=scripted(away))
+    assert [e.text for e in context] == ["solve 1"]
+
+
+# ---- one at a time
+
+
+def test_a_candidate_that_is_no_worse_replaces_the_text_of_the_old_one() -> None:
+    seed = initial_context([known("solve 0", 0.25)])
+    context, _ = step(keep_if_no_worse, seed, candidate("solve 1", "task:new"), Add("notes", "seen"))
+    (entry,) = context.in_section(SECTION)
+    assert (entry.id, entry.text, set(entry.sources)) == ("e0", "solve 1", {"task:old", "task:new"})
+    assert [e.text for e in context.in_section("notes")] == ["seen"]
+
+
+def test_a_candidate_that_is_worse_is_dropped_and_edits_of_other_sections_stay() -> None:
+    seed = initial_context([known("solve 0 1", 0.5)])
+    context, _ = step(keep_if_no_worse, seed, candidate("solve 2"), Add("notes", "seen"))
+    assert [e.text for e in context] == ["solve 0 1", "seen"]
+
+
+# ---- proposals
+
+
+LESSONS = [Lesson(f"l{n}", f"lesson {n}", sources=(f"task:t{n}",)) for n in range(3)]
+
+
+def proposed(model: ScriptedClient, shown: int | None = None) -> tuple[Delta, Run]:
+    run = indoors(model)
+    seed = initial_context([known("solve 0", 0.25), known("solve 1", 0.5)])
+    update = propose("Write {most}.", lambda read, lessons: f"{history(read)}\n\n{cases(lessons)}", 3, 0.7, shown)
+    return asyncio.run(update(LESSONS, seed, run)), run
+
+
+def test_new_candidates_rest_on_the_lessons_and_on_the_candidates_read() -> None:
+    written = ["solve  2", "solve 0", " ", "solve 3", "solve 4"]
+    model = scripted(curator=lambda call: {"candidates": written})
+    delta, _ = proposed(model)
+    assert [(e.text, e.sources, e.lessons) for e in delta.edits if isinstance(e, Add)] == [
+        ("solve 2", ("task:t0", "task:t1", "task:t2", "task:old"), ("l0", "l1", "l2"))
+    ]
+    (call,) = model.calls
+    assert (call.prompt.system, call.options.temperature) == ("Write 3.", 0.7)
+    assert call.prompt.user == (
+        "# Instructions so far, the best last\n- score 0.25: solve 0\n- score 0.50: solve 1\n\n"
+        "# Attempts\nlesson 0\n\nlesson 1\n\nlesson 2"
+    )
+
+
+def test_the_prompt_shows_only_the_best_candidates_if_limited() -> None:
+    model = scripted(curator=lambda call: {"candidates": ["solve 2"]})
+    proposed(model, shown=1)
+    assert "solve 1" in model.calls[0].prompt.user
+    assert "solve 0" not in model.calls[0].prompt.user
+
+
+def test_a_failed_proposal_is_counted() -> None:
+    delta, run = proposed(scripted(curator=lambda call: ProviderError("away")))
+    assert delta == Delta()
+    assert run.counts["lost_updates"] == 1
+
+
+# ---- feedback of earlier steps
+
+
+@pytest.mark.parametrize(
+    ("most", "kept"), [(0, []), (2, ["lesson 1", "lesson 2"]), (9, ["lesson 0", "lesson 1", "lesson 2"])]
+)
+def test_the_newest_feedback_is_kept_and_read_again_before_new_lessons(most: int, kept: list[str]) -> None:
+    read: list[tuple[str, bool]] = []
+
+    async def reading(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        read.extend((lesson.text, RECALLED in lesson.data) for lesson in lessons)
+        return Delta()
+
+    update, context = with_feedback_history(reading, most), Context()
+    for n, lessons in enumerate(([*LESSONS, Lesson("silent", "")], [Lesson("l9", "new")])):
+        read.clear()
+        context = context.apply(asyncio.run(update(lessons, context, indoors(scripted()).at(f"{n}")))).context
+    assert read == [*((text, True) for text in kept), ("new", False)]
+    assert [e.text for e in context.in_section(FEEDBACK)] == ([*kept, "new"][-most:] if most else [])
+    assert all(e.hidden for e in context)
+
+
+# ---- what learning may see
+
+
+def test_without_labels_the_feedback_is_the_score() -> None:
+    run = indoors(scripted(obeying))
+    rollouts = asyncio.run(
+        once(answer_with_best())(Batch(tuple(make_tasks(1))), initial_context([candidate("solve 0")]), run)
+    )
+    (rollout,) = rollouts
+    assert visible_score(rollout, run) == 1.0
+    unscored = replace(rollout, score=None, feedback=Feedback(False, "Wrong."))
+    assert visible_score(unscored, run) == 0.0
+    assert visible_score(replace(unscored, feedback=Feedback(None, "")), run) is None
+    lost: Rollout = replace(rollout, trace=replace(rollout.trace, lost=True))
+    assert visible_score(lost, run) is None
