@@ -189,17 +189,17 @@ class _Draft:
                 return self._add(edit, id)
             case Merge():
                 return self._merge(edit)
-            case Update() | Delete() | Vote():
-                old = self._find(edit.id)
-            case _:
-                assert_never(edit)
-        match edit:
             case Update():
+                old = self._find(edit.id)
                 self._put(self._updated(old, edit))
             case Delete():
+                old = self._find(edit.id)
                 self._remove(old)
             case Vote():
+                old = self._find(edit.id)
                 self._put(_voted(old, edit), rerender=False)
+            case _:
+                assert_never(edit)
         # With the entry's id in place of a ref.
         return Applied(edit if edit.id == old.id else replace(edit, id=old.id), old.id)
 
@@ -229,20 +229,21 @@ class _Draft:
         raise _Refusal(f"there is no entry {id!r}")
 
     def _put(self, entry: Entry, rerender: bool = True) -> None:
-        index = entry.number // PAGE
-        self._page(index)[entry.number] = entry
+        number = entry.number
+        self._page(number // PAGE)[number] = entry
         if rerender:
-            self.rerendered.add(index)
+            self.rerendered.add(number // PAGE)
 
     def _remove(self, entry: Entry) -> None:
-        index = entry.number // PAGE
-        del self._page(index)[entry.number]
-        self.rerendered.add(index)
+        number = entry.number
+        del self._page(number // PAGE)[number]
+        self.rerendered.add(number // PAGE)
         self.size -= 1
 
     def _add(self, edit: Add, id: str | None) -> Applied:
         _check(edit.text, edit.section)
-        _check_counts(edit.helpful, edit.harmful)
+        if edit.helpful < 0 or edit.harmful < 0:
+            raise _Refusal("counts cannot be negative")
         if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
             raise _Refusal(f"its ref {edit.ref!r} is taken")
         new = Entry(
@@ -280,7 +281,8 @@ class _Draft:
             (first.text, first.key, first.changed) if edit.text is None else (edit.text, "", self.version)
         )
         _check(text, first.section)
-        helpful, harmful, uses = (sum(getattr(e, name) for e in entries) for name in ("helpful", "harmful", "uses"))
+        helpful, harmful = sum(e.helpful for e in entries), sum(e.harmful for e in entries)
+        uses = sum(e.uses for e in entries)
         sources = ordered_union([*(e.sources for e in entries), edit.sources])
         new = Entry(
             first.id, first.section, text, key, first.data, helpful, harmful,
@@ -293,7 +295,8 @@ class _Draft:
 
 
 def _voted(old: Entry, edit: Vote) -> Entry:
-    _check_counts(edit.helpful, edit.harmful, edit.uses)
+    if edit.helpful < 0 or edit.harmful < 0 or edit.uses < 0:
+        raise _Refusal("counts cannot be negative")
     if not (edit.helpful or edit.harmful or edit.uses):
         raise _Refusal("its counts are all 0")
     return Entry(
@@ -310,11 +313,6 @@ def _check(text: str, section: str) -> None:
         raise _Refusal("its section is empty")
     if "\n" in section:
         raise _Refusal("its section has more than one line")
-
-
-def _check_counts(*counts: int) -> None:
-    if min(counts) < 0:
-        raise _Refusal("counts cannot be negative")
 
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
