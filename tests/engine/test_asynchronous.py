@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from gate import gated_server
 from helpers import Launcher, context_bytes, make_tasks, wait_until, write_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -1025,22 +1026,23 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
 
 
 def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Path, launcher: Launcher) -> None:
-    log = tmp_path / "log"
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(20))
-    with start_process(latency=0.1, per_1k_prompt=0, per_output=0, log=str(log)) as server:
-        how = ("--method", "combee", "--asynchronous", "--batch-size", "6", "--set", "rounds=1", "--json")
-        running = launcher.start(
-            ("learn", "tasks.jsonl", *how, "--model", f"{server.url}#sim", "--out", "run"), tmp_path
-        )
-        wait_until(lambda: received(log) >= 16 or running.ended(), what="some calls")
+    how = ("--method", "combee", "--asynchronous", "--batch-size", "6", "--set", "rounds=1", "--json")
+    with gated_server() as server:
+        server.answer(10)
+        command = ("learn", "tasks.jsonl", *how, "--model", f"{server.url}#sim", "--out", "run")
+        running = launcher.start(command, tmp_path)
+        wait_until(lambda: server.received >= 14 or running.ended(), what="calls in flight")
         running.kill(signal.SIGINT)
+        wait_until(lambda: "Ctrl-C again" in running.errors or running.ended(), what="the first word")
+        server.answer()
         stopped = running.end()
         assert stopped.code == 130, stopped.err
         assert stopped.json["stopped"] == "interrupted"
-        assert journaled(tmp_path / "run") == received(log) == stopped.json["usage"]["calls"]
+        assert journaled(tmp_path / "run") == server.received == stopped.json["usage"]["calls"]
         known = order_of(tmp_path / "run")
         done = launcher.run(("resume", "run", "--json"), tmp_path)
         assert done.code == 0, done.err
         assert "stopped" not in done.json
-        assert journaled(tmp_path / "run") == received(log) == done.json["usage"]["calls"]
+        assert journaled(tmp_path / "run") == server.received == done.json["usage"]["calls"]
         assert order_of(tmp_path / "run")[: len(known)] == known

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from helpers import Began, Done, Launcher, client, context_bytes, make_tasks, wait_until, world, write_tasks
+from gate import GatedServer, gated_server
+from helpers import Began, Launcher, Running, client, context_bytes, make_tasks, wait_until, world, write_tasks
 from kills import BEFORE_THE_TABLES
 
 import practicum
@@ -393,45 +394,45 @@ def test_a_run_that_was_rolled_back_does_not_go_on(tmp_path: Path, launcher: Lau
     assert (refused.code, "rolled back by hand" in refused.line) == (2, True)
 
 
-def _interrupted(launcher: Launcher, tmp_path: Path, url: str, times: int) -> Done:
+def _interrupted(launcher: Launcher, tmp_path: Path, server: GatedServer, batch: int, *options: str) -> Running:
+    """A run that heard the first Ctrl-C while the calls of a batch, or as many as there are slots, were in flight."""
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(12))
-    command = ("learn", "tasks.jsonl", "--batch-size", "6", "--model", f"{url}#sim", "--out", "run", "--json")
-    running = launcher.start(command, tmp_path)
-    wait_until(lambda: received(tmp_path / "log") >= 3 or running.ended(), what="a call")
+    command = ("learn", "tasks.jsonl", "--batch-size", str(batch), "--model", f"{server.url}#sim", "--out", "run")
+    running = launcher.start((*command, *options, "--json"), tmp_path)
+    wait_until(lambda: server.received >= 4 or running.ended(), what="a few calls")
     running.kill(signal.SIGINT)
-    if times > 1:
-        wait_until(lambda: "Ctrl-C again" in running.errors, what="the first word")
-        running.kill(signal.SIGINT)
-    return running.end()
+    wait_until(lambda: "Ctrl-C again" in running.errors or running.ended(), what="the first word")
+    return running
 
 
 def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Path, launcher: Launcher) -> None:
-    with start_process(latency=0.2, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
-        stopped = _interrupted(launcher, tmp_path, server.url, 1)
+    with gated_server() as server:
+        running = _interrupted(launcher, tmp_path, server, 4)
+        server.answer()
+        stopped = running.end()
         assert stopped.code == 130
         assert stopped.json["stopped"] == "interrupted"
         assert "Ctrl-C again leaves at once" in stopped.err
-        assert journaled(tmp_path / "run") == received(tmp_path / "log") == stopped.json["usage"]["calls"] > 0
+        assert journaled(tmp_path / "run") == server.received == stopped.json["usage"]["calls"] == 4
         done = launcher.run(("resume", "run", "--json"), tmp_path)
         assert done.code == 0
-        assert journaled(tmp_path / "run") == received(tmp_path / "log") == done.json["usage"]["calls"]
+        assert journaled(tmp_path / "run") == server.received == done.json["usage"]["calls"]
         assert "stopped" not in done.json
 
 
 def test_ctrl_c_does_not_start_what_waits_for_a_slot(tmp_path: Path, launcher: Launcher) -> None:
-    write_tasks(tmp_path / "tasks.jsonl", make_tasks(40))
-    with start_process(latency=0.3, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
-        command = ("learn", "tasks.jsonl", "--batch-size", "40", "--concurrency", "4", "--out", "run", "--json")
-        running = launcher.start((*command, "--model", f"{server.url}#sim"), tmp_path)
-        wait_until(lambda: received(tmp_path / "log") >= 4 or running.ended(), what="a call")
-        running.kill(signal.SIGINT)
+    with gated_server() as server:
+        running = _interrupted(launcher, tmp_path, server, 12, "--concurrency", "4")
+        server.answer()
         assert running.end().code == 130
-        assert received(tmp_path / "log") <= 8
+        assert server.received == 4
 
 
 def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, launcher: Launcher) -> None:
-    with start_process(latency=30, per_1k_prompt=0, per_output=0, log=str(tmp_path / "log")) as server:
-        stopped = _interrupted(launcher, tmp_path, server.url, 2)
+    with gated_server() as server:
+        running = _interrupted(launcher, tmp_path, server, 6)
+        running.kill(signal.SIGINT)
+        stopped = running.end()
     assert stopped.code == 130
     assert "interrupted" in stopped.line
     assert stopped.out == ""
