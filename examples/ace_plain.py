@@ -1,7 +1,8 @@
 """ACE as one plain script: generator, reflector, curator, and a playbook that grows by small edits.
 
-No practicum here, only the openai client and json. It is meant for reading: what `ace.py` does through the library,
-less all that a real run needs (resume, budgets, retries, parallel attempts, provenance, de-duplication, pruning).
+It uses the openai client and json, and no practicum. It is meant for reading: it does what `ace.py` does through the
+library, without all that a real run needs (resume, budgets, retries, parallel attempts, provenance, de-duplication,
+pruning).
 
     python examples/ace_plain.py               # gpt-4.1-mini, needs OPENAI_API_KEY
     OPENAI_BASE_URL=http://localhost:8000/v1 python examples/ace_plain.py my-model
@@ -38,7 +39,7 @@ ID = {"type": "string", "maxLength": 8}
 
 
 def shape(**properties: Any) -> dict[str, Any]:
-    """A JSON schema of an object that has all of these."""
+    """A JSON schema of an object with all of these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
@@ -54,7 +55,7 @@ EDITS = shape(edits=some(shape(op={"enum": ["ADD", "UPDATE", "DELETE"]}, id=ID, 
 
 
 def ask(client: OpenAI, system: str, user: str, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """One model call that gives an object of this schema."""
+    """One model call, which returns an object of this schema."""
     reply = client.chat.completions.create(
         model=MODEL,
         temperature=0,
@@ -65,7 +66,7 @@ def ask(client: OpenAI, system: str, user: str, name: str, schema: dict[str, Any
 
 
 def shown(playbook: Playbook) -> str:
-    """The playbook as the models see it: no counters, so that it changes only where a rule does."""
+    """The playbook as the models see it: without counters, so that it changes only if a rule does."""
     return "\n".join(f"[{id}] {rule['text']}" for id, rule in playbook.items()) or "(no rules yet)"
 
 
@@ -76,7 +77,7 @@ def attempt(client: OpenAI, task: dict[str, Any], playbook: Playbook, hint: str 
 
 
 def learn_from(client: OpenAI, task: dict[str, Any], playbook: Playbook) -> list[str]:
-    """Attempt, reflect, and on a failure try again with the reflection. Gives the insights of all rounds."""
+    """Attempt, reflect, and on a failure try again with the reflection. Returns the insights of all rounds."""
     tried = attempt(client, task, playbook)
     insights: list[str] = []
     for _ in range(ROUNDS):
@@ -99,7 +100,7 @@ def learn_from(client: OpenAI, task: dict[str, Any], playbook: Playbook) -> list
 
 
 def curate(client: OpenAI, insights: list[str], playbook: Playbook, born: int) -> int:
-    """The curator writes edits; plain code applies them. Gives the number of rules ever made: ids are not reused."""
+    """The curator writes edits; plain code applies them. Returns the number of rules ever made: ids are not reused."""
     lessons = "\n".join(f"- {insight}" for insight in insights)
     for edit in ask(client, CURATOR + shown(playbook), f"# New lessons\n{lessons}", "edits", EDITS)["edits"]:
         id, text = edit["id"].strip("[] "), edit["text"].strip()
@@ -116,7 +117,7 @@ def curate(client: OpenAI, insights: list[str], playbook: Playbook, born: int) -
 
 
 def score(client: OpenAI, tasks: list[dict[str, Any]], playbook: Playbook) -> float:
-    """The share of tasks that are answered right."""
+    """The share of tasks with the right answer."""
     right = [attempt(client, task, playbook)["answer"] == task["target"] for task in tasks]
     return right.count(True) / len(tasks)
 

@@ -2,9 +2,10 @@
 
     practicum learn examples/tasks.jsonl --method episodes --agent 'command:python examples/agent_command.py'
 
-In comes {"task": {"id", "input"}, "context", "instructions", "place"}. The place is the same when a crash makes the
-same attempt run twice: use it as an idempotency key where the agent has side effects. Out goes {"answer", "reasoning"?,
-"used"?, "steps"?, "error"?}. This one asks no model: it answers as the episode that shares most words with the task.
+The program reads {"task": {"id", "input"}, "context", "instructions", "place"}. An attempt that is repeated after a
+crash has the same place: use it as an idempotency key if the agent has side effects. The program writes {"answer",
+"reasoning"?, "used"?, "steps"?, "error"?}. This one asks no model: it answers as the episode that shares the most words
+with the task.
 """
 
 import json
@@ -13,7 +14,7 @@ import sys
 
 
 def words(text: str) -> set[str]:
-    """The words of a text that are long enough to mean something."""
+    """The long words of a text."""
     return {word for word in re.findall(r"[a-z]+", text.lower()) if len(word) > 4}
 
 

@@ -32,7 +32,7 @@ async def main(model: str) -> None:
         print(f"{entry.id}: {entry.text}")
     print(f"before {result.scores['before']:.0%}, after {result.scores['test']:.0%} on {len(tasks[8:])} tasks")
 
-    # A failure is kept as what to avoid; without those the same bank can be scored again.
+    # A memory of a failure says what to avoid.
     failures = [entry for entry in result.context if entry.data["outcome"] == "failure"]
     print(f"{len(result.context)} memories, {len(failures)} of them from failures, kept in {result.run}")
 

@@ -113,7 +113,7 @@ LAST = ("Holm", "Castell", "Okafor", "Brandt", "Lund", "Sorge", "Amiri", "Falk",
 
 
 def facts(rng: Random, kind: str, big: bool) -> dict[str, Any]:
-    """What a task is about, drawn at random."""
+    """The details of a task, drawn at random."""
     order = rng.choice(morning()["orders"])
     product = rng.randrange(len(PRODUCTS))
     quantity = rng.randint(2, 9)
@@ -136,7 +136,7 @@ def facts(rng: Random, kind: str, big: bool) -> dict[str, Any]:
 
 
 def solution(kind: str, f: dict[str, Any]) -> list[str]:
-    """What the house would have written."""
+    """The statements that the house would have run."""
 
     def audit(code: str, ref: int) -> str:
         return f"INSERT INTO audit (code, ref, day) VALUES ('{code}', {ref}, {TODAY})"
@@ -177,7 +177,7 @@ def solution(kind: str, f: dict[str, Any]) -> list[str]:
 
 
 def tasks(split: str) -> Iterator[dict[str, Any]]:
-    """The tasks of a split, in an order of chance. Orders above the limit come as often as those below."""
+    """The tasks of a split, in random order. Orders above the limit are as frequent as those below."""
     rng = Random(f"warehouse {split}")
     kinds = [(kind, False) for kind in WORDINGS] + [("order", True)]
     made = []

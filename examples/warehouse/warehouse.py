@@ -1,8 +1,8 @@
-"""A small wholesaler's database, in memory, whose house conventions nobody tells: they are learned from failures.
+"""A small wholesaler's database, in memory, with conventions that no text mentions: they are learned from failures.
 
-`World` is the environment of one attempt (`--agent tools:warehouse:World`), `score` compares the state it ends in with
-the state that the task's own solution leads to (`--scorer warehouse:score`). What was wrong is the note that learning
-sees. Solutions lie in the tasks' `meta`, which no model is shown.
+`World` is the environment of one attempt (`--agent tools:warehouse:World`). `score` compares the state it ends in with
+the state that the task's own solution leads to (`--scorer warehouse:score`); its note, which learning sees, lists the
+differences. The solutions are in the tasks' `meta`, which no model is shown.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ ALLOWED = (
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE,
     sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 )  # fmt: skip
-"""What a statement may do: nothing that could reach a file."""
+"""What a statement may do: nothing that could read or write a file."""
 
 ROWS = 20
 """Most rows that the tool shows."""
 
 STEPS = 20_000_000
-"""Steps of SQLite's machine after which a statement is ended, as one that would never end by itself."""
+"""Steps of SQLite's virtual machine after which a statement is ended, since it may never end by itself."""
 
 
 class World:
-    """One database, as it is each morning."""
+    """A database in its state of every morning."""
 
     def __init__(self, task: Task) -> None:
         self.db = sqlite3.connect(":memory:", isolation_level=None)
@@ -90,7 +90,7 @@ class World:
 
 
 def statements(query: str) -> Iterator[str]:
-    """The statements of a query, parted at the semicolons that end one."""
+    """The statements of a query, split at the semicolons that end one."""
     rest = ""
     for piece in query.split(";"):
         rest += f"{piece};"
@@ -103,7 +103,7 @@ def statements(query: str) -> Iterator[str]:
 
 
 def morning() -> dict[str, list[tuple[Any, ...]]]:
-    """The rows each day begins with."""
+    """The rows that every day begins with."""
     customers = [
         (i, name, f"+49{30 + i}{5550100 + 37 * i}", "B" if i % 3 else "A") for i, name in enumerate(CUSTOMERS, 11)
     ]
@@ -119,7 +119,7 @@ def morning() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def score(task: Task, answer: str, trace: Trace) -> Score:
-    """Right where the database holds what the house would have written, and nothing else. Words do not count."""
+    """Right if the database holds what the house would have written, and nothing else. The answer does not count."""
     with World(task) as right:
         for statement in task.meta["solution"]:
             right.sql(statement)
@@ -128,36 +128,36 @@ def score(task: Task, answer: str, trace: Trace) -> Score:
 
 
 def differences(right: dict[str, list[list[Any]]], found: dict[str, list[list[Any]]]) -> list[str]:
-    """What is wrong with a state, in words. Rows that were there in the morning are known by their ids, new ones by
-    what they say, whatever their ids."""
-    begun = morning()
-    told: list[str] = []
+    """The differences of a state from the right one. Rows of the morning are compared by id, new ones by value,
+    whatever their ids."""
+    old_rows = morning()
+    notes: list[str] = []
     for table, columns in TABLES.items():
-        old = {row[0] for row in begun.get(table, ())}
-        told += _changed(
+        old = {row[0] for row in old_rows.get(table, ())}
+        notes += _changed(
             table, columns, {r[0]: r for r in right[table] if r[0] in old}, {r[0]: r for r in found[table]}
         )
         wanted = Counter(tuple(r[1:]) for r in right[table] if r[0] not in old)
         there = Counter(tuple(r[1:]) for r in found[table] if r[0] not in old)
-        told += [f"{table} should have a new row {_row(columns, r)} and has none" for r in (wanted - there).elements()]
-        told += [f"{table} should not have the new row {_row(columns, r)}" for r in (there - wanted).elements()]
-    return told
+        notes += [f"{table} should have a new row {_row(columns, r)} and has none" for r in (wanted - there).elements()]
+        notes += [f"{table} should not have the new row {_row(columns, r)}" for r in (there - wanted).elements()]
+    return notes
 
 
 def _changed(table: str, columns: tuple[str, ...], right: dict[int, Any], found: dict[int, Any]) -> list[str]:
-    told = []
+    notes = []
     for id, row in right.items():
         if id not in found:
-            told.append(f"row {id} of {table} was deleted and should still be there")
+            notes.append(f"row {id} of {table} was deleted and should still be there")
             continue
-        told += [
-            f"{column} of row {id} of {table} is {is_!r} and should be {should!r}"
-            for column, should, is_ in zip(columns, row, found[id], strict=True)
-            if should != is_
+        notes += [
+            f"{column} of row {id} of {table} is {value!r} and should be {should!r}"
+            for column, should, value in zip(columns, row, found[id], strict=True)
+            if should != value
         ]
-    return told
+    return notes
 
 
 def _row(columns: tuple[str, ...], values: tuple[Any, ...]) -> str:
-    said = (f"{column}={value!r}" for column, value in zip(columns[1:], values, strict=True) if value is not None)
-    return f"({', '.join(said)})"
+    fields = (f"{column}={value!r}" for column, value in zip(columns[1:], values, strict=True) if value is not None)
+    return f"({', '.join(fields)})"
