@@ -18,7 +18,7 @@ from scripts import Learned, learned, number, scripted
 
 import practicum
 from practicum.blocks.accept.always import always
-from practicum.blocks.accept.gate import WORSE, Gate, Trial, unshown_part
+from practicum.blocks.accept.gate import WORSE, Trial, gate, unshown_part
 from practicum.cli.app import main
 from practicum.core.context import ApplyResult, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Resolution, Update, Vote
@@ -175,13 +175,13 @@ class Acting:
 def judged(*texts: str) -> tuple[list[Delta], Context, Acting, Run]:
     """What the gate makes of additions, one a step."""
     act, run = Acting(), indoors(lambda call: "")
-    gate = Gate(always, act, make_tasks(40), ALPHA)
+    accept = gate(always, act, make_tasks(40), ALPHA)
 
     async def work() -> tuple[list[Delta], Context]:
         deltas, context = list[Delta](), seed_context([("rules", "Be kind.")])
         for n, text in enumerate(texts):
             edit = Add("rules", text, lessons=(f"l{n}",)) if text else Vote("e0", helpful=1)
-            deltas.append(await gate(context, Delta((edit,)), [], run.at(f"step {n}")))
+            deltas.append(await accept(context, Delta((edit,)), [], run.at(f"step {n}")))
             context = context.apply(deltas[-1]).context
         return deltas, context
 

@@ -88,30 +88,24 @@ class Trial:
         }
 
 
-@dataclass(frozen=True)
-class Gate:
-    """An accept seam around another one.
+def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:
+    """A gate on these held-out tasks around another accept seam.
 
     Scores come from `run.evaluate`, which pays for none twice and shares them with validation. A delta that changes
     nothing that is shown, such as votes, passes at no cost.
     """
 
-    accept: AcceptSeam
-    act: ActSeam
-    tasks: Sequence[Task]
-    alpha: float
-
-    async def __call__(self, context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
-        delta = await self.accept(context, delta, rollouts, run)
+    async def accepted(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
+        delta = await accept(context, delta, rollouts, run)
         new = context.apply(delta).context
         if new.digest == context.digest:
             return delta
-        trial = Trial(self.alpha)
-        tasks = run.rng("gate").sample(self.tasks, len(self.tasks))
-        for start in range(0, len(tasks), TOGETHER):
-            some = tasks[start : start + TOGETHER]
-            before = await run.evaluate(self.act, "val", some, context)
-            after = await run.evaluate(self.act, "val", some, new)
+        trial = Trial(alpha)
+        order = run.rng("gate").sample(tasks, len(tasks))
+        for start in range(0, len(order), TOGETHER):
+            some = order[start : start + TOGETHER]
+            before = await run.evaluate(act, "val", some, context)
+            after = await run.evaluate(act, "val", some, new)
             for task, one, other in zip(some, before, after, strict=True):
                 # An attempt that was lost, or that nothing could score, says nothing about the delta.
                 if one.score and other.score and not (one.trace.lost or other.trace.lost):
@@ -121,10 +115,12 @@ class Gate:
         run.count(Count.GATED_DELTAS, not trial.kept)
         return replace(delta if trial.kept else unshown_part(context, delta), evidence=trial.as_json())
 
+    return accepted
+
 
 def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
     """The method with a gate on these held-out tasks around its accept seam."""
-    return replace(method, accept=Gate(method.accept, method.act, tuple(tasks), alpha))
+    return replace(method, accept=gate(method.accept, method.act, tasks, alpha))
 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:

@@ -6,10 +6,10 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,6 +33,9 @@ FEEDBACK = ".feedback"
 RECALLED = "recalled"
 """The key in a recalled lesson's data that names its entry."""
 
+ProposalPrompt = Callable[[Sequence[Entry], Sequence[Lesson]], str]
+"""What the proposer reads about the candidates it is shown, best first, and about this step's lessons."""
+
 
 class Proposals(Output):
     """New candidates."""
@@ -40,12 +43,6 @@ class Proposals(Output):
     candidates: Annotated[list[Annotated[str, MaxChars(1200)]], MaxItems(8)] = Field(
         description="whole instructions each"
     )
-
-
-class ProposalPrompt(Protocol):
-    """What the proposer reads about the candidates it is shown, best first, and about this step's lessons."""
-
-    def __call__(self, candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str: ...
 
 
 def value(candidate: Entry | Add) -> float:
