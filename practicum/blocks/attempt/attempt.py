@@ -25,8 +25,8 @@ def once(act: ActSeam) -> AttemptSeam:
     """Attempt each task of the batch once, all at once, each at its own place and with its own provenance."""
 
     async def one(task: Task, context: Context, run: Run) -> Rollout:
-        about = Rollout(task, _NOTHING, None, _UNKNOWN, run.place).sources
-        return await act(task, context, replace(run, about=about))
+        source, *tags = task.sources
+        return await act(task, context, replace(run, about=(source, f"rollout:{run.place}", *tags)))
 
     async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
         return await run.gather([(f"{i}.{task.id}", partial(one, task, context)) for i, task in enumerate(batch.tasks)])
@@ -39,9 +39,9 @@ def shown_answers() -> AttemptSeam:
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
         if task.target is None:
-            return Rollout(task, _NOTHING, None, Feedback(None, "No right answer is known."), run.place)
-        said = Feedback(True, "This is the right answer.", task.target)
-        return Rollout(task, Trace(answer=task.target), None, said, run.place)
+            return Rollout(task, Trace(""), None, Feedback(None, "No right answer is known."), run.place)
+        feedback = Feedback(True, "This is the right answer.", task.target)
+        return Rollout(task, Trace(task.target), None, feedback, run.place)
 
     return once(show)
 
@@ -52,7 +52,7 @@ def stored() -> AttemptSeam:
 
     async def show(task: Task, context: Context, run: Run) -> Rollout:
         if task.recorded is None:
-            return Rollout(task, replace(_NOTHING, error="no trace", lost=True), None, _UNKNOWN, run.place)
+            return Rollout(task, Trace("", error="no trace", lost=True), None, Feedback(None, ""), run.place)
         # The entries that it used were those of another context.
         trace, score = replace(task.recorded.trace, used=()), task.recorded.score
         score = score if score is not None else await run.score(task, trace)
@@ -166,6 +166,3 @@ def annotated_twin(attempt: AttemptSeam, twin: ActSeam) -> AttemptSeam:
 
 NOTE = "An earlier answer to this was not right. A reflection on it: {}"
 """The note for the next try: the insight, never the right answer itself."""
-
-_NOTHING = Trace(answer="")
-_UNKNOWN = Feedback(None, "")
