@@ -1,4 +1,4 @@
-"""Agents: what each is shown and told, how its answer is read, and what its failures become."""
+"""Agents: what each is given, how its answer is read, and what its failures become."""
 
 from __future__ import annotations
 

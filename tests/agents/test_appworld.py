@@ -32,14 +32,14 @@ def sums(*ids: str) -> list[Task]:
 
 
 def coding(code: Code, other: Callable[[Call], Any] = lambda call: {}) -> ScriptedClient:
-    """A model whose code is told by the task's id and the turn, from 1; it finishes where there is none."""
+    """A model whose code follows from the task's id and the turn, from 1; it finishes if there is none."""
 
     def respond(call: Call) -> str | Exception:
         if call.role != "agent":
             return json.dumps(other(call))
         [id] = re.findall(r"Do (\w+), please", call.text)
-        said = code(id, 1 + len(call.prompt.turns))
-        action = {"finish": {"answer": "done"}} if said is None else {"execute": {"code": said}}
+        written = code(id, 1 + len(call.prompt.turns))
+        action = {"finish": {"answer": "done"}} if written is None else {"execute": {"code": written}}
         whole = {"used": [], "thought": "on", "action": action}
         return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
 

@@ -1,4 +1,4 @@
-"""Agents of other frameworks: what each is told, what is read of its answer, and what its failures become.
+"""Agents of other frameworks: what each is given, how its answer is read, and what its failures become.
 
 The function, the program, the endpoint and pydantic-ai are tested everywhere; the others where they are installed.
 """
@@ -29,7 +29,7 @@ from practicum.testing.server import ServerOptions, serve
 Reply = Callable[[list[ModelMessage], AgentInfo], ModelResponse]
 
 
-def told(info: AgentInfo) -> str:
+def instructions_of(info: AgentInfo) -> str:
     return info.instructions or ""
 
 
@@ -43,7 +43,7 @@ def text(answer: str) -> ModelResponse:
 
 
 def test_a_pydantic_ai_agent_gets_the_context_after_its_own_instructions() -> None:
-    agent = made(lambda messages, info: text(told(info)))
+    agent = made(lambda messages, info: text(instructions_of(info)))
     shown = act(agent, view=render_full(RULES)).answer
     assert shown.index("Route it.") < shown.index("learned from earlier tasks") < shown.index("[e0] (rules) Say the")
     assert "[id]" in shown
@@ -231,9 +231,9 @@ def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
                     arguments='{"where": "[e1]"}', call_id="c1", name="look", type="function_call"
                 )
             else:
-                said = ResponseOutputText(annotations=[], text=str(system_instructions), type="output_text")
+                content = ResponseOutputText(annotations=[], text=str(system_instructions), type="output_text")
                 out = ResponseOutputMessage(
-                    id="m", content=[said], role="assistant", status="completed", type="message"
+                    id="m", content=[content], role="assistant", status="completed", type="message"
                 )
             return ModelResponse(output=[out], usage=Usage(), response_id=None)
 

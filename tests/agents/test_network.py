@@ -52,10 +52,10 @@ class Office:
         for _ in range(20):
             await asyncio.sleep(0)
         self.busy -= 1
-        said = self.answers[question.kind](question)
-        if isinstance(said, Exception):
-            raise said
-        return StepOutput(str(said), said)
+        answer = self.answers[question.kind](question)
+        if isinstance(answer, Exception):
+            raise answer
+        return StepOutput(str(answer), answer)
 
 
 def parts(*texts: str, **needs: tuple[int, ...]) -> Answer:

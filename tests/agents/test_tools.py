@@ -46,8 +46,8 @@ def acting(says: Says, other: Callable[[Call], str] | None = None) -> ScriptedCl
             assert other is not None
             return other(call)
         assert call.schema is not None
-        said = says(call, turn_of(call))
-        whole = {"used": [], "thought": f"thought {turn_of(call)}", **said}
+        reply = says(call, turn_of(call))
+        whole = {"used": [], "thought": f"thought {turn_of(call)}", **reply}
         return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
 
     return client(respond)

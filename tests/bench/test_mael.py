@@ -245,15 +245,15 @@ def test_the_command_stops_at_its_budget_and_reports_the_complete_rows(launcher:
     stopped = launcher.run([*words, "--set", "agents=1", "--max-calls", "9", "--json"], tmp_path)
     assert stopped.code == 0, stopped.err
     assert (stopped.json["calls"], len(stopped.json["rows"])) == (9, 2)
-    said = " ".join(stopped.err.split())
-    assert "Stopped early, with 2 variants measured: the budget of 9 calls is spent. The same command" in said
+    message = " ".join(stopped.err.split())
+    assert "Stopped early, with 2 variants measured: the budget of 9 calls is spent. The same command" in message
     done = launcher.run([*words, "--set", "agents=1", "--json"], tmp_path)
     assert (done.json["calls"], done.json["stopped"], len(done.json["rows"])) == (2 + 3 * 7, None, 7)
     assert (tmp_path / "o" / "pools.png").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--sizes", "0"), "--sizes '0' must be whole numbers"),
         (("--sizes", "0,x"), "must be whole numbers"),
@@ -264,7 +264,7 @@ def test_the_command_stops_at_its_budget_and_reports_the_complete_rows(launcher:
     ids=["nothing", "no number", "too few", "no test", "measured"],
 )
 def test_wrong_arguments_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     lines = [json.dumps({"id": t.id, "input": t.input, "target": t.target}) for t in make_tasks(4)]
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
@@ -272,5 +272,5 @@ def test_wrong_arguments_are_one_line(
         main(["bench", "mael", "--tasks", str(tmp_path / "t.jsonl"), "--out", str(tmp_path / "o"), *words])
     assert left.value.code == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert len(err.strip().splitlines()) == 1

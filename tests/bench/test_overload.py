@@ -164,11 +164,11 @@ def test_a_limit_covers_all_measurements(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
+    ("other", "message"), [({"seed": 1}, "seed=0, not 1"), ({"config": {"temperature": 0.5}}, "temperature=0.0")]
 )
-def test_a_folder_of_another_plan_is_refused(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_a_folder_of_another_plan_is_refused(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     measure(OverloadPlan(sizes=(4,), arms=("naive",)), tmp_path)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         measure(OverloadPlan(sizes=(4,), arms=("naive",), **other), tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--n", "0,10"], "--n '0,10' must be whole numbers from 1"),
         (["--n", "ten"], "--n 'ten' must be whole numbers from 1"),
@@ -232,10 +232,10 @@ def test_the_simulated_model_is_served(launcher: Launcher, tmp_path: Path) -> No
     ],
 )
 def test_bad_input_is_one_clear_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], said: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     with pytest.raises(SystemExit) as end:
         main(["bench", "overload", "--out", str(tmp_path / "out"), *arguments])
     assert end.value.code in (1, 2)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("practicum: ")]
-    assert said in line
+    assert message in line

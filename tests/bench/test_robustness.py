@@ -31,9 +31,9 @@ def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_with_the_gate_no_run_of_full_size_ends_below_the_base() -> None:
-    told: list[RobustnessRow] = []
-    without, with_ = robustness([ReflectorSetting(every=1)], 2, told.append)
-    assert told == [without, with_]
+    reports: list[RobustnessRow] = []
+    without, with_ = robustness([ReflectorSetting(every=1)], 2, reports.append)
+    assert reports == [without, with_]
     assert min(with_.gains) >= 0
     assert max(without.gains) < -0.5
     assert without.base == with_.base

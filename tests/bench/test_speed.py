@@ -88,7 +88,7 @@ def test_the_critical_path_of_one_task_at_a_time_is_the_sum_of_the_latencies(tmp
 
 @pytest.mark.slow
 def test_the_bench_measures_every_part(tmp_path: Path) -> None:
-    told: list[str] = []
+    reports: list[str] = []
     plan = SpeedPlan(
         parts=(*WAYS, "heavy-tail"),
         tasks=8,
@@ -97,7 +97,7 @@ def test_the_bench_measures_every_part(tmp_path: Path) -> None:
         tail_tasks=8,
         draws=1,
     )
-    found = speed(plan, told.append)
+    found = speed(plan, reports.append)
     value = json.loads(json.dumps(found.as_json()))
     assert [row["name"] for row in value["rows"]] == [
         "sequential", "naive", "combee", "combee-model", "combee-auto", "asynchronous", "rcl", "scaled", "network",
@@ -134,7 +134,7 @@ def test_the_bench_measures_every_part(tmp_path: Path) -> None:
         "network: wall / critical path", "combee: speed-up",
         "heavy tail: synchronous / asynchronous",
     ]  # fmt: skip
-    assert len(told) == 11
+    assert len(reports) == 11
 
 
 def test_targets_include_what_was_missed_and_the_ceiling() -> None:
@@ -153,7 +153,7 @@ def test_targets_include_what_was_missed_and_the_ceiling() -> None:
 @pytest.mark.slow
 def test_attempts_in_flight_are_measured_in_a_process_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "METHODS", {"combee": concurrency.METHODS["combee"]})
-    (row,) = concurrency.measure_all(12, lambda said: None)
+    (row,) = concurrency.measure_all(12, lambda message: None)
     assert (row.method, row.at_once, row.calls, row.most) == ("combee", 12, 27, 12)
     assert row.cpu_ms > 0
     assert 20 < row.peak_mb < 2000
@@ -168,11 +168,11 @@ def test_attempts_in_flight_are_counted(name: str, world: SimulatedServer, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [({"parts": ("quick",)}, "known are sequential"), ({"tasks": 0}, "tasks=0"), ({"draws": -1}, "draws=-1")],
 )
-def test_wrong_plans_are_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_plans_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         SpeedPlan(**wrong)
 
 
@@ -187,16 +187,16 @@ def test_the_command_prints_one_json_object(launcher: Launcher, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--only", "quick"], "unknown 'quick' in --only: known are sequential, naive"),
         (["--only", ","], "--only ',' names nothing"),
         (["--tasks", "0"], "--tasks"),
     ],
 )
-def test_bad_input_is_one_clear_line(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_bad_input_is_one_clear_line(capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as end:
         main(["bench", "speed", *arguments])
     assert end.value.code == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("practicum: ")]
-    assert said in line
+    assert message in line
