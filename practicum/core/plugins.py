@@ -1,6 +1,6 @@
-"""Objects that installed packages register under an entry point group, such as `practicum.scorers`.
+"""Objects of the user's own: named as `module:name`, or registered by an installed package.
 
-A package names them in its `pyproject.toml`, and they are imported only when they are asked for:
+A package registers them in its `pyproject.toml`, and they are imported only when they are asked for:
 
     [project.entry-points."practicum.scorers"]
     levenshtein = "my_package.scorers:levenshtein"
@@ -8,23 +8,52 @@ A package names them in its `pyproject.toml`, and they are imported only when th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from practicum.core.errors import UsageError
 
 
+def import_object(reference: str) -> Any:
+    """The object that `module:name` names; the module may lie in the current folder.
+
+    Raises UsageError if there is no such object, or if importing its module fails, whatever that raises.
+    """
+    module_name, _, name = reference.partition(":")
+    if os.getcwd() not in sys.path:
+        # As `python -m` does, and permanently: a function may import its neighbours when it is called.
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module_name), name)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"cannot load {reference!r} ({_one_line(error)}); write module:name, with the module installed or in the "
+            "current folder"
+        ) from error
+
+
+def import_function(reference: str) -> Callable[..., Any]:
+    """The function that `module:function` names. Raises UsageError as `import_object`, or if it is not callable."""
+    function: Callable[..., Any] | None = import_object(reference)
+    if not callable(function):
+        raise UsageError(f"{reference!r} is a {type(function).__name__}, not a function")
+    return function
+
+
 def registered(group: str) -> Mapping[str, EntryPoint]:
     """The entry points of a group by name, sorted. Nothing is imported.
 
-    Where two packages register the same name, `load_object` refuses it.
+    Where two packages register the same name, `load_registered` refuses it.
     """
     found = entry_points(group=group)
     return {name: found[name] for name in sorted(found.names)}
 
 
-def load_object(group: str, name: str) -> Any:
+def load_registered(group: str, name: str) -> Any:
     """Import the object that is registered under this name.
 
     Raises UsageError, naming the package and the entry point, when the import fails for any reason or two packages
@@ -40,10 +69,9 @@ def load_object(group: str, name: str) -> Any:
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(
             f"the package {package_of(entry)!r} registers {name!r} in {group} as {entry.value!r}, "
-            f"which cannot be imported ({reason}); repair or uninstall the package"
+            f"which cannot be imported ({_one_line(error)}); repair or uninstall the package"
         ) from error
 
 
@@ -57,8 +85,12 @@ def describe(group: str) -> list[str]:
     lines = []
     for name, entry in registered(group).items():
         try:
-            load_object(group, name)
+            load_registered(group, name)
             lines.append(f"{name} (of the package {package_of(entry)})")
         except UsageError as error:
             lines.append(f"{name} (broken: {error})")
     return lines
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -113,7 +113,7 @@ def _recipe(name: str) -> Any:
     if name not in plugins.registered(GROUP):
         known = (*NAMES, *plugins.describe(GROUP))
         raise UsageError(f"unknown method {name!r}: known are {', '.join(known)}")
-    found = plugins.load_object(GROUP, name)
+    found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__=found.costs)
     if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):

@@ -17,7 +17,7 @@ from practicum.blocks.accept.gate import gated
 from practicum.blocks.attempt.attempt import reading
 from practicum.core import plugins
 from practicum.core.errors import UsageError
-from practicum.core.importing import import_function, import_object
+from practicum.core.plugins import import_function, import_object
 from practicum.engine.judge import JudgeScorer
 from practicum.engine.loop import Method
 from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
@@ -125,7 +125,7 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if rest:
         return FunctionAgent(import_function(name), config.instructions)
     if name in plugins.registered(AGENTS):
-        return FunctionAgent(plugins.load_object(AGENTS, name), config.instructions)
+        return FunctionAgent(plugins.load_registered(AGENTS, name), config.instructions)
     installed = "".join(f", {line}" for line in plugins.describe(AGENTS))
     raise UsageError(
         f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"

@@ -28,13 +28,13 @@ def test_an_object_is_found_by_its_name(install: Install) -> None:
     install("plug_fine", "answer = 42\n", beta="plug_fine:answer", alpha="plug_fine:answer")
     assert list(plugins.registered(GROUP)) == ["alpha", "beta"]
     assert plugins.package_of(plugins.registered(GROUP)["beta"]) == "plug_fine"
-    assert plugins.load_object(GROUP, "beta") == 42
+    assert plugins.load_registered(GROUP, "beta") == 42
 
 
 def test_an_unknown_name_is_a_key_error(install: Install) -> None:
     install("plug_known", "answer = 42\n", known="plug_known:answer")
     with pytest.raises(KeyError, match="unknown"):
-        plugins.load_object(GROUP, "unknown")
+        plugins.load_registered(GROUP, "unknown")
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_a_failing_import_names_the_package_and_spares_the_others(install: Insta
     install(name, source, broken=f"{name}:answer")
     install("plug_whole", "answer = 1\n", whole="plug_whole:answer")
     assert set(plugins.registered(GROUP)) == {"broken", "whole"}
-    assert plugins.load_object(GROUP, "whole") == 1
+    assert plugins.load_registered(GROUP, "whole") == 1
     with pytest.raises(UsageError, match=rf"'{name}' registers 'broken' in {GROUP}.*{reason}"):
-        plugins.load_object(GROUP, "broken")
+        plugins.load_registered(GROUP, "broken")
 
 
 def test_a_name_that_two_packages_register_is_refused(install: Install) -> None:
     install("plug_one", "answer = 1\n", shared="plug_one:answer")
     install("plug_two", "answer = 2\n", shared="plug_two:answer")
     with pytest.raises(UsageError, match="plug_one, plug_two"):
-        plugins.load_object(GROUP, "shared")
+        plugins.load_registered(GROUP, "shared")
 
 
 def test_the_description_names_packages_and_what_is_broken(install: Install) -> None:

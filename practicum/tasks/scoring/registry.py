@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat
 
 from practicum.core import plugins
 from practicum.core.errors import AgentError, TaskFileError, UsageError
-from practicum.core.importing import import_function
+from practicum.core.plugins import import_function
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.sandbox.runner import Sandbox
 from practicum.tasks.scoring.appworld import score_world
@@ -114,7 +114,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
             f"unknown scorer {name!r}; use one of {', '.join(SCORERS)}{others}, or your own function as module:function"
         )
     origin = f" of the package {plugins.package_of(registered[name])!r}"
-    return function_scorer(name, plugins.load_object(GROUP, name), origin)
+    return function_scorer(name, plugins.load_registered(GROUP, name), origin)
 
 
 def meta_fault(scorer_name: str, meta: Mapping[str, Any]) -> str | None:
