@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers import Launcher, make_tasks, wait_until, write_tasks
 
-from practicum.testing.server import start_process
+from practicum.testing.server import ServerProcess, start_process
 
 KILLS = 10
 CONCURRENCY = 4
@@ -58,6 +58,32 @@ def command(url: str, out: str) -> tuple[str, ...]:
         "--set", "batch=4", "--set", "rounds=1", "--concurrency", str(CONCURRENCY), "--model", f"{url}#sim",
         "--out", out,
     )  # fmt: skip
+
+
+@pytest.mark.durable
+def test_a_comparison_killed_at_chosen_moments_ends_with_the_same_report(
+    tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
+) -> None:
+    """In a run's first step, as a run's evaluation begins, and in the evaluation of another run."""
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(4))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(10, 50))
+    few = ("--methods", "none,episodes,ace", "--seeds", "1")
+    whole = launcher.run((*command(fast_server.url, "whole"), *few), tmp_path)
+    assert whole.code == 0, whole.err
+    once, folder = fast_server.stats()["calls"], tmp_path / "killed"
+    assert once == journaled(tmp_path / "whole")
+
+    moments = (("journal", "step 1/", 2), ("journal", "evaluate test", 1), ("journal", "evaluate test", 12))
+    for moment in moments:
+        running = launcher.start((*command(fast_server.url, "killed"), *few), tmp_path, kill_before=moment)
+        assert running.end().code == -signal.SIGKILL, running.errors
+    over = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/measured.json")}
+    last = launcher.run((*command(fast_server.url, "killed"), *few), tmp_path)
+    assert last.code == 0, last.err
+    assert report(folder) == report(tmp_path / "whole")
+    assert journaled(folder) == once
+    assert 2 * once <= fast_server.stats()["calls"] <= 2 * once + CONCURRENCY * len(moments)
+    assert {path: path.stat().st_mtime_ns for path in over} == over
 
 
 @pytest.mark.slow
