@@ -21,10 +21,10 @@ class Settings(BeamSettings):
 
 def method(settings: Settings) -> Method:
     """Guess the instruction behind examples."""
-    return search(settings, "ape", PROPOSER, _induced, shown=1)
+    return search(settings, "ape", PROPOSER, induced, shown=1)
 
 
-def _induced(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+def induced(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
     best = f"\n\n{history(candidates)}" if candidates else ""
     return f"{cases(lessons)}{best}"
 

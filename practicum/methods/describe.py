@@ -83,4 +83,8 @@ def _held(block: Any) -> Iterator[Any]:
         of = value.func if isinstance(value, partial) else value
         home = getattr(of, "__module__", type(of).__module__) or ""
         if callable(value) and not isinstance(value, type) and home.startswith(OURS):
-            yield value
+            # A function within the one that made the block is a part of it.
+            if _name(of) == _name(block):
+                yield from _held(of)
+            else:
+                yield value

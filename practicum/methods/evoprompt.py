@@ -20,10 +20,10 @@ class Settings(BeamSettings):
 
 def method(settings: Settings) -> Method:
     """Cross, change, select."""
-    return search(settings, "evoprompt", PROPOSER, _parents)
+    return search(settings, "evoprompt", PROPOSER, parents)
 
 
-def _parents(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+def parents(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
     # Without parents, the first generation is written from the tasks.
     return history(candidates) if candidates else cases(lessons)
 

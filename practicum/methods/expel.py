@@ -24,7 +24,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import View, render_full
-from practicum.engine.loop import Method
+from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.settings import Batched
@@ -43,27 +43,31 @@ class Settings(Batched):
 def method(settings: Settings) -> Method:
     """Retry failures, draw insights, show insights and solved tasks."""
     s = settings
-    act = answer(_both(s.k))
+    act = answer(insights_and_solved_tasks(s.k))
     insights = pruned(vote_on_insights(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
-    solved = newest_per_key(append(EPISODES))
-
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return await insights(lessons, context, run) + await solved(lessons, context, run)
-
     return Method(
         name="expel",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=refined(act, by_model(REFLECTOR, EXAMPLES), s.rounds, "retry"),
-        reflect=_gathered,
-        update=update,
+        reflect=solved_and_tried,
+        update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,
         roles=("reflector", "curator"),
         costs="retries, reflections, one call a step",
     )
 
 
-def _both(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
+def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
+    """The edits of two updates from the same lessons."""
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        return await first(lessons, context, run) + await second(lessons, context, run)
+
+    return update
+
+
+def insights_and_solved_tasks(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
     """Show all insights, and the most similar solved tasks as earlier turns."""
     solved = similar_turns(k, EPISODES)
 
@@ -76,7 +80,7 @@ def _both(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
     return show
 
 
-async def _gathered(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def solved_and_tried(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """A lesson for each solved task, and one with all tries of each task for the insights."""
     made = [r for r in rollouts if not r.trace.lost]
     tries = [Lesson(f"{r.place}/tries", "", _tries(r), sources=r.sources) for r in made]

@@ -32,11 +32,11 @@ def method(settings: Settings) -> Method:
         act=act,
         attempt=once(act),
         reflect=as_experience(),
-        update=_keep_nothing,
+        update=keep_nothing,
         accept=always,
         costs="nothing",
     )
 
 
-async def _keep_nothing(lessons: object, context: Context, run: Run) -> Delta:
+async def keep_nothing(lessons: object, context: Context, run: Run) -> Delta:
     return Delta()

@@ -25,10 +25,10 @@ class Settings(BeamSettings):
 
 def method(settings: Settings) -> Method:
     """Read the trajectory of instructions and scores, write better ones."""
-    return search(settings, "opro", PROPOSER, _trajectory)
+    return search(settings, "opro", PROPOSER, trajectory)
 
 
-def _trajectory(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+def trajectory(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
     return f"{history(candidates)}\n\n{cases(lessons[:EXEMPLARS])}"
 
 

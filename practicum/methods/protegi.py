@@ -24,10 +24,10 @@ class Settings(BeamSettings):
 def method(settings: Settings) -> Method:
     """Say what is wrong, edit against it, keep the best."""
     gradients = per_trace(by_model(GRADIENT, rules_shown=False), "failures")
-    return search(settings, "protegi", PROPOSER, _against, gradients, shown=1)
+    return search(settings, "protegi", PROPOSER, corrections, gradients, shown=1)
 
 
-def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+def corrections(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
     said = [f"- {x.data.get('diagnosis') or 'it failed'}; {x.text}" for x in lessons if x.text]
     return f"{history(candidates)}\n\n# What was wrong with them\n" + ("\n".join(said) or "(nothing failed)")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from pydantic import Field
 
@@ -49,15 +50,15 @@ def method(settings: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(_with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),
-        update=lambda lessons, context, run: _kept(s.keep, lessons, context, run),
+        reflect=per_trace(with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),
+        update=partial(keep_reflections, s.keep),
         accept=always,
         roles=("reflector",),
         costs="a reflection for each failure",
     )
 
 
-def _with_task(reflector: Reflector) -> Reflector:
+def with_task(reflector: Reflector) -> Reflector:
     """The same, with the task by which the lesson will be retrieved."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
@@ -67,7 +68,7 @@ def _with_task(reflector: Reflector) -> Reflector:
     return reflect
 
 
-async def _kept(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Add each reflection under its task, and delete the oldest ones of the task."""
     telling = [lesson for lesson in lessons if lesson.text]
     own: dict[str, list[Entry]] = defaultdict(list)

@@ -32,7 +32,7 @@ class Settings(SearchSettings):
 def method(settings: Settings) -> Method:
     """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
     one = BeamSettings(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
-    found = search(one, "textgrad", OPTIMIZER, _against, per_trace(by_model(GRADIENT, rules_shown=False)))
+    found = search(one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(GRADIENT, rules_shown=False)))
     update = with_feedback_history(found.update, settings.momentum)
     return replace(
         found,
@@ -42,7 +42,7 @@ def method(settings: Settings) -> Method:
     )
 
 
-def _against(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
+def criticisms(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
     fresh = "\n".join(f"- {x.data['diagnosis']}; {x.text}" for x in lessons if x.text and RECALLED not in x.data)
     before = "\n".join(f"- {x.text}" for x in lessons if RECALLED in x.data)
     return f"{history(candidates)}\n\n# Said before\n{before or '(nothing)'}\n\n# Said now\n{fresh or '(nothing)'}"

@@ -58,7 +58,7 @@ def method(settings: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=grouped(once(act), s.group, s.warmth),
-        reflect=_advantages,
+        reflect=advantages,
         update=within_budget(accounted(Curator(CURATOR, SECTION, CURATED), "keep", SECTION), s.budget),
         accept=always,
         roles=("reflector", "curator"),
@@ -66,7 +66,7 @@ def method(settings: Settings) -> Method:
     )
 
 
-async def _advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+async def advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """Contrast the attempts of each group; all groups at once."""
     jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout)) for i, rollout in enumerate(rollouts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]

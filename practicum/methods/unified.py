@@ -85,7 +85,7 @@ def method(settings: Settings) -> Method:
         act=acting(s, show, blind=True),
         attempt=once(prepared(acting(s, show, blind=s.online), propose)),
         reflect=with_outcomes(distil, s.bullets),
-        update=_both(s, rules),
+        update=rules_and_memories(s, rules),
         accept=always,
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
@@ -94,7 +94,7 @@ def method(settings: Settings) -> Method:
     )
 
 
-def _both(s: Settings, rules: UpdateSeam) -> UpdateSeam:
+def rules_and_memories(s: Settings, rules: UpdateSeam) -> UpdateSeam:
     """Rules and memories of one step. Rules are pruned and kept within their budget; memories only grow."""
 
     def also(first: UpdateSeam) -> UpdateSeam:

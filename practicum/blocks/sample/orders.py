@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from practicum.core.types import Task
 from practicum.engine.loop import Batch, History, SampleSeam
@@ -11,13 +11,18 @@ from practicum.engine.run import Run
 
 def shuffled_epochs(epochs: int, batch: int) -> SampleSeam:
     """Go through all tasks `epochs` times, shuffled anew each time by the run's seed; each step takes `batch` tasks."""
-    return _in_batches(epochs, batch, shuffled)
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for epoch in range(1, epochs + 1):
+            yield from _cut(shuffled(tasks, epoch, run), batch, epoch, epochs)
+
+    return sample
 
 
 def stream(batch: int) -> SampleSeam:
     """Go through the tasks once, in the order given; each step takes `batch` tasks. This is online learning: each task
     is predicted before it is learned from."""
-    return _in_batches(1, batch, lambda tasks, epoch, run: tasks)
+    return lambda tasks, history, run: _cut(tasks, batch)
 
 
 def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
@@ -47,11 +52,7 @@ def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> list[Task]:
     return order
 
 
-def _in_batches(epochs: int, batch: int, order: Callable[[Sequence[Task], int, Run], Sequence[Task]]) -> SampleSeam:
-    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        for epoch in range(1, epochs + 1):
-            ordered, starts = order(tasks, epoch, run), range(0, len(tasks), batch)
-            for start in starts:
-                yield Batch(tuple(ordered[start : start + batch]), epoch, steps=epochs * len(starts))
-
-    return sample
+def _cut(order: Sequence[Task], batch: int, epoch: int = 1, epochs: int = 1) -> Iterator[Batch]:
+    starts = range(0, len(order), batch)
+    for start in starts:
+        yield Batch(tuple(order[start : start + batch]), epoch, steps=epochs * len(starts))
