@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import PydanticCustomError
 
 from practicum.agents.network import Kind
-from practicum.blocks.act.network import FORMS, POOL, Answered
+from practicum.blocks.act.network import FORMS, POOL, PartSolution
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
 from practicum.core.bounded import SLACK
 from practicum.core.context import Context
@@ -78,7 +78,7 @@ class _ExperienceData(BaseModel):
     def _parse_output(self) -> Self:
         """The output must have the form of the agent's step, because agents are shown it as an example."""
         form = FORMS[self.kind]
-        if self.said is None and form is Answered:
+        if self.said is None and form is PartSolution:
             return self
         raw = self.said if isinstance(self.said, str) else json.dumps(self.said)
         try:

@@ -33,9 +33,9 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("insights", insights.Operations, insights.DECIDED),
     ("network: judge", network.Ability, network.WORKED["judge"]),
     ("network: decompose", network.Plan, network.WORKED["decompose"]),
-    ("network: solve", network.Answered, network.WORKED["solve"]),
+    ("network: solve", network.PartSolution, network.WORKED["solve"]),
     ("network: critique", network.Critique, network.WORKED["critique"]),
-    ("network: aggregate", network.Answered, network.WORKED["aggregate"]),
+    ("network: aggregate", network.PartSolution, network.WORKED["aggregate"]),
 ]
 HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
 

@@ -64,14 +64,15 @@ class Critique(Output):
     adequate: bool = Field(description="whether the solution is good as it is")
 
 
-class Answered(Output):
+# The schema with its title is a part of prompts, which stay as they are.
+class PartSolution(Output, title="Answered"):
     """The solution of a part."""
 
     solution: Annotated[str, MaxChars(2000)] = Field(description="the solution, complete")
 
 
 FORMS: Mapping[Kind, type[Output]] = {
-    "judge": Ability, "decompose": Plan, "solve": Answered, "critique": Critique, "aggregate": Answered,
+    "judge": Ability, "decompose": Plan, "solve": PartSolution, "critique": Critique, "aggregate": PartSolution,
 }  # fmt: skip
 """The form that the agent fills in for each kind of step, except for an answer to the whole task."""
 
@@ -227,7 +228,7 @@ class Decider:
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
                 return StepOutput(feedback or "adequate", feedback, form=said.model_dump_json())
             case "solve" | "aggregate":
-                return StepOutput((await run.ask("agent", prompt, Answered)).solution)
+                return StepOutput((await run.ask("agent", prompt, PartSolution)).solution)
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
@@ -251,7 +252,7 @@ class Decider:
         asked = f"# Now\n{ASKED[question.kind]}"
         turns = WORKED[question.kind]
         if entry is not None:
-            form = str(entry.data.get("said") or Answered(solution=entry.text).model_dump_json())
+            form = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
             turns += (Turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", form),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
@@ -277,7 +278,7 @@ ASKED: dict[Kind, str] = {
 }
 """The request for each kind of step, after the state it acts on."""
 
-SHOP = "A shop sells 12 lamps at 30 each and 8 chairs at 45 each, and keeps 10% of it. How much does it keep?"
+SALES = "A shop sells 12 lamps at 30 each and 8 chairs at 45 each, and keeps 10% of it. How much does it keep?"
 LAMPS = "A shop sells 12 lamps at 30 each. What does it take?"
 CHAIRS = "A shop sells 8 chairs at 45 each. What does it take?"
 KEPT = "A shop keeps 10% of the two amounts below together. How much does it keep?"
@@ -303,7 +304,7 @@ EXAMPLES: dict[Kind, tuple[tuple[str, dict[str, Any]], ...]] = {
         (f"# Task\n{LAMPS}", {"reason": "one step of arithmetic", "alone": True}),
     ),
     "decompose": (
-        (f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SHOP}", _plan(LAMPS, CHAIRS, KEPT)),
+        (f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SALES}", _plan(LAMPS, CHAIRS, KEPT)),
         (f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
     ),
     "solve": (
@@ -315,17 +316,17 @@ EXAMPLES: dict[Kind, tuple[tuple[str, dict[str, Any]], ...]] = {
     ),
     "critique": (
         (
-            f"# Task\n{SHOP}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
+            f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
             {"feedback": "The number and the price must be multiplied, not added: 12 x 30.", "adequate": False},
         ),
         (
-            f"# Task\n{SHOP}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
+            f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
             {"feedback": "", "adequate": True},
         ),
     ),
     "aggregate": (
         (
-            f"# Task\n{SHOP}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
+            f"# Task\n{SALES}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
             f"## Part 2: {CHAIRS}\n8 x 45 = 360\n\n## Part 3: {KEPT}\n{KEPT_SOLVED}",
             {"solution": "72"},
         ),

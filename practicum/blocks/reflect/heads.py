@@ -29,7 +29,7 @@ from practicum.engine.run import Run
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 
-Kind = Literal["actionable_gap", "execution_variance", "intractable"]
+FailureKind = Literal["actionable_gap", "execution_variance", "intractable"]
 
 ATTRIBUTED = {
     "actionable_gap": Count.ACTIONABLE_GAPS,
@@ -43,7 +43,7 @@ class Attribution(Output):
     """Whether guidance could have changed the outcome."""
 
     evidence: Annotated[str, MaxChars(160)] = Field(description="what in the attempt decides it")
-    attribution: Kind
+    attribution: FailureKind
 
 
 class RootCause(Output):
@@ -65,12 +65,12 @@ class Diagnosis(CoverageGap, RootCause, Attribution):
     """All three in one answer."""
 
 
-def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[Kind, ...]:
+def possible(rollout: Rollout, context: Context, choices: Sequence[str] = ()) -> tuple[FailureKind, ...]:
     """The attributions that the case allows. Chance needs a rule that was shown and not followed, or another run that
     succeeded; if one succeeded, the task is not intractable. A small model would say any of them at random."""
     failed, passed = contrast(rollout)
     slipped = passed or any(_unfollowed(rule.text, failed, choices) for rule in relied_on(rollout, context))
-    chance: tuple[Kind, ...] = ("execution_variance",) if slipped else ()
+    chance: tuple[FailureKind, ...] = ("execution_variance",) if slipped else ()
     return ("actionable_gap", *chance, *(() if passed else ("intractable",)))
 
 
@@ -84,7 +84,7 @@ def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def attributing(shape: type[Output], kinds: tuple[Kind, ...]) -> JSON:
+def attributing(shape: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
     """The form's schema, limited to these attributions; a server that enforces schemas allows no others."""
     schema = deepcopy(json_schema(shape))
     if attribution := schema["properties"].get("attribution"):
@@ -139,7 +139,7 @@ class Heads:
         )
 
     async def _ask(
-        self, system: str, parts: list[str], shape: type[Output], kinds: tuple[Kind, ...], run: Run
+        self, system: str, parts: list[str], shape: type[Output], kinds: tuple[FailureKind, ...], run: Run
     ) -> Output:
         fields = set(shape.model_fields)
         turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)

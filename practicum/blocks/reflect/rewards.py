@@ -23,9 +23,9 @@ from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
 
-Move = Mapping[str, Any]
+MoveData = Mapping[str, Any]
 
-Try = tuple[str, tuple[str, ...]]
+TryId = tuple[str, tuple[str, ...]]
 """One agent's try at a (sub)task: its id, and the ids down to it that were handed back before."""
 
 SOLUTIONS = ("solve", "aggregate")
@@ -59,7 +59,7 @@ def rewarded() -> ReflectSeam:
 
 async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
-    moves: list[Move] = list(rollout.trace.data.get("moves", ()))
+    moves: list[MoveData] = list(rollout.trace.data.get("moves", ()))
     rewards = Rewards(moves, await _qualities(rollout, moves, run))
     lessons = []
     for n, move in enumerate(moves):
@@ -75,7 +75,7 @@ async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
     return lessons
 
 
-async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[int, float | None]:
+async def _qualities(rollout: Rollout, moves: Sequence[MoveData], run: Run) -> dict[int, float | None]:
     """The quality of each solution, by the number of its move; None if it is unknown."""
     whole = _clipped(rollout.score) if run.labels else None
     if whole is None and rollout.feedback.success is not None:
@@ -96,7 +96,7 @@ async def _qualities(rollout: Rollout, moves: Sequence[Move], run: Run) -> dict[
     return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
 
 
-def _scored_parts(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task]:
+def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, Task]:
     """The tasks that score the solutions of parts, by the numbers of the moves, if the task's metric can score them and
     learning may see it.
 
@@ -114,7 +114,7 @@ def _scored_parts(task: Task, moves: Sequence[Move], run: Run) -> dict[int, Task
     return found
 
 
-async def _measured(task: Task, move: Move, run: Run) -> float | None:
+async def _measured(task: Task, move: MoveData, run: Run) -> float | None:
     return _clipped(await run.score(task, Trace(move["action"])))
 
 
@@ -122,7 +122,7 @@ def _clipped(score: Score | None) -> float | None:
     return None if score is None else min(max(score.value, 0.0), 1.0)
 
 
-async def _judged(task: str, move: Move, run: Run) -> float | None:
+async def _judged(task: str, move: MoveData, run: Run) -> float | None:
     part = [f"# The part\n{move['state']}"] if move["task"] else []
     prompt = Prompt(JUDGE, "\n\n".join([f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]))
     said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
@@ -133,7 +133,7 @@ async def _judged(task: str, move: Move, run: Run) -> float | None:
 class Rewards:
     """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves."""
 
-    moves: Sequence[Move]
+    moves: Sequence[MoveData]
     qualities: Mapping[int, float | None]
 
     def of(self, number: int) -> float | None:
@@ -155,12 +155,12 @@ class Rewards:
                 after = [q for n, q in solutions.items() if n > number and self.moves[n]["round"] == move["round"]]
                 return max(after[0] - before[-1], 0.0) if before and after else None
 
-    def _solutions(self, of: Try) -> dict[int, float]:
+    def _solutions(self, of: TryId) -> dict[int, float]:
         """Known qualities of the solutions of one try, by the numbers of their moves, in order."""
         found = ((n, self.qualities.get(n)) for n, move in enumerate(self.moves) if _try(move) == of)
         return {n: quality for n, quality in found if quality is not None}
 
-    def _parts(self, of: Try) -> list[Try]:
+    def _parts(self, of: TryId) -> list[TryId]:
         """The tries at the parts that one try was divided into; at most one try at each part gave a solution."""
         tries = dict.fromkeys(map(_try, self.moves))
         # What was handed back before a part was begun is what its `again` holds besides the part itself.
@@ -171,7 +171,7 @@ class Rewards:
         ]
 
 
-def _try(move: Move) -> Try:
+def _try(move: MoveData) -> TryId:
     return str(move["task"]), tuple(move["again"])
 
 
