@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,14 @@ from typing import Any
 
 import packages
 import pytest
-from helpers import Done, Launcher, make_tasks, run_command, wait_until, write_tasks
+from helpers import Done, make_tasks, run_command, write_tasks
 
 from practicum.cli.app import main
 from practicum.core.errors import ModelError
 from practicum.methods import GROUP, NAMES
 from practicum.models import local
 from practicum.store.database import Store
-from practicum.testing.server import ServerProcess, start_process
+from practicum.testing.server import ServerProcess
 
 LEARN_KEYS = {
     "run", "version", "entries", "context_tokens", "seconds", "scores", "usage", "by_role", "journal", "refused",
@@ -191,24 +190,30 @@ def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: P
     assert "agent:" not in alone.out
 
 
-def test_an_eval_that_is_cut_short_reports_what_was_paid_for(run: Any, launcher: Launcher, here: Path) -> None:
+def test_an_eval_whose_budget_is_spent_reports_what_was_paid_for(run: Any, here: Path) -> None:
     write_tasks(here / "many.jsonl", make_tasks(12))
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-calls", 5, code=2)
     assert done.line == "the evaluation is incomplete: the budget of 5 calls is spent"
     assert "on 5 of 12 tasks" in done.out
     done = run("eval", "many.jsonl", "--model", "scripted:model", "--max-tokens", 20, "--json", code=2)
     assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
-    log = here / "log"
-    with start_process(latency=0.2, per_1k_prompt=0, per_output=0, log=str(log)) as server:
-        command = ["eval", "many.jsonl", "--model", f"{server.url}#sim", "--concurrency", "2", "--json"]
-        running = launcher.start(command, here)
-        wait_until(lambda: running.ended() or (log.exists() and log.stat().st_size > 0), what="a call")
-        running.kill(signal.SIGINT)
-        stopped = running.end()
-    assert stopped.code == 130, stopped.err
-    assert stopped.line == "the evaluation is incomplete: interrupted"
-    assert 1 <= stopped.json["n"] < 12
-    assert stopped.json["usage"]["calls"] == stopped.json["n"]
+
+
+def test_an_eval_that_the_user_interrupts_reports_what_was_done(run: Any, here: Path) -> None:
+    (here / "interrupting.py").write_text(
+        "import signal\n\n"
+        "async def agent(text, context):\n"
+        "    if 'Message 3' in text:\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "    return text.split()[-1]\n"
+    )
+    write_tasks(here / "many.jsonl", make_tasks(12))
+    agent, handler = ("--agent", "interrupting:agent", "--concurrency", 1), signal.getsignal(signal.SIGINT)
+    done = run("eval", "many.jsonl", *agent, "--json", code=130)
+    assert done.line == "the evaluation is incomplete: interrupted"
+    assert "Ctrl-C again leaves at once" in done.err
+    assert (done.json["n"], done.json["score"]) == (4, 1.0)
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:
