@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +12,8 @@ from typer import Option
 
 from practicum.cli import bench_mael
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Output, save_json
 from practicum.core.errors import UsageError
-from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.bench.measure import Target
@@ -120,7 +117,7 @@ def overload(
     reached = targets(rows, model)
     value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
     value |= {"targets": [target.as_json() for target in reached], "load": [load, _load()]}
-    _save(folder / "overload.json", value)
+    save_json(folder / "overload.json", value)
     if any(not row.stopped for row in rows):
         overload_plot(rows, folder / "overload.png", model)
     _print_overload(out, rows)
@@ -197,7 +194,7 @@ def robustness(
     folder, reached = folder or new_folder("robustness"), targets(rows)
     value = {"bench": "robustness", "seeds": seeds, "rows": [row.as_json() for row in rows]}
     value |= {"targets": [target.as_json() for target in reached]}
-    _save(folder / "robustness.json", value)
+    save_json(folder / "robustness.json", value)
     robustness_plot(rows, folder / "robustness.png")
     lines = []
     for row in rows:
@@ -214,12 +211,6 @@ def robustness(
 
 def _load() -> float:
     return round(os.getloadavg()[0], 2)
-
-
-def _save(path: Path, value: Mapping[str, Any]) -> None:
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def _print_targets(out: Output, targets: Sequence[Target], load: float | None = None) -> None:

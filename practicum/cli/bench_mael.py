@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Output, save_json
 from practicum.core.errors import UsageError
-from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.bench.mael import MaelRow
@@ -68,7 +66,7 @@ def mael(
     found = run_work(lambda stop: measure(plan, folder, budget=stop.stops(budget), report=report), out)
     value = {"bench": "mael", "model": model, "seed": config["seed"], "rows": [row.as_json() for row in found.rows]}
     value |= {"calls": budget.spent.calls, "tokens": budget.spent.tokens, "stopped": found.stopped}
-    write_atomic(folder / "mael.json", json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    save_json(folder / "mael.json", value)
     if found.rows:
         out.print()
         _print_rows(out, found.rows)

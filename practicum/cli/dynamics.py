@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
@@ -66,7 +66,7 @@ def dynamics(
     out.print(f"solved and then lost: {curves.unlearned:,} times{again}")
     out.usage(found.usage, hits=found.hits, by_role=found.by_role)
     if found.errors:
-        out.print(f"Worth knowing: {found.errors:,} attempts failed, or could not be scored and leave out their task")
+        out.print(f"Worth knowing: {found.errors:,} attempts failed or could not be scored")
     if plot is not None:
         title = f"Training dynamics of {run.absolute().name} on {scored}"
         dynamics_plot(found.curves, plot, recent, steps=[c.step for c in found.checkpoints], title=title)
@@ -84,12 +84,11 @@ def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | N
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         shown = bar.add_task("", total=None)
 
-        def on_checkpoint(done: int, total: int) -> None:
-            bar.update(shown, completed=done, total=total)
-
         async def work(stop: Stopper) -> Dynamics:
-            how: dict[str, Any] = {"parts": parts_for(out), "on_checkpoint": on_checkpoint, "watch": stop}
-            return await score(run, tasks, every=every, concurrency=concurrency, **how)
+            return await score(
+                run, tasks, every=every, concurrency=concurrency, parts=parts_for(out), watch=stop,
+                on_checkpoint=lambda done, total: bar.update(shown, completed=done, total=total),
+            )  # fmt: skip
 
         try:
             return run_work(work, out)

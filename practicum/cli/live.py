@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from practicum.cli.output import usage_text
+from practicum.cli.output import SCORE_NAMES, usage_text
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.session.result import Progress, Result, RunInfo, Watch
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
-
-SCORE_NAMES = {
-    "before": "test score before", "test": "test score",
-    "val_best": "best validation score", "online": "online score",
-}  # fmt: skip
 
 
 class Download:
@@ -150,8 +145,7 @@ def report(out: Output, result: Result) -> None:
     if result.stopped:
         higher = "" if result.interrupted else " and a higher limit"
         out.print(f"Stopped early: {result.stopped}. Continue with: practicum resume {result.run}{higher}")
-    for name, score in result.scores.items():
-        out.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
+    out.scores(result.scores)
     context = result.context
     out.print(f"context: version {context.version}, {len(context)} entries, {render_full(context).tokens:,} tokens")
     out.usage(result.usage, result.seconds, result.hits, result.by_role)

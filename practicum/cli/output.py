@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -12,12 +13,18 @@ from rich.console import Console
 from rich.table import Table
 
 from practicum.core.counts import Count
+from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
     from practicum.core.types import Usage
 
 LONGEST_LINE = 4_000
 """Characters of the longest line of a table, where no terminal limits it."""
+
+SCORE_NAMES = {
+    "before": "test score before", "test": "test score",
+    "val_best": "best validation score", "online": "online score",
+}  # fmt: skip
 
 
 class Output(Console):
@@ -56,6 +63,11 @@ class Output(Console):
             self.print("".join(segment.text for segment in line).rstrip())
         self.print()
 
+    def scores(self, scores: Mapping[str, float]) -> None:
+        """The scores of a run, a line each."""
+        for name, score in scores.items():
+            self.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
+
     def usage(
         self, usage: Usage, seconds: float | None = None, hits: int = 0, by_role: Mapping[str, Usage] | None = None
     ) -> None:
@@ -90,6 +102,12 @@ def one_line(text: object, most: int = 80) -> str:
     """A text on one line of at most `most` characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def save_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Save a result as JSON in a folder, which is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
 def print_error(message: str) -> None:

@@ -57,8 +57,7 @@ def _show_context(run: Path, version: int | None, out: Output) -> None:
     about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}
     out.result({**about, "version": context.version, "entries": [*map(entry_json, context)]})
     out.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
-    for name, score in summary["scores"].items():
-        out.print(f"{name}: {score:.1%}")
+    out.scores(summary["scores"])
     out.print(f"version {context.version}: {len(context)} entries, {render_full(context).tokens:,} tokens")
     for e in context:
         answer = f" → {e.data['answer']}" if "answer" in e.data else ""
