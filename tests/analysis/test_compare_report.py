@@ -75,6 +75,13 @@ def test_a_curve_is_the_mean_of_its_runs_over_the_last_tasks() -> None:
     assert curve([]) == curve([[]]) == []
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without their pictures, which take longer than everything else."""
+    monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: "data:,")
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_a_curve_of_validations_is_drawn_where_not_every_step_is_validated() -> None:
     run = [CurvePoint(tasks=i + 1, tried=1, score=0.0, tokens=i, val=i / 10 if i % 2 else None) for i in range(7)]
     assert [p["val"] for p in curve([run, run])] == pytest.approx([None, 0.1, 0.1, 0.3, 0.3, 0.5, 0.5])
@@ -191,6 +198,7 @@ def test_cost_axes_have_a_few_readable_labels(low: float, ratio: float, axis: st
     assert 1 <= sum(left <= tick <= right for tick in figure.axes[0].get_xticks()) <= 8
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_report_without_any_score_says_so() -> None:
     def lost(plan: ComparisonPlan) -> list[RunOutcome]:
         return [RunOutcome(variant=run.variant.name, seed=run.seed, failed="away") for run in plan.runs]

@@ -150,9 +150,8 @@ PICTURES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "steps", [3, pytest.param(2, marks=pytest.mark.slow), pytest.param(90, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [2, 3, 90])
 def test_each_subject_with_values_has_a_picture(tmp_path: Path, steps: int) -> None:
     made = monitor_plots(parts_of(steps), [*range(1, steps + 1)], tmp_path / "new", "run")
     assert sorted(file.stem for file in made) == sorted(PICTURES)
@@ -167,6 +166,7 @@ def test_a_single_step_is_visible(tmp_path: Path) -> None:
     groups = {name: group for name, group in parts_of(1).items() if name in ("success", "context", "latency")}
     groups["tokens"] = MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})
     files = {file.stem: file for file in monitor_plots(groups, [1], tmp_path, "run")}
+    assert list(files) == ["success", "context", "drift", "latency", "pace", "tokens"]
     with Image.open(files["tokens"]) as image:
         assert image.convert("RGB").getpixel((image.width // 2, image.height // 5)) != (255, 255, 255)
 
