@@ -132,10 +132,10 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
 
 def _unused_message(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
-    if not dot and any(setting in methods.setting_docs(v.method) for v in study.variants):
-        return f"every variant that has a setting {setting!r} has its own value of it: leave out --set {key}=..."
-    if not dot:
-        return f"none of the methods has a setting {setting!r} (--set {key}=...)"
-    if which in {name for v in study.variants for name in (v.name, v.method)}:
+    if dot and which in {name for v in study.variants for name in (v.name, v.method)}:
         return f"{which} has no setting {setting!r} (--set {key}=...); `practicum methods {which}` lists its settings"
-    return f"--set {key}=...: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"
+    if dot:
+        return f"--set {key}=...: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"
+    if any(setting in methods.setting_docs(v.method) for v in study.variants):
+        return f"every variant that has a setting {setting!r} has its own value of it: leave out --set {key}=..."
+    return f"none of the methods has a setting {setting!r} (--set {key}=...)"

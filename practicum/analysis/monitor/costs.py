@@ -74,14 +74,8 @@ def read_step_ends(store: Store) -> dict[int, float]:
 
 def verdict_places(calls: Sequence[JournalCall]) -> set[str]:
     """Every place below which a judge was asked for a verdict, not for a score."""
-    places: set[str] = set()
-    for call in calls:
-        if call.role == "judge" and "score" not in call.place.split("/"):
-            place = call.parent
-            while place and place not in places:
-                places.add(place)
-                place = place.rpartition("/")[0]
-    return places
+    asked = [call.place.split("/") for call in calls if call.role == "judge"]
+    return {"/".join(parts[:n]) for parts in asked if "score" not in parts for n in range(1, len(parts))}
 
 
 def latency(

@@ -161,15 +161,14 @@ def _learning(groups: Groups) -> list[Panel]:
         lines.append(Line(name, rate, colour, curve["attempt"], *interval))
     more = f"\n({len(domains) - MOST_DOMAINS} smaller domains not shown)" if len(domains) > MOST_DOMAINS else ""
     window = min(domains[name]["window"] for name in largest)
-    ylabel = f"success rate, last {window:,} attempts or more{more}"
+    ylabel = f"success rate,\nlast {window:,} attempts or more{more}"
     return [Lines(ylabel, lines, percent=True, xlabel="attempt in its domain")]
 
 
 def _chosen_by(groups: Groups) -> list[Panel]:
-    by = groups["contrast"].numbers["by"] if "contrast" in groups else {}
-    return [
-        Bars("tasks, by what chose the answer", list(by), {"tasks": list(by.values())}, [f"{n:,}" for n in by.values()])
-    ]
+    by: Mapping[str, int] = groups["contrast"].numbers["by"] if "contrast" in groups else {}
+    notes = [f"{n:,}" for n in by.values()]
+    return [Bars("tasks, by what chose the answer", [*by], {"tasks": [*by.values()]}, notes)]
 
 
 def _latency(groups: Groups) -> list[Panel]:
@@ -221,9 +220,8 @@ def _draw(panels: Sequence[Panel], steps: Sequence[int], title: str, path: Path)
     ]
     figure = new_figure(WIDTH, FRAME_HEIGHT + sum(heights))
     figure.suptitle(title, x=0.02, ha="left", fontsize=13, color=INK)
-    for axes, panel in zip(
-        figure.subplots(len(panels), squeeze=False, height_ratios=heights).flat, panels, strict=True
-    ):
+    rows = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
+    for (axes,), panel in zip(rows, panels, strict=True):
         if isinstance(panel, Bars):
             _draw_bars(axes, panel)
         else:
@@ -247,12 +245,12 @@ def _draw_lines(axes: Axes, panel: Lines, steps: Values) -> None:
         _draw_areas(axes, panel, steps)
     for line in () if panel.stacked else panel.lines:
         x, y = steps if line.x is None else line.x, scale * _values(line.y)
-        # Few points are marked, so that their places are seen.
-        look: dict[str, Any] = {"color": line.colour, "marker": "o" if len(x) <= MANY_STEPS else None, "ms": 3.5}
         if averaged:
             axes.plot(x, y, color=line.colour, lw=0.7, alpha=0.3)
             y = moving_average(y, window)
-        axes.plot(x, y, lw=2, label=line.label, **look)
+        # Few points are marked, so that their places are seen.
+        mark = "o" if len(x) <= MANY_STEPS else None
+        axes.plot(x, y, color=line.colour, lw=2, marker=mark, ms=3.5, label=line.label)
         if line.low is not None and line.high is not None:
             low, high = scale * _values(line.low), scale * _values(line.high)
             axes.fill_between(x, low, high, color=line.colour, alpha=0.15, lw=0)
@@ -310,11 +308,4 @@ def _draw_bars(axes: Axes, panel: Bars) -> None:
 def _legend(axes: Axes, entries: int) -> None:
     """Put a legend above the panel, where it hides nothing; a single entry needs none."""
     if entries > 1:
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=min(entries, 4),
-            frameon=False,
-            fontsize=10,
-            borderaxespad=0.2,
-        )
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(entries, 4), frameon=False, borderaxespad=0.2)
