@@ -7,7 +7,7 @@ PracticumError
 ├── MethodError           a method returned the wrong thing from a seam
 ├── StoreError            a run folder cannot be opened or written
 │   └── NotARun           it holds no run
-├── JournalMismatch       the journal holds the answer to another question
+├── JournalMismatch       the journal has the result of a different request
 ├── PlaceTaken            two effects have one place in the journal
 ├── ModelError            a model cannot be used at all
 │   └── WindowError       a prompt does not fit into its window
@@ -55,7 +55,7 @@ class NotARun(StoreError):
 
 
 class JournalMismatch(PracticumError):
-    """The journal holds the answer to another question at this place: the program or its settings changed."""
+    """The journal has the result of a different request at this place: the program or its settings changed."""
 
 
 class PlaceTaken(PracticumError):

@@ -118,8 +118,8 @@ class Journal:
             return None
         if row.digest != digest:
             raise JournalMismatch(
-                f"the journal answers another question at '{place}': the program, its prompts or its settings changed "
-                "since this run began; start a new run (its context can be the seed: --seed-playbook RUN)"
+                f"the journal has the result of a different request at '{place}': the program, its prompts or its settings "
+                "changed since this run began; start a new run (--seed-playbook RUN starts it with this run's context)"
             )
         self.hits += row.role != NOTE_ROLE
         return row
@@ -141,14 +141,14 @@ class Journal:
         self._known.update((row.place, _journal_row(row)) for row in rows if row.run_id == self.run_id)
         return self._known.pop(place)
 
-    def by_role(self, sitting: bool = False) -> dict[str, Usage]:
-        """The usage of each role: in this process (`sitting`), or of earlier ones too."""
+    def by_role(self, this_process: bool = False) -> dict[str, Usage]:
+        """The usage of each role, in all processes of the run or in this one only."""
         table = schema.journal
         unpriced = func.count() - func.count(table.c.usd)
         sums = [func.sum(table.c[name]) for name in _USAGE]
         query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
-        found = self.store.rows(mine.where(self._last < ROW) if sitting else mine)
+        found = self.store.rows(mine.where(self._last < ROW) if this_process else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
     async def write(self, *rows: JournalRow) -> None:

@@ -91,7 +91,7 @@ def test_an_answer_is_paid_once_and_a_question_may_not_change(tmp_path: Path) ->
     folder = tmp_path / "run"
     assert within(folder, first, ask("what?")) == within(folder, second, ask("what?"))
     assert (len(first.calls), len(second.calls)) == (1, 0)
-    with pytest.raises(JournalMismatch, match="answers another question at 'a/agent'"):
+    with pytest.raises(JournalMismatch, match="result of a different request at 'a/agent'"):
         within(folder, second, ask("why?"))
 
 

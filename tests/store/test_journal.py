@@ -85,7 +85,7 @@ def test_rows_are_read_on_demand_and_each_once(tmp_path: Path) -> None:
 def test_a_mismatch_names_the_place(tmp_path: Path) -> None:
     with Store.create(tmp_path) as store:
         asyncio.run(Journal(store, "run").write(ONE))
-        with pytest.raises(JournalMismatch, match="another question at 'step 1/a'"):
+        with pytest.raises(JournalMismatch, match="a different request at 'step 1/a'"):
             Journal(store, "run").find("step 1/a", "other")
 
 

@@ -160,7 +160,7 @@ async def dynamics(
             return Dynamics(
                 folder, split, tuple(scored_on[i] for i in whole), checkpoints, solved, curves(solved),
                 errors=sum(r.trace.error is not None or r.score is None for r in rollouts),
-                usage=state.budget.spent, by_role=state.journal.by_role(sitting=True), hits=state.journal.hits,
+                usage=state.budget.spent, by_role=state.journal.by_role(this_process=True), hits=state.journal.hits,
             )  # fmt: skip
 
 
