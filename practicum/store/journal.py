@@ -118,8 +118,8 @@ class Journal:
             return None
         if row.digest != digest:
             raise JournalMismatch(
-                f"the journal has the result of a different request at '{place}': the program, its prompts or its settings "
-                "changed since this run began; start a new run (--seed-playbook RUN starts it with this run's context)"
+                f"the journal has the result of a different request at '{place}': the program, its prompts or its "
+                "settings changed since this run began; start a new run (--seed-playbook RUN gives it this context)"
             )
         self.hits += row.role != NOTE_ROLE
         return row
