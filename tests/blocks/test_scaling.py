@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from runs import indoors
 from scripts import FORM, shape
 
-from practicum.blocks.act.scaling import Scaling, came_to, in_parallel, in_sequence
+from practicum.blocks.act.scaling import Scaling, in_parallel, in_sequence, outcome_of
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Rollout, Score, Step, Task, Trace
@@ -248,8 +248,8 @@ def test_attempts_have_the_temperature_asked_for_and_the_judge_has_zero() -> Non
 
 def test_attempts_differ_by_the_state_they_leave() -> None:
     done = [Trace("done", data={"state": {"n": n, 1: {n}}}) for n in (1, 2, 1)]
-    assert came_to(done[0]) == came_to(done[2]) != came_to(done[1])
-    assert came_to(Trace(" Done. ")) == came_to(Trace("done"))
+    assert outcome_of(done[0]) == outcome_of(done[2]) != outcome_of(done[1])
+    assert outcome_of(Trace(" Done. ")) == outcome_of(Trace("done"))
     assert Attempts(done, labels=False).parallel().choice["agreement"] == pytest.approx(2 / 3)
 
 

@@ -57,7 +57,7 @@ def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
         attempts = _Attempts(how, run)
         jobs = [(f"try {n}", partial(act, task, context)) for n in range(1, how.k + 1)]
         made = await attempts.attempting.gather(jobs)
-        choosing = len({came_to(r.trace) for r in made}) > 1
+        choosing = len({outcome_of(r.trace) for r in made}) > 1
         await attempts.add(made, run.at("verdicts"), choosing)
         if len(made) == 1:
             return attempts.tries[0]
@@ -102,7 +102,7 @@ def place_of_all(rollout: Rollout) -> str:
     return _ONE.sub("", rollout.place)
 
 
-def came_to(trace: Trace) -> str:
+def outcome_of(trace: Trace) -> str:
     """The outcome of an attempt, to compare attempts by: its answer, its error, and the state it left."""
     outcome = [normalise(trace.answer), trace.error, trace.data.get("state")]
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
@@ -137,7 +137,7 @@ class _Attempts:
         `choosing`, to choose. Its verdict becomes the feedback that learning sees."""
         asked: dict[str, Rollout] = {}
         for rollout in made:
-            outcome = came_to(rollout.trace)
+            outcome = outcome_of(rollout.trace)
             learning = self.run.teaches and rollout.feedback.success is None
             undecided = choosing and self.how.by == "judge" and self.verdict(rollout) is None
             if rollout.trace.error is None and outcome not in self.judged and (learning or undecided):
@@ -146,7 +146,7 @@ class _Attempts:
         self.judged.update(zip(asked, await at.gather(jobs), strict=True))
         for rollout in made:
             if self.run.teaches and rollout.feedback.success is None:
-                rollout = replace(rollout, feedback=self.judged.get(came_to(rollout.trace), rollout.feedback))
+                rollout = replace(rollout, feedback=self.judged.get(outcome_of(rollout.trace), rollout.feedback))
             self.tries.append(rollout)
 
     def verdict(self, rollout: Rollout) -> Feedback | None:
@@ -155,7 +155,7 @@ class _Attempts:
             return Feedback(False, rollout.trace.error)
         if self.scored and rollout.score is not None:
             return rollout.feedback
-        return self.judged.get(came_to(rollout.trace)) if self.how.by == "judge" else None
+        return self.judged.get(outcome_of(rollout.trace)) if self.how.by == "judge" else None
 
     def rank(self, rollout: Rollout) -> Rank:
         """How good an attempt is, by all that the choice may know."""
@@ -170,7 +170,7 @@ class _Attempts:
 
     def best(self, contrast: Contrast | None) -> tuple[int, str, str]:
         """Which attempt stands, who chose it, and why. Ranks decide, then the contrast, then agreement, then order."""
-        outcomes = [came_to(r.trace) for r in self.tries]
+        outcomes = [outcome_of(r.trace) for r in self.tries]
         ranks = [self.rank(r) for r in self.tries]
         shares = Counter(outcomes)
         best = [n for n, rank in enumerate(ranks) if rank == max(ranks)]
@@ -198,13 +198,13 @@ class _Attempts:
         if verdict is not None and verdict.success:
             return f"content after pass {n}: {verdict.text}"
         unjudged = verdict is None or verdict.success is None
-        if n and unjudged and came_to(last.trace) == came_to(self.tries[-2].trace):
+        if n and unjudged and outcome_of(last.trace) == outcome_of(self.tries[-2].trace):
             return f"pass {n} changed nothing"
         return None if n < self.how.k else f"the last of {len(self.tries)} passes"
 
     def choose(self, best: int, by: str, why: str) -> Rollout:
         """The attempt that stands, with the others as its siblings and a record of the choice."""
-        outcomes, verdicts = [came_to(r.trace) for r in self.tries], map(self.verdict, self.tries)
+        outcomes, verdicts = [outcome_of(r.trace) for r in self.tries], map(self.verdict, self.tries)
         choice: dict[str, object] = {
             "of": len(self.tries),
             "by": by,

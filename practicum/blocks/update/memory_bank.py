@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from practicum.blocks.act.scaling import came_to
+from practicum.blocks.act.scaling import outcome_of
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
 from practicum.blocks.reflect.per_trace import judged_by_outcome
@@ -67,7 +67,7 @@ def extract_memories(most: int, extract: Extract, temperature: float, index: Ind
             distinct: dict[object, Rollout] = {}
             for one in chosen.group if extract == "all" else (chosen,):
                 if not one.trace.lost:
-                    distinct.setdefault((one.feedback.success, came_to(one.trace)), one)
+                    distinct.setdefault((one.feedback.success, outcome_of(one.trace)), one)
             known = [r for r in distinct.values() if r.feedback.success is not None]
             run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
             for n, one in enumerate(known):
