@@ -103,33 +103,30 @@ def duplicates(
     pool, rows = np.concatenate((old, new)), list(range(len(old)))
     for start in range(0, len(new), BLOCK):
         part = new[start : start + BLOCK]
-        earlier = pool[: len(rows)]
-        best, where = _closest(earlier, part, threshold)
-        within, kept = part @ part.T, np.zeros(len(part), dtype=bool)
-        mine = range(len(old) + start, len(old) + start + len(part))
-        for i, row in enumerate(mine):
-            like = rows[where[i]] if best[i] >= threshold else None
+        size = len(rows)
+        best, where = _closest(pool[:size], part, threshold)
+        for i, row in enumerate(range(len(old) + start, len(old) + start + len(part))):
+            same = partial(_most_similar, threshold=threshold, differ=partial(differ, row))
+            top, like = best[i], rows[where[i]] if best[i] >= threshold else None
             if like is not None and differ(row, like):
-                similarity = earlier @ part[i]
-                at = _most_similar(similarity, threshold, rows, partial(differ, row))
-                like, best[i] = (None, -np.inf) if at is None else (rows[at], similarity[at])
-            nearer = np.where(kept[:i] & (within[i, :i] > best[i]), within[i, :i], -np.inf)
-            at = _most_similar(nearer, threshold, mine, partial(differ, row))
-            result.append(like if at is None else mine[at])
+                top, like = same(pool[:size] @ part[i], rows)
+            nearer, later = same(pool[size : len(rows)] @ part[i], rows[size:])
+            result.append(later if nearer > top else like)
             if result[-1] is None:
-                kept[i] = True
                 pool[len(rows)] = part[i]
                 rows.append(row)
     return result
 
 
 def _most_similar(
-    similarity: np.ndarray, threshold: float, rows: Sequence[int], differ: Callable[[int], bool]
-) -> int | None:
-    """The position of the most similar row, from the threshold on, that does not differ; the oldest on ties."""
+    similarity: np.ndarray, rows: Sequence[int], threshold: float, differ: Callable[[int], bool]
+) -> tuple[float, int | None]:
+    """The highest similarity of a row, from the threshold on, that does not differ, and the row; the oldest on ties."""
     near = np.flatnonzero(similarity >= threshold)
-    ranked = near[np.argsort(-similarity[near], kind="stable")[:LOOKS]]
-    return next((int(at) for at in ranked if not differ(rows[at])), None)
+    for at in near[np.argsort(-similarity[near], kind="stable")[:LOOKS]]:
+        if not differ(rows[at]):
+            return float(similarity[at]), rows[at]
+    return -np.inf, None
 
 
 def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
