@@ -30,12 +30,12 @@ def eval_(
     from practicum.cli.running import Interrupted, parts_for, run_work
     from practicum.core.context import Context
     from practicum.session.evaluate import evaluate
-    from practicum.session.records import load_context, override, run_config
+    from practicum.session.records import load_context, override_config, run_config
     from practicum.session.result import INTERRUPTED
 
     out = Output(json_)
     listed = read_tasks(tasks, fields)
-    config = override(run_config(context) if context is not None else {}, config_values(given, listed))
+    config = override_config(run_config(context) if context is not None else {}, config_values(given, listed))
     learned = load_context(context) if context is not None else Context()
     if repeat > 1 and not config.get("temperature"):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")

@@ -70,7 +70,7 @@ def build(name: str, values: Mapping[str, Any]) -> Method:
     return made
 
 
-def override(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def override_settings(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run with others over them; those that have no effect beside the new ones are removed."""
     kind = settings_of(name)
     replaced = {old for new in given for old in kind.REPLACES.get(new, ())}

@@ -29,9 +29,9 @@ from practicum.session.amend import add_step, new_task_id, next_step, require_en
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import open_state
-from practicum.session.records import RUN, load_context, override, run_config
+from practicum.session.records import RUN, load_context, override_config, run_config
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
-from practicum.session.setup import Setup, build, set_up, take_method
+from practicum.session.setup import Setup, build_setup, set_up, take_method
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
@@ -147,7 +147,7 @@ async def _answer(query: str, context: Path | str | Context, parts: Parts, given
     """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
     base = {} if isinstance(context, Context) else run_config(Path(context))
     task, parts = Task("query", query), replace(parts, scorer=None)
-    values = {**override(base, given), "scorer": None, "from_traces": False}
+    values = {**override_config(base, given), "scorer": None, "from_traces": False}
     setup = set_up(values, Splits(test=(task,)), parts, scored=False)
     with ExitStack() as open_:
         folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="practicum-run-")))
@@ -185,7 +185,7 @@ async def _learn(
         require_ended(store)
         before, step = read_context(store, RUN), next_step(store)
         task = Task(new_task_id(store, step), query, target)
-        setup = _set_up_to_learn(override(run_config(folder), given), task, parts)
+        setup = _set_up_to_learn(override_config(run_config(folder), given), task, parts)
         method = setup.method
         # The run's limits were set for learning its tasks.
         budget = Budget(setup.config.limits)
@@ -217,7 +217,7 @@ def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
     methods.read_settings(name, values["settings"])
     values = {**values, "settings": methods.for_one_task(name, values["settings"]), "from_traces": False}
     try:
-        setup = build(config_from(values), splits, parts)
+        setup = build_setup(config_from(values), splits, parts)
     except UsageError as error:
         raise UsageError(
             f"method {name} cannot learn from one query, choose another one with --method: {error}"

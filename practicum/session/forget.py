@@ -38,7 +38,7 @@ RECORDS: tuple[tuple[Table, str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ForgetReport:
     """What was removed. `left` counts the traces of it that the run still holds, which must be 0."""
 
     removed: tuple[Entry, ...]
@@ -52,7 +52,7 @@ class Report:
 def forget(
     store: Store, run_id: str, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
     entries: Sequence[str] = (), keep_mixed: bool = False,
-) -> Report:  # fmt: skip
+) -> ForgetReport:  # fmt: skip
     """Remove what came from these tasks, sources, tags or entries from a run for good, and prove it.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
@@ -70,7 +70,7 @@ def forget(
     removed = _remove(run, new, wanted, texts)
     store.scrub()
     pairs = [(before.get(entry.id), entry) for entry in after]
-    return Report(
+    return ForgetReport(
         removed=tuple(e for e in before if e.id not in after),
         restored=tuple(e for was, e in pairs if was is None or was.text != e.text),
         kept_mixed=tuple(e for was, e in pairs if was is not None and wanted & set(was.sources)),

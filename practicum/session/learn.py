@@ -41,7 +41,7 @@ from practicum.session.records import (
 )
 from practicum.session.reserve import Reserve
 from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch
-from practicum.session.setup import Setup, build, set_up
+from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.snapshot import invalidate_snapshot
@@ -117,7 +117,7 @@ async def resume(
             raise UsageError(
                 f"{folder} {FINAL[state]} and cannot be resumed: start a new run with --seed-playbook {folder}"
             )
-        setup = build(raise_limits(config, limits or {}), splits, parts or Parts())
+        setup = build_setup(raise_limits(config, limits or {}), splits, parts or Parts())
         seed = rebuild([v for v in read_versions(store, RUN) if v.version == 0])
         async with open_session(store, folder, setup, seed, watch, shared) as session:
             update_run(store, state="running", config=setup.config.model_dump_json())

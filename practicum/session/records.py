@@ -155,7 +155,7 @@ LEARNING_ONLY = (
 )  # fmt: skip
 
 
-def override(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run with other values over it; None keeps the run's value.
 
     Another method does not take over the run's settings, another model replaces the run's own model of the agent, and
@@ -168,7 +168,7 @@ def override(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     method = values.get("method", Config.model_fields["method"].default)
     settings = config.get("settings", {}) if changed.get("method", method) == config.get("method", method) else {}
     roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in changed or r != "agent"}
-    settings = methods.override(method, settings, given.get("settings") or {})
+    settings = methods.override_settings(method, settings, given.get("settings") or {})
     return {**values, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
 
 

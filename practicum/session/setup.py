@@ -50,7 +50,7 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     config = config.model_copy(update={"scorer": config.scorer or default})
     if config.from_traces:
         _check_traces(config, splits)
-    setup = build(config, splits, parts)
+    setup = build_setup(config, splits, parts)
     if scored:
         _check_tasks(setup)
     _check_method(setup)
@@ -69,7 +69,7 @@ def take_method(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any]
     return {**values, "method": parts.names()["method"]}, parts
 
 
-def build(config: Config, splits: Splits, parts: Parts) -> Setup:
+def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
     """The objects of a run that was checked when it was first set up. Raises UsageError if one is missing."""
     method = make_method(config, splits, parts)
     # With stored traces to learn from, the agent runs in evaluations only.

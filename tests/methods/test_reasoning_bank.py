@@ -413,12 +413,12 @@ def test_what_is_set_by_hand_goes_before_a_preset(
 def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
     given: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    made = methods.override(METHOD, {"k": 3, "warmth": 0.9}, given)
+    made = methods.override_settings(METHOD, {"k": 3, "warmth": 0.9}, given)
     assert made == left
     methods.read_settings(METHOD, made)
     with pytest.raises(UsageError, match="choose needs k=2 or more"):
         methods.read_settings(
-            METHOD, methods.override(METHOD, {"k": 3, "warmth": 0.9}, {"k": 1, "choose": "agreement"})
+            METHOD, methods.override_settings(METHOD, {"k": 3, "warmth": 0.9}, {"k": 1, "choose": "agreement"})
         )
 
 

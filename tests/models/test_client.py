@@ -18,7 +18,7 @@ from practicum.core.views import count_tokens
 from practicum.models import provider as provider_module
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
-from practicum.session.records import override
+from practicum.session.records import override_config
 from practicum.session.result import Result
 from practicum.testing.server import ServerOptions, serve
 
@@ -300,9 +300,9 @@ def test_a_trace_is_cut_to_the_window_of_the_settings(tmp_path: Path) -> None:
 
 def test_a_window_does_not_pass_from_a_local_model_to_a_served_one() -> None:
     run = {"model": "local", "window": 1024}
-    assert override(run, {"model": "http://127.0.0.1:9/v1#m"})["window"] is None
-    assert override(run, {"model": "http://127.0.0.1:9/v1#m", "window": 4096})["window"] == 4096
-    assert override(run, {"model": "local:other.gguf"})["window"] == 1024
+    assert override_config(run, {"model": "http://127.0.0.1:9/v1#m"})["window"] is None
+    assert override_config(run, {"model": "http://127.0.0.1:9/v1#m", "window": 4096})["window"] == 4096
+    assert override_config(run, {"model": "local:other.gguf"})["window"] == 1024
 
 
 BAD_SCRIPTS = {

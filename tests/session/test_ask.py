@@ -23,7 +23,7 @@ from practicum.methods.memory import MemorySettings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
 from practicum.session.forget import forget
-from practicum.session.records import RUN, load_context, override, step_data
+from practicum.session.records import RUN, load_context, override_config, step_data
 from practicum.session.result import INTERRUPTED
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -157,7 +157,7 @@ def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> N
     }
 
     def settings(**given: Any) -> dict[str, Any]:
-        return dict(override(config, {"settings": given})["settings"])
+        return dict(override_config(config, {"settings": given})["settings"])
 
     assert settings() == {"k": 7, "items": 2}
     assert settings(k=3) == {"k": 3, "items": 2}
@@ -165,9 +165,9 @@ def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> N
     critical = methods.read_settings("reasoning_bank", settings(preset="critical"))
     assert isinstance(critical, MemorySettings)
     assert (critical.attempts, critical.memories, critical.items) == (5, 10, 2)
-    assert override(config, {"method": "ace"})["settings"] == {}
-    assert override(config, {"model": "d"})["roles"] == {"judge": "c"}
-    assert override(config, {"model": None, "roles": {"agent": "e"}})["roles"] == {"agent": "e", "judge": "c"}
+    assert override_config(config, {"method": "ace"})["settings"] == {}
+    assert override_config(config, {"model": "d"})["roles"] == {"judge": "c"}
+    assert override_config(config, {"model": None, "roles": {"agent": "e"}})["roles"] == {"agent": "e", "judge": "c"}
 
 
 TEAM = {"agents": [{"name": "a"}, {"name": "b"}], "links": [["a", "b"]]}
@@ -196,7 +196,7 @@ MERGING = {"consolidate": True, "threshold": 0.9}
 def test_settings_of_a_run_give_way_where_others_leave_them_without_effect(
     method: str, settings: dict[str, Any], given: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    made = methods.override(method, settings, given)
+    made = methods.override_settings(method, settings, given)
     assert made == {**left, **given}
     methods.read_settings(method, made)
 
@@ -215,7 +215,7 @@ def test_what_contradicts_itself_is_refused_over_a_run_too(
     method: str, settings: dict[str, Any], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        methods.read_settings(method, methods.override(method, settings, given))
+        methods.read_settings(method, methods.override_settings(method, settings, given))
 
 
 def test_a_playbook_file_can_be_asked_but_learns_nothing(tmp_path: Path) -> None:

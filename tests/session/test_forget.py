@@ -19,7 +19,7 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.models.scripted import Call
-from practicum.session.forget import Report, filtered, forget
+from practicum.session.forget import ForgetReport, filtered, forget
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import NOTE_ROLE
@@ -254,7 +254,7 @@ def test_a_long_text_is_found_over_several_pages_of_the_file(tmp_path: Path) -> 
 def test_mixed_entries_are_reported(tmp_path: Path) -> None:
     steps = [[Add("s", "Ask the ledger first.", sources=B)], [Update("e0", "Ask Ada's ledger first.", sources=A)]]
     with a_run(tmp_path, TASKS, steps) as store:
-        found: Report = forget(store, "run", tasks=["a"], keep_mixed=True)
+        found: ForgetReport = forget(store, "run", tasks=["a"], keep_mixed=True)
         assert [e.text for e in found.restored] == ["Ask the ledger first."]
         assert [e.sources for e in found.kept_mixed] == [B]
         assert (found.removed, found.left) == ((), 0)

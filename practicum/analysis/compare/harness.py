@@ -37,7 +37,7 @@ from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.opening import Shared, client_settings
 from practicum.session.records import load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
-from practicum.session.setup import build
+from practicum.session.setup import build_setup
 from practicum.store.database import Store
 
 
@@ -193,7 +193,7 @@ class _Runs:
                 place = Path(name) / run.folder
                 try:
                     with Store.create(place) as store:
-                        setup = build(run.config, run.splits, self.parts)
+                        setup = build_setup(run.config, run.splits, self.parts)
                         async with open_session(store, place, setup, Context(), shared=shared) as session:
                             session.reserve.check()
                 except PracticumError as error:

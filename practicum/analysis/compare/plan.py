@@ -20,7 +20,7 @@ from practicum.core.types import Task
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
-from practicum.session.setup import build, set_up
+from practicum.session.setup import build_setup, set_up
 from practicum.store.journal import digest
 
 PLAN_FILE = "compare.json"
@@ -148,7 +148,7 @@ def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str,
     if variant.stream:
         values["validate_every"] = 1
     try:
-        asked = build(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
+        asked = build_setup(config_from({**values, **parts.names(), "roles": {}}), splits, parts).roles
         roles = {role: m for role, m in common.get("roles", {}).items() if ROLES.get(role) in (*asked, "agent")}
         return set_up({**values, "roles": roles}, splits, parts).config, asked
     except UsageError as error:

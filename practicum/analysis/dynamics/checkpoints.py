@@ -28,7 +28,7 @@ from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import open_state
 from practicum.session.records import RUN, read_run
 from practicum.session.result import RunInfo, Watch, roles_json, usage_json
-from practicum.session.setup import build, set_up
+from practicum.session.setup import build_setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import digest
@@ -136,7 +136,7 @@ async def dynamics(
             config = config_from({**config.model_dump(), "concurrency": concurrency})
         split, scored_on = _choose_tasks(config, splits, tasks, parts)
         checkpoints, contexts = _checkpoints(store, every)
-        setup, budget = build(config, Splits(test=scored_on), parts), Budget()
+        setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
         async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
             if watch is not None:

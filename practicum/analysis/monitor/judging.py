@@ -22,7 +22,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import open_state
 from practicum.session.result import usage_json
-from practicum.session.setup import build
+from practicum.session.setup import build_setup
 from practicum.store.database import Store
 
 TEMPERATURE = 0.0
@@ -56,7 +56,7 @@ async def judge_again(
     sample = random.Random(seed).sample(attempts, min(n, len(attempts)))
     # Neither the agent nor its scorer runs here, and the Python objects they were may not be available.
     values = {**config.model_dump(exclude={*UNUSED_CONFIG}), "scorer": "exact", "method": "none", **limits}
-    setup = replace(build(config_from(values), Splits(), parts), roles=("judge",))
+    setup = replace(build_setup(config_from(values), Splits(), parts), roles=("judge",))
     pairs: list[tuple[bool, bool | None]] = []
 
     async def ask(attempt: JudgedAttempt, run: Run) -> None:
