@@ -123,6 +123,9 @@ def curves_figure(rows: Sequence[Mapping[str, Any]], field: str, ylabel: str) ->
             _percent_axis(axes, values)
     for axes in panels[len(curves) :]:
         axes.set_visible(False)
+    # The lowest panel of each column has the labels, also above an empty place.
+    for axes in panels[: len(curves)][-2:]:
+        axes.tick_params(labelbottom=True)
     figure.supxlabel("training tasks tried", fontsize=9)
     figure.supylabel(ylabel, fontsize=9)
     return figure

@@ -115,7 +115,7 @@ async def compare(
 ) -> Comparison:
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
-    `methods` are names (or "name=method"), or a study from `practicum.analysis.compare.variants`. `settings` go to
+    `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to
     every method that has them, or to one method as "ace.rounds". Other keywords are fields of `Config` that all runs
     share; `max_calls` or `max_tokens` is the budget of each run, its evaluation included. At most `runs_at_once` runs
     are open at a time (default: as many as calls are allowed at once).
