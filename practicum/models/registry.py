@@ -94,8 +94,7 @@ class Models:
             address, _, model = name.partition("#")
             if not model or not urlsplit(address).netloc:
                 raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
-            window, structure = self.settings.window, self.settings.structure
-            return self._openai_compatible(name, address, model, structure=structure, window=window, price=_no_price)
+            return self._openai_compatible(name, address, model)
         return self._hosted(name)
 
     def _local(self, name: str) -> Client:
@@ -111,8 +110,9 @@ class Models:
         )  # fmt: skip
 
     def _openai_compatible(
-        self, name: str, address: str, model: str, stop: Callable[[], None] = lambda: None, **client: Any
+        self, name: str, address: str, model: str, stop: Callable[[], None] = lambda: None, **special: Any
     ) -> Client:
+        """A client for this address; `special` are fields of ProviderClient that differ from the settings."""
         from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 
         from openai import AsyncOpenAI, DefaultAioHttpClient
@@ -136,6 +136,7 @@ class Models:
             await connection.close()
             stop()
 
+        options = {"structure": self.settings.structure, "window": self.settings.window, "price": lambda usage: None}
         return ProviderClient(
             name=name,
             model=OpenAIChatModel(
@@ -149,7 +150,7 @@ class Models:
             supports_seed=True,
             openai_protocol=True,
             on_close=close,
-            **client,
+            **(options | special),
         )
 
     def _hosted(self, name: str) -> Client:
@@ -183,10 +184,6 @@ class Models:
 def is_local(name: str) -> bool:
     """Whether the name means a model on this machine."""
     return name == "local" or name.startswith("local:")
-
-
-def _no_price(usage: Usage) -> float | None:
-    return None
 
 
 def _list_price(model: str, provider: str) -> Callable[[Usage], float | None]:
