@@ -29,11 +29,7 @@ class ChatAgent:
     reasoning: bool = False
     journaled: bool = field(default=False, init=False)
     turns: int = field(default=1, init=False)
-
-    @property
-    def identity(self) -> str:
-        """The agent's name in the journal."""
-        return "chat"
+    identity: str = field(default="chat", init=False)
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         form = _form(self.choices, self.reasoning, view.citable, view.annotated, view.noting)

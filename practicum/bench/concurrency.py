@@ -17,9 +17,8 @@ from typing import Any
 
 from practicum.bench import simulated_world
 from practicum.bench.measure import Report, Target, in_process, peak_mb, timed_run
+from practicum.bench.shared_budget import SharedBudget
 from practicum.core.gc import collect_rarely
-from practicum.models.budget import Budget
-from practicum.session.result import RunInfo, Watch
 from practicum.testing.server import allow_many_connections, start_process
 
 CPU_MS, PEAK_MB = 3.0, 1000.0
@@ -73,8 +72,8 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
     """Measure one method in this process. A small run before it loads the libraries and the embedder."""
     name, settings = METHODS[method]
     timed_run(url, 8, name, {**settings, "batch": 8}, folder / "warm", 8)
-    gauge, cpu = _Gauge(), time.process_time()
-    result, wall = timed_run(url, at_once, name, {**settings, "batch": at_once}, folder / "run", at_once, watch=gauge)
+    watch, cpu = SharedBudget(), time.process_time()
+    result, wall = timed_run(url, at_once, name, {**settings, "batch": at_once}, folder / "run", at_once, watch=watch)
     cpu = time.process_time() - cpu
     return ConcurrencyRow(
         method=method,
@@ -82,18 +81,9 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
         calls=result.usage.calls,
         cpu_ms=round(1000 * cpu / result.usage.calls, 3),
         peak_mb=round(peak_mb(), 1),
-        most=gauge.budget.most_in_flight,
+        most=watch.budget.most_in_flight if watch.budget else 0,
         wall_s=round(wall, 2),
     )
-
-
-class _Gauge(Watch):
-    """Keeps the budget of a run, which counts the calls in flight."""
-
-    budget: Budget
-
-    def began(self, run: RunInfo) -> None:
-        self.budget = run.budget
 
 
 def main(arguments: list[str]) -> None:
