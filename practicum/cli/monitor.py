@@ -32,7 +32,7 @@ def monitor(
     The run may be at work. With OTEL_EXPORTER_OTLP_ENDPOINT set, the same series are sent as OpenTelemetry metrics.
     """
     from practicum.analysis.monitor import monitor as measure
-    from practicum.analysis.monitor.export import endpoint, obstacle, send
+    from practicum.analysis.monitor.export import metrics_endpoint, obstacle, send
     from practicum.analysis.monitor.plots import check_folder, monitor_plots
     from practicum.cli.running import parts_for, run_work
 
@@ -50,7 +50,7 @@ def monitor(
     _print(out, report)
     if plots:
         out.print(f"{len(plots)} pictures in {plot}")
-    if (where := endpoint()) is not None:
+    if (where := metrics_endpoint()) is not None:
         # The endpoint may be configured for other programs, so a missing package is no failure.
         if (why := obstacle()) is not None:
             out.print(f"not sent to {where}: {why}")

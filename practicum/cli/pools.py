@@ -25,7 +25,7 @@ def pools(
     json_: opt.Json = False,
 ) -> None:
     """Show the sizes, the rewards and the most used experiences of a network's pools (method mael)."""
-    from practicum.analysis.network.plot import pools_plot
+    from practicum.analysis.network.plot import plot_pools
     from practicum.analysis.network.pools import pools_of
     from practicum.session.records import load_context
 
@@ -56,7 +56,7 @@ def pools(
             columns = ("entry", "step", "reward", "shown", "given", "done")
             out.table(columns, entries, text=("entry", "step", "given", "done"))
     if plot is not None:
-        pools_plot(found, plot)
+        plot_pools(found, plot)
         out.print(f"picture written to {plot}")
 
 

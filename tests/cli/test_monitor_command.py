@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 import practicum
 from practicum.analysis.monitor import monitor
-from practicum.analysis.monitor.export import STEP_METRICS, endpoint, exported_metrics
+from practicum.analysis.monitor.export import STEP_METRICS, exported_metrics, metrics_endpoint
 from practicum.cli.app import main
 
 SCRIPT = (
@@ -247,12 +247,12 @@ def test_a_protocol_that_is_not_spoken(
 
 
 def test_nothing_is_sent_where_nothing_is_asked_for(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert endpoint() is not None
+    assert metrics_endpoint() is not None
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert endpoint() is None
+    assert metrics_endpoint() is None
     monkeypatch.delenv("OTEL_SDK_DISABLED")
     monkeypatch.delenv(OTEL[0])
-    assert endpoint() is None
+    assert metrics_endpoint() is None
 
 
 def test_every_point_is_of_the_run(place: Path) -> None:

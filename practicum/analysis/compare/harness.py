@@ -227,9 +227,9 @@ class _Runs:
                 )  # fmt: skip
             if result.interrupted:
                 return None
-            by_task = (
-                watch.predicted if self.plan.scores_predictions(run) else _task_scores(result.rollouts.get("test", ()))
-            )
+            # A stream is scored by its predictions before it learned from each task.
+            streamed = self.plan.online or run.variant.stream
+            by_task = watch.predicted if streamed else _task_scores(result.rollouts.get("test", ()))
             outcome = completed_outcome(run, path, result, by_task, at_once)
             # A run without a score is tried again, since its judge may answer then, unless its budget is spent.
             if outcome.failed is None or result.stopped is not None:

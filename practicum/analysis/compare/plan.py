@@ -66,10 +66,6 @@ class ComparisonPlan:
     common: Mapping[str, Any]
     warnings: tuple[str, ...] = field(default=())
 
-    def scores_predictions(self, run: PlannedRun) -> bool:
-        """Whether a run is scored by its predictions before it learned from each task, instead of on test tasks."""
-        return self.online or run.variant.stream
-
     @property
     def scored(self) -> tuple[Task, ...]:
         """The tasks whose scores are compared."""

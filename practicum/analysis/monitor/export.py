@@ -79,7 +79,7 @@ class ExportedMetric:
     points: list[MetricPoint] = field(default_factory=list)
 
 
-def endpoint() -> str | None:
+def metrics_endpoint() -> str | None:
     """Where the environment says that metrics go; None where it does not say, or disables sending."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -161,7 +161,7 @@ def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float |
 
 
 def send(report: MonitorReport) -> int:
-    """Send the metrics of a run to the `endpoint`; returns the number of points.
+    """Send the metrics of a run to the `metrics_endpoint`; returns the number of points.
 
     Raises UsageError where there is an `obstacle`, and ExportError where they did not arrive.
     """
@@ -189,7 +189,7 @@ def send(report: MonitorReport) -> int:
             exporter.shutdown()
     if result is not MetricExportResult.SUCCESS:
         reason = ": " + " ".join(log[-1].getMessage().split()) if log else ""
-        raise ExportError(f"the metrics did not arrive at {endpoint()}{reason}")
+        raise ExportError(f"the metrics did not arrive at {metrics_endpoint()}{reason}")
     return sum(len(metric.points) for metric in metrics.values())
 
 

@@ -11,7 +11,7 @@ from practicum.analysis.network.pools import KIND_COLOURS, Pool
 from practicum.analysis.png import new_figure, plain, write_png
 
 
-def pools_plot(pools: Sequence[Pool], path: Path) -> None:
+def plot_pools(pools: Sequence[Pool], path: Path) -> None:
     """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError where the file cannot
     be written."""
     from matplotlib.ticker import MaxNLocator
