@@ -203,17 +203,10 @@ class Vectors:
         if self._store is None or not self._stored_dims:
             # All vectors of a store that was empty at the start are in memory.
             return texts
-        table = schema.vectors
-        unknown: list[str] = []
-        for start in range(0, len(texts), KEYS):
-            keys = {text_key(text): text for text in texts[start : start + KEYS]}
-            where = (table.c.embedder == self.embedder.name) & table.c.key.in_(list(keys))
-            found = {row.key: row.vector for row in self._store.rows(select(table.c.key, table.c.vector).where(where))}
-            if found:
-                vectors = np.frombuffer(b"".join(found.values()), dtype=np.float32).reshape(len(found), -1)
-                self._keep([keys[key] for key in found], vectors)
-            unknown += [text for key, text in keys.items() if key not in found]
-        return unknown
+        found = stored_vectors(self._store, self.embedder.name, texts)
+        if found:
+            self._keep(list(found), np.stack(list(found.values())))
+        return [text for text in texts if text not in found]
 
     async def _embed_once(self, texts: list[str]) -> None:
         """Embed these texts, except those that are being embedded for another caller: wait for them."""
@@ -270,6 +263,18 @@ class Vectors:
         self._row.update((texts[i], row) for row, i in enumerate(fresh, len(self.matrix)))
         self.matrix.extend(vectors[fresh])
         self.texts += [texts[i] for i in fresh]
+
+
+def stored_vectors(store: Store, embedder: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
+    """The vectors of these texts that a store has, by text, each of shape (d,)."""
+    table = schema.vectors
+    by_key = {text_key(text): text for text in texts}
+    keys, vectors = list(by_key), dict[str, np.ndarray]()
+    for start in range(0, len(keys), KEYS):
+        where = (table.c.embedder == embedder) & table.c.key.in_(keys[start : start + KEYS])
+        for row in store.rows(select(table.c.key, table.c.vector).where(where)):
+            vectors[by_key[row.key]] = np.frombuffer(row.vector, dtype=np.float32)
+    return vectors
 
 
 def stored_dims(store: Store, embedder: str) -> int:

@@ -20,13 +20,10 @@ from practicum.analysis.monitor.series import MetricGroup, Series
 from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.retrieval.vectors import Embedder, WordLlama
+from practicum.retrieval.vectors import Embedder, WordLlama, stored_vectors
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.schema import text_key
 from practicum.store.versions import Version
-
-KEYS_PER_QUERY = 500
 
 OUTCOMES = {"success": "successes", "failure": "failures"}
 """The outcome stored with a memory, and the name of the metric that counts such memories."""
@@ -76,15 +73,9 @@ def shown_texts(changes: Sequence[ContextChange]) -> list[str]:
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
     """The vectors of texts from the run's store. Missing ones are computed by `embedder` if the run used it, or by the
     embedder of this package, which costs nothing; otherwise they stay missing. Nothing is written."""
-    table = schema.vectors
-    stored = store.rows(select(table.c.embedder).limit(1))
+    stored = store.rows(select(schema.vectors.c.embedder).limit(1))
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
-    by_key = {text_key(text): text for text in texts}
-    keys, vectors = list(by_key), dict[str, np.ndarray]()
-    for start in range(0, len(keys) if stored else 0, KEYS_PER_QUERY):
-        where = (table.c.embedder == name) & table.c.key.in_(keys[start : start + KEYS_PER_QUERY])
-        for row in store.rows(select(table.c.key, table.c.vector).where(where)):
-            vectors[by_key[row.key]] = np.frombuffer(row.vector, dtype=np.float32)
+    vectors = stored_vectors(store, name, texts)
     missing = [text for text in texts if text not in vectors]
     if missing and embedder is not None and embedder.name == name:
         vectors.update(zip(missing, await embedder.embed(missing), strict=True))
