@@ -20,6 +20,7 @@ from gate import gated_server
 from helpers import Launcher, context_bytes, make_tasks, wait_until, write_tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profiles import examples
 from runs import Late, Memory, indoors, learner
 
 import practicum
@@ -67,7 +68,7 @@ def applicable(edits: Sequence[Edit], base: Context) -> Delta:
     return Delta(tuple(a.edit for a in base.apply(Delta(tuple(edits))).applied))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(EDITS, FATES, st.lists(EDITS, max_size=3))
 def test_what_holds_can_be_applied_and_what_does_not_says_why(
     edits: list[Edit], resolutions: list[Resolution], meanwhile: list[list[Edit]]
@@ -293,7 +294,7 @@ SHAPES = st.fixed_dictionaries(
 ).filter(lambda shape: shape["copies"] <= shape["group"])  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.integers(0, 10**6), SHAPES, st.integers(0, 2), st.integers(0, 1))
 def test_for_every_order_of_arrival_nothing_is_left_out(
     seed: int, shape: dict[str, int], per: int, silent: int
@@ -332,7 +333,7 @@ def test_for_every_order_of_arrival_nothing_is_left_out(
     assert at[-1:] in ([], [epochs])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10**6), st.integers(0, 10**6), SHAPES, st.data())
 def test_the_order_of_arrival_decides_all_and_the_journal_keeps_it(
     seed: int, other: int, shape: dict[str, int], data: st.DataObject
@@ -453,7 +454,7 @@ def ends(ran: Ran) -> tuple[Counter[str], Counter[str]]:
     return adds, dropped
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10**6), SHAPES, st.sampled_from(["keep", "drop"]), st.booleans())
 def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
     seed: int, shape: dict[str, int], uncovered: Uncovered, again: bool
@@ -484,7 +485,7 @@ def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(
     assert repeated.run.counts == counts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10**6), SHAPES)
 def test_what_is_dropped_of_one_copy_as_it_is_accepted_another_may_still_bring(
     seed: int, shape: dict[str, int]
