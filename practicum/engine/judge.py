@@ -15,7 +15,7 @@ from practicum.engine.run import Run
 
 
 class Verdict(Output):
-    """The output of a judge."""
+    """What a judge says."""
 
     reason: Annotated[str, MaxChars(400)] = Field(description="what decides it, in a sentence")
     right: bool = Field(description="whether the answer does what the task asks")

@@ -63,7 +63,7 @@ async def _consistency(requirement: str, code: str, run: Run) -> float:
 
 
 class Grades(Output):
-    """A judge's grades of a text."""
+    """What a judge says of a text."""
 
     reason: Annotated[str, MaxChars(300)] = Field(description="what speaks for and against the text")
     grammar: int = Field(ge=0, le=10, description="whether it is correct English")
