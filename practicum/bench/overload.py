@@ -58,7 +58,7 @@ ARMS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Methods and their settings; the batch holds all lessons unless the settings say otherwise."""
 
-INSTRUCTIONS = "You work in the office of a trading state. Asked what to do in a case, say it with the number it needs."
+INSTRUCTIONS = "You work in the office of a trading house. Asked what to do in a case, say it with the number it needs."
 
 
 MANY = 40
