@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.table import Column
 
 from practicum.cli.output import SCORE_NAMES, usage_text
 from practicum.core.views import render_full
@@ -45,7 +46,7 @@ class Live(Watch):
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=8),
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # so that the bar alone shrinks
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(compact=True),
             console=console,
@@ -99,7 +100,8 @@ class Live(Watch):
             self._bar.advance(self._row)
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
-        self._begin("learning")
+        if name == "before":
+            self._begin("learning")
         if score is None:
             self.console.print(f"{name}: none of {self._tasks} tasks could be scored")
             return
@@ -114,10 +116,10 @@ class Live(Watch):
         state = f"{score}{len(report.context)} entries · "
         usage = progress.usage
         # Beside the bar, the state has to fit into a line of 80 characters.
-        cost = f"{usage.calls:,} calls · " + (
-            f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / 1000:,.0f}k tokens"
-        )
-        self._bar.update(self._row, completed=report.step, total=steps, state=state + cost)
+        size, unit = (1e6, "M") if usage.tokens >= 1e6 else (1e3, "k")
+        cost = f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / size:.1f}{unit} tokens"
+        short = f"{state}{usage.calls:,} calls · {cost}"
+        self._bar.update(self._row, completed=report.step, total=steps, state=short)
         due = time.monotonic() - self._printed >= PLAIN_EVERY or report.step == steps
         if self._bar.disable and due:
             self._printed = time.monotonic()

@@ -1,4 +1,4 @@
-"""`practicum compare` as a process: its report on the terminal, its JSON, and bad input in one clear line."""
+"""`practicum compare`: its report on the terminal, its JSON, and bad input as one clear line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(tmp_path: Path) -> Any:
     return go
 
 
-def test_methods_are_compared_and_the_same_command_goes_on(run: Any, tmp_path: Path) -> None:
+def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path: Path) -> None:
     long = "shown-as-many-of-the-examples-as-its-window-can-hold"
     command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", f"none,{long}=icl", "--seeds", "1", "--out", "c")
     first = run(*command)
@@ -61,7 +61,7 @@ def test_methods_are_compared_and_the_same_command_goes_on(run: Any, tmp_path: P
     ]
 
 
-def test_few_test_tasks_are_warned_of(run: Any, tmp_path: Path) -> None:
+def test_few_test_tasks_cause_a_warning(run: Any, tmp_path: Path) -> None:
     write_tasks(tmp_path / "few.jsonl", make_tasks(4, 70))
     done = run("tasks.jsonl", "--test", "few.jsonl", "--methods", "none,icl", "--seeds", "1", "--out", "c")
     assert "warning: 4 tasks are scored, fewer than 10: no claim can be made" in done.out
@@ -82,7 +82,7 @@ def test_an_ablation(run: Any, fast_server: ServerProcess) -> None:
     assert [len(table["rows"]) for table in ablated["tables"]] == [9, 7]
 
 
-def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: Path) -> None:
+def test_a_failed_run_is_reported_and_sets_the_exit_code(run: Any, tmp_path: Path) -> None:
     rules = [{"role": "reflector", "error": "503"}, {"role": "agent", "answer": {"answer": "x", "used": []}}]
     (tmp_path / "model").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
     done = run(
@@ -120,7 +120,7 @@ def test_a_run_that_fails_is_told_and_the_exit_code_says_so(run: Any, tmp_path: 
         (("--test", "test.jsonl", "--methods", "none,icl", "--no-labels"), "icl: method icl shows right answers"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_nothing_is_left_behind(
+def test_wrong_use_is_reported_in_one_line_and_makes_no_folder(
     run: Any, tmp_path: Path, arguments: tuple[str, ...], match: str
 ) -> None:
     done = run("tasks.jsonl", *arguments, "--out", "c", code=2)

@@ -46,7 +46,7 @@ def go(tmp_path: Path, run: Path) -> Any:
     return start
 
 
-def test_list_add_search_show_remove(go: Any) -> None:
+def test_memories_are_added_listed_searched_shown_and_removed(go: Any) -> None:
     assert "there are no memories in run yet; its entries are in: rules (2) (--section NAME)" in go("list", "run").out
     said = go("add", "run", "m.jsonl").out
     assert "+ [e4] (memories) Successful approach: Wet phones" in said
@@ -79,12 +79,12 @@ def test_list_add_search_show_remove(go: Any) -> None:
     assert "deleted (removed by hand)" in go("show", "run", "e4").out
 
 
-def test_an_empty_memory_is_found_empty(go: Any) -> None:
+def test_a_search_without_memories_finds_nothing(go: Any) -> None:
     assert "there are no memories in run yet" in go("search", "run", "anything").out
     assert go("search", "run", "anything", "--json").json["entries"] == []
 
 
-def test_other_embeddings_are_refused_until_all_are_made_anew(go: Any, run: Path) -> None:
+def test_vectors_of_another_embedder_are_refused_until_reembed(go: Any, run: Path) -> None:
     with Store.open(run) as store:
         run_sync(Vectors(Words(), store)([entry.text for entry in load_context(run)]))
     refused = go("search", "run", "screen", "--section", "rules", code=1).line
@@ -115,5 +115,5 @@ def test_other_embeddings_are_refused_until_all_are_made_anew(go: Any, run: Path
         (("search", "run", "x", "-k", "0"), "-k"),
     ],
 )
-def test_wrong_use_in_one_clear_line(go: Any, arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_use_is_reported_in_one_line(go: Any, arguments: tuple[str, ...], said: str) -> None:
     assert said in go(*arguments, code=2).line

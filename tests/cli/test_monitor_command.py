@@ -1,4 +1,4 @@
-"""`practicum monitor` as it is typed, and what it sends where metrics are collected."""
+"""`practicum monitor`: what it prints, and the metrics that it sends."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def typed(place: Path, words: str, code: int = 0) -> Done:
     return done
 
 
-def test_what_it_tells(place: Path) -> None:
+def test_the_metrics_are_printed(place: Path) -> None:
     done = typed(place, "run")
     assert "reasoning_bank with scripted:model, done; 4 steps" in done.out
     assert "success: 50.0% (95% interval 15.0% to 85.0%) by score, 4 attempts in 12 tries" in done.out
@@ -90,7 +90,7 @@ def test_one_json_object_and_pictures(place: Path) -> None:
     assert "pictures in pictures/new" in done.err
 
 
-def test_the_judge_asked_again(place: Path) -> None:
+def test_the_judge_is_asked_again(place: Path) -> None:
     done = typed(place, "run --judge-again 3 --seed 5 --json")
     assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
     assert "judge again, at temperature 0: the same in 100.0%" in done.err
@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
 
 
 @pytest.mark.parametrize(("words", "said", "code"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_in_one_line(place: Path, words: str, said: str, code: int) -> None:
+def test_wrong_use_is_reported_in_one_line(place: Path, words: str, said: str, code: int) -> None:
     assert said in typed(place, words, code).line
 
 
@@ -173,7 +173,7 @@ def here(place: Path, *words: str) -> int | str | None:
     return left.value.code
 
 
-def test_the_same_series_go_out_as_metrics(
+def test_the_same_series_are_sent_as_metrics(
     place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert here(place) == 0
@@ -196,7 +196,7 @@ def test_the_same_series_go_out_as_metrics(
     assert [named["practicum.against"] for named, _, _ in got["practicum.judge.consistency"]] == ["scorer"]
 
 
-def test_it_is_named_and_totals_are_sums(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_service_is_named(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     assert here(place) == 0
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     assert here(place) == 0
@@ -207,14 +207,14 @@ def test_it_is_named_and_totals_are_sums(place: Path, collector: Collector, monk
     assert (kinds["practicum.tokens"], kinds["practicum.memory.entries"]) == ("sum", "gauge")
 
 
-def test_an_endpoint_of_its_own_for_metrics(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_have_their_own_endpoint(place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OTEL[0], "http://127.0.0.1:9")
     monkeypatch.setenv(OTEL[1], f"http://127.0.0.1:{collector.server_port}/mine")
     assert here(place, "--json") == 0
     assert [path for path, _ in collector.got] == ["/mine"]
 
 
-def test_metrics_that_are_refused(place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_metrics_are_an_error(place: Path, collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
     collector.status = 400
     assert here(place) == 1
     said = capsys.readouterr()
@@ -225,7 +225,7 @@ def test_metrics_that_are_refused(place: Path, collector: Collector, capsys: pyt
     assert "success: 50.0%" in said.out
 
 
-def test_packages_that_are_missing_are_named_and_no_failure(
+def test_missing_packages_are_named_and_are_no_failure(
     place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
@@ -237,7 +237,7 @@ def test_packages_that_are_missing_are_named_and_no_failure(
     assert collector.got == []
 
 
-def test_a_protocol_that_is_not_spoken(
+def test_an_unknown_protocol_is_reported(
     place: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(OTEL[2], "grpc")
@@ -246,7 +246,7 @@ def test_a_protocol_that_is_not_spoken(
     assert collector.got == []
 
 
-def test_nothing_is_sent_where_nothing_is_asked_for(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_without_an_endpoint(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     assert metrics_endpoint() is not None
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert metrics_endpoint() is None
@@ -255,7 +255,7 @@ def test_nothing_is_sent_where_nothing_is_asked_for(collector: Collector, monkey
     assert metrics_endpoint() is None
 
 
-def test_every_point_is_of_the_run(place: Path) -> None:
+def test_every_point_names_the_run(place: Path) -> None:
     report = practicum.run_sync(monitor(place / "run"))
     series = exported_metrics(report)
     assert all(one.points for one in series.values())

@@ -1,4 +1,4 @@
-"""The command line, as processes: every command, its JSON, and each kind of bad input in one clear line."""
+"""The commands: their output, their JSON, and every kind of bad input as one clear line."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def learned(run: Any, here: Path) -> Path:
     return here / "run"
 
 
-def test_learn_prints_one_json_object_with_the_keys_agreed(run: Any, here: Path) -> None:
+def test_learn_prints_one_json_object_with_these_keys(run: Any, here: Path) -> None:
     done = run(
         "learn", "tasks.jsonl", "--val", "test.jsonl", "--test", "test.jsonl", "--model", "scripted:model",
         "--batch-size", 4, "--epochs", 2, "--before", "--out", "run", "--json",
@@ -98,12 +98,12 @@ def test_learn_prints_one_json_object_with_the_keys_agreed(run: Any, here: Path)
     assert "test score" in done.err
 
 
-def test_online_has_its_score(run: Any) -> None:
+def test_online_learning_has_a_score(run: Any) -> None:
     value = run("learn", "tasks.jsonl", "--online", "--model", "scripted:model", "--out", "run", "--json").json
     assert value["scores"] == {"online": 5 / 8}
 
 
-def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
+def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) -> None:
     first = ("learn", "tasks.jsonl", "--model", "scripted:model", "--out", "run")
     done = run(*first, "--max-calls", 9, "--json")
     assert set(done.json) == {*LEARN_KEYS, "stopped"}
@@ -126,13 +126,13 @@ def test_a_spent_budget_ends_well_and_says_how_to_go_on(run: Any) -> None:
         ("--batch-size 2 --set rollouts=auto", "step 1: "),
     ],
 )
-def test_how_many_steps_there_will_be_is_said_where_it_is_known(run: Any, typed: str, first: str) -> None:
+def test_the_number_of_steps_is_printed_if_it_is_known(run: Any, typed: str, first: str) -> None:
     done = run("learn", "tasks.jsonl", "--model", "scripted:model", *typed.split())
     told = [line for line in done.out.splitlines() if re.match(r"step \d+( of \d+)?: (?!\d+ tasks;)", line)]
     assert told[0].startswith(first)
 
 
-def test_each_switch_of_the_primitives_is_explained(run: Any) -> None:
+def test_every_change_of_the_primitives_is_explained(run: Any) -> None:
     done = run(
         "learn", "tasks.jsonl", "--model", "scripted:model", "--set", "primitives=adaptive", "--batch-size", 4,
         "--epochs", 2, "--out", "run",
@@ -142,7 +142,7 @@ def test_each_switch_of_the_primitives_is_explained(run: Any) -> None:
     assert "groups off" in told[1][1]
 
 
-def test_everything_typed_reaches_the_run(run: Any, here: Path) -> None:
+def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> None:
     (here / "told").write_text("Say what is asked.\n")
     lines = [{"context": f"Message {n}: say word{n}", "label": f"word{n}"} for n in range(3)]
     (here / "other.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -166,7 +166,7 @@ def test_everything_typed_reaches_the_run(run: Any, here: Path) -> None:
     }  # fmt: skip
 
 
-def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> None:
+def test_eval_takes_the_settings_of_the_run(run: Any, learned: Path) -> None:
     done = run("eval", "test.jsonl", "--context", "run", "--json")
     assert set(done.json) == EVAL_KEYS
     assert (done.json["score"], done.json["n"]) == (0.5, 4)
@@ -180,7 +180,7 @@ def test_eval_scores_a_run_as_the_run_was_set_up(run: Any, learned: Path) -> Non
     assert "95% interval" in run("eval", "test.jsonl", "--model", "scripted:model", "--reasoning").out
 
 
-def test_eval_says_what_each_role_cost_where_there_are_several(run: Any, here: Path) -> None:
+def test_eval_prints_the_usage_of_each_role_if_there_are_several(run: Any, here: Path) -> None:
     rules = [{"role": "judge", "answer": {"reason": "so", "right": True}}, {"role": "agent", "answer": "no idea"}]
     (here / "judging").write_text("\n".join(map(json.dumps, rules)) + "\n", encoding="utf-8")
     done = run("eval", "test.jsonl", "--model", "scripted:judging", "--scorer", "judge", "--json")
@@ -217,7 +217,7 @@ def test_an_eval_that_the_user_interrupts_reports_what_was_done(run: Any, here: 
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:
+def test_show_prints_an_entry_with_its_history_and_sources(run: Any, learned: Path) -> None:
     shown = run("show", "run", "--json").json
     assert len(shown["entries"]) == 8
     assert (shown["state"], shown["method"]) == ("done", "ace")
@@ -233,7 +233,7 @@ def test_show_an_entry_and_where_it_came_from(run: Any, learned: Path) -> None:
     assert "there never was an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
 
 
-def test_what_stands_in_brackets_or_between_colons_is_printed_as_it_is(run: Any, here: Path) -> None:
+def test_brackets_and_colons_are_printed_unchanged(run: Any, here: Path) -> None:
     odd = "x[/y] :warning:"
     done = run("learn", "tasks.jsonl", "--model", "scripted:model", "--set", "rounds=0", "--out", odd)
     assert f"kept in {odd}" in done.out
@@ -296,7 +296,7 @@ def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> 
     assert len(run("show", "more", "--version", 0, "--json").json["entries"]) == 8
 
 
-def test_forget_takes_it_out_for_good_and_says_so(run: Any, learned: Path) -> None:
+def test_forget_removes_entries_and_proves_it(run: Any, learned: Path) -> None:
     value = run("forget", "run", "--task", "t3", "--json").json
     assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]
     assert value["left"] == 0
@@ -399,7 +399,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("typed", "words"), WRONG_USE.values(), ids=WRONG_USE)
-def test_wrong_use_is_told_in_one_line(run: Any, here: Path, typed: str, words: str) -> None:
+def test_wrong_use_is_reported_in_one_line(run: Any, here: Path, typed: str, words: str) -> None:
     out = ["--out", "made"] if typed.startswith("learn ") else []
     assert words in run(*typed.split(), *out, code=2).line
     assert not (here / "made").exists()
@@ -413,11 +413,11 @@ FAILURES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("typed", "words"), FAILURES.values(), ids=FAILURES)
-def test_a_failure_of_the_world_is_told_in_one_line(run: Any, learned: Path, typed: str, words: str) -> None:
+def test_failures_outside_practicum_are_reported_in_one_line(run: Any, learned: Path, typed: str, words: str) -> None:
     assert words in run(*typed.split(), code=1).line
 
 
-def test_a_run_that_another_process_holds_is_left_alone(run: Any, learned: Path) -> None:
+def test_a_run_that_another_process_holds_is_not_resumed_but_can_be_read(run: Any, learned: Path) -> None:
     with Store.open(learned):
         assert "another process is writing to" in run("resume", "run", code=1).line
         assert len(run("show", "run", "--json").json["entries"]) == 8
@@ -427,7 +427,7 @@ def test_a_finished_run_is_not_resumed(run: Any, learned: Path) -> None:
     assert "run is finished, so there is nothing to resume" in run("resume", "run", code=2).line
 
 
-def test_a_run_of_a_newer_practicum_is_left_alone(run: Any, learned: Path) -> None:
+def test_a_run_of_a_newer_practicum_is_refused(run: Any, learned: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(learned / "run.sqlite") as db:
@@ -437,14 +437,14 @@ def test_a_run_of_a_newer_practicum_is_left_alone(run: Any, learned: Path) -> No
     assert "99" in run("show", "run", code=1).line
 
 
-def test_a_run_folder_that_cannot_be_made_is_told(run: Any, here: Path) -> None:
+def test_a_run_folder_that_cannot_be_made_is_reported(run: Any, here: Path) -> None:
     (here / "file").write_text("")
     assert "cannot make the run folder" in run(
         "learn", "tasks.jsonl", "--model", "scripted:model", "--out", "file/run", code=1
     ).line  # fmt: skip
 
 
-def test_debug_shows_where(here: Path) -> None:
+def test_debug_prints_a_traceback(here: Path) -> None:
     done = run_command(("learn", "tasks.jsonl", "--method", "magic", "--debug"), here)
     assert (done.code, "Traceback" in done.err) == (2, True)
 
@@ -476,7 +476,7 @@ def test_a_function_as_agent_and_as_scorer(run: Any, here: Path) -> None:
     assert value["scores"] == {"test": 0.25}
 
 
-def test_what_functions_print_is_kept_apart_from_the_json(run: Any, here: Path) -> None:
+def test_output_of_user_functions_is_separate_from_the_json(run: Any, here: Path) -> None:
     (here / "printing.py").write_text("def agent(text, context):\n    print('at work')\n    return text.split()[-1]\n")
     typed = ("test.jsonl", "--agent", "printing:agent", "--scorer", "exact")
     told = run("eval", *typed, "--json")
@@ -485,7 +485,7 @@ def test_what_functions_print_is_kept_apart_from_the_json(run: Any, here: Path) 
     assert run("eval", *typed).out.count("at work") == 4
 
 
-def test_the_command_is_installed_as_a_program_that_prints_json_alone(here: Path) -> None:
+def test_the_program_prints_only_json_on_standard_output(here: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "practicum.cli.app", "eval", "test.jsonl", "--model", "scripted:model", "--json"],
         cwd=here, capture_output=True, text=True, timeout=60,
@@ -498,7 +498,7 @@ HEAVY = ("numpy", "pydantic", "pydantic_ai", "openai", "sqlalchemy", "rich.progr
 
 
 @pytest.mark.parametrize("program", ["import practicum", "from practicum.cli.app import main; main(['--help'])"])
-def test_what_costs_time_is_imported_when_it_is_used(program: str) -> None:
+def test_slow_imports_wait_until_they_are_needed(program: str) -> None:
     code = (
         "import sys\nsys.argv = ['practicum']\n"
         f"try:\n    {program}\nexcept SystemExit:\n    pass\n"

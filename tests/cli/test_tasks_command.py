@@ -1,4 +1,4 @@
-"""`practicum tasks`: a data set's file becomes tasks that the other commands take as it says."""
+"""`practicum tasks`: a data set's file becomes tasks that the other commands take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_it_says_can_be_typed_as_it_stands(here: Path) -> None:
+def test_the_printed_command_can_be_run(here: Path) -> None:
     made = run_command(["tasks", "gsm.jsonl", "--out", "out/tasks.jsonl"], here)
     assert made.code == 0, made.err
     assert [task.target for task in load_tasks(here / "out" / "tasks.jsonl")] == ["2", "4"]
@@ -32,7 +32,7 @@ def test_what_it_says_can_be_typed_as_it_stands(here: Path) -> None:
     assert done.json["score"] == 0.5, done.err
 
 
-def test_it_says_so_in_json_and_writes_nothing_unless_told_where(here: Path) -> None:
+def test_json_has_the_options_and_nothing_is_written_without_out(here: Path) -> None:
     said = run_command(["tasks", "gsm.jsonl", "--json"], here).json
     assert {path.name for path in here.iterdir() if path.name[0] != "."} == {"gsm.jsonl", "model"}
     assert said.pop("instructions").startswith("Solve the problem step by step.")
@@ -41,7 +41,7 @@ def test_it_says_so_in_json_and_writes_nothing_unless_told_where(here: Path) -> 
     }  # fmt: skip
 
 
-def test_bad_input_is_one_clear_line(here: Path) -> None:
+def test_bad_input_is_reported_in_one_line(here: Path) -> None:
     for arguments, line in (
         (["gsm.jsonl", "--format", "mmlu"], "gsm.jsonl line 1: field 'choices' is missing"),
         (
@@ -56,7 +56,7 @@ def test_bad_input_is_one_clear_line(here: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["learn", "eval"])
-def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(here: Path, command: str) -> None:
+def test_a_data_set_given_as_tasks_is_recognized(here: Path, command: str) -> None:
     told = run_command([command, "gsm.jsonl", "--model", "scripted:model"], here)
     assert told.code == 2
     assert told.line.startswith("gsm.jsonl line 1: field 'input' is missing; the line has 'question', 'answer'")
@@ -70,7 +70,7 @@ def test_a_public_data_set_where_tasks_belong_is_told_how_to_become_tasks(here: 
     [('{"question": "a", "answer": "b"}', []), ('{"input": 3, "concepts": ["a"]}', []), ("[1]", []), ("", []),
      ('{"question": "a", "answer": "#### b"}', ["--fields", "input=ask"])],
 )  # fmt: skip
-def test_other_files_and_fields_that_were_named_are_not_taken_for_one(here: Path, line: str, more: list[str]) -> None:
+def test_other_files_are_not_taken_for_a_data_set(here: Path, line: str, more: list[str]) -> None:
     (here / "other.jsonl").write_text(line)
     told = run_command(["eval", "other.jsonl", "--model", "scripted:model", *more], here)
     assert told.code == 2
