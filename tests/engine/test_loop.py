@@ -28,7 +28,7 @@ def test_each_step_starts_where_the_last_one_ended(tmp_path: Path) -> None:
     assert all("task:t0" in e.sources for e in list(reports[0].context))
 
 
-def test_what_is_not_accepted_changes_nothing(tmp_path: Path) -> None:
+def test_a_rejected_delta_changes_nothing(tmp_path: Path) -> None:
     async def never(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         return Delta()
 
@@ -100,7 +100,7 @@ def test_three_lost_steps_in_a_row_are_the_end_and_two_are_not(tmp_path: Path) -
         steps(tmp_path / "three", dying({2, 3, 4, 5, 6, 7}), method(), n=10)
 
 
-def test_a_run_of_which_every_step_was_lost_is_no_result(tmp_path: Path) -> None:
+def test_a_run_that_lost_every_step_raises(tmp_path: Path) -> None:
     dead = client(lambda call: ProviderError("gone"))
     with pytest.raises(ProviderError, match="every step was lost: gone"):
         steps(tmp_path / "run", dead, method(), n=2)

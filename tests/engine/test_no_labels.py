@@ -93,7 +93,7 @@ def test_meta_reaches_no_prompt(tmp_path: Path, method: str, labels: bool) -> No
     assert not [call for call in model.calls if SECRET in call.text]
 
 
-def test_an_outside_agent_is_told_neither_target_nor_meta(tmp_path: Path) -> None:
+def test_an_external_agent_gets_neither_target_nor_meta(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def agent(text: str, context: str) -> str:
@@ -107,7 +107,7 @@ def test_an_outside_agent_is_told_neither_target_nor_meta(tmp_path: Path) -> Non
     assert not [text for text in seen if SECRET in text or "the-target" in text]
 
 
-def test_a_judge_that_gives_no_verdict_leaves_it_open(tmp_path: Path) -> None:
+def test_an_attempt_without_a_verdict_is_counted(tmp_path: Path) -> None:
     def mumbling(call: Call) -> str:
         return "hm" if call.role == "judge" else world(call)
 

@@ -182,7 +182,7 @@ def test_a_finished_run_resumed_repeats_no_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("calls", [8, 20, 33])
-def test_a_spent_budget_raised_leads_where_an_uncut_run_leads(tmp_path: Path, calls: int) -> None:
+def test_a_run_resumed_with_a_larger_budget_ends_as_an_uninterrupted_run(tmp_path: Path, calls: int) -> None:
     whole = learn(tmp_path / "whole", client())
     model = client()
     cut = learn(tmp_path / "cut", model, max_calls=calls)
@@ -205,7 +205,7 @@ def test_a_budget_resumed_without_raising_it_pays_nothing_and_reports_the_same(t
     assert "test" in again.scores
 
 
-def test_what_a_stop_took_for_the_best_context_does_not_outlive_a_better_one(tmp_path: Path) -> None:
+def test_the_best_context_at_a_stop_gives_way_to_a_better_one(tmp_path: Path) -> None:
     """The budget ends before the last validation, in which the last context turns out to be the best one."""
 
     def agent(call: Call) -> str:
@@ -290,7 +290,7 @@ def test_limits_may_only_be_raised(tmp_path: Path) -> None:
         resume(tmp_path / "run", client(), max_tokens=10)
 
 
-def test_another_prompt_is_refused_and_its_place_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_prompt_is_refused_and_its_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from practicum.methods import ace
 
     learn(tmp_path / "run", client(), max_calls=20)
@@ -301,7 +301,7 @@ def test_another_prompt_is_refused_and_its_place_named(tmp_path: Path, monkeypat
     assert model.calls == []
 
 
-def test_a_run_killed_before_it_was_written_down_can_be_started_again(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     from practicum.store.database import Store
 
@@ -313,7 +313,7 @@ def test_a_run_killed_before_it_was_written_down_can_be_started_again(tmp_path: 
         learn(folder, client(), n=3)
 
 
-def test_what_was_lost_before_a_kill_stays_lost_so_that_the_rest_still_fits(tmp_path: Path) -> None:
+def test_losses_before_a_kill_stay_lost(tmp_path: Path) -> None:
     """An attempt lost in step 1 shapes all later prompts; a crash right after them must not bring it back."""
 
     def flaky(call: Call) -> str | Exception:
@@ -356,7 +356,7 @@ def test_three_lost_steps_stop_the_run_and_a_resume_tries_them_again(tmp_path: P
     assert whole.errors.get("lost_attempts", 0) == again.errors.get("lost_attempts", 0) == 0
 
 
-def test_a_reflector_that_is_away_stops_the_run_before_all_is_spent(tmp_path: Path) -> None:
+def test_a_failed_reflector_stops_the_run_early(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "reflector" else world(call)
 

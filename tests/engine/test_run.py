@@ -52,7 +52,7 @@ def test_results_come_in_the_order_of_places(tmp_path: Path) -> None:
     assert within(tmp_path / "run", client(), work) == ["0", "1", "2"]
 
 
-def test_one_failure_drains_its_siblings_and_the_first_by_place_is_raised(tmp_path: Path) -> None:
+def test_all_jobs_end_before_the_first_failure_by_place_is_raised(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def work(run: Run) -> None:
@@ -126,7 +126,7 @@ async def about_a_long_trace(run: Run) -> tuple[Word | None, Word | None, dict[s
     return long, short, dict(run.counts)
 
 
-def test_what_a_model_refuses_as_too_long_is_cut_until_it_reads_it(tmp_path: Path) -> None:
+def test_a_prompt_refused_as_too_long_is_shortened_until_it_fits(tmp_path: Path) -> None:
     model, larger = reading(16_000), reading(1_000_000)
     first = within(tmp_path / "run", model, about_a_long_trace)
     assert isinstance(first, tuple)
@@ -142,7 +142,7 @@ def test_what_a_model_refuses_as_too_long_is_cut_until_it_reads_it(tmp_path: Pat
     assert larger.calls == []
 
 
-def test_what_no_cut_makes_short_enough_is_lost_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_prompt_that_never_fits_is_lost_and_the_run_continues(tmp_path: Path) -> None:
     model, larger = reading(20), reading(1_000_000)
     first = within(tmp_path / "run", model, about_a_long_trace)
     assert isinstance(first, tuple)
@@ -153,7 +153,7 @@ def test_what_no_cut_makes_short_enough_is_lost_and_the_rest_goes_on(tmp_path: P
     assert larger.calls == []
 
 
-def test_json_is_found_among_words(tmp_path: Path) -> None:
+def test_json_is_found_in_prose(tmp_path: Path) -> None:
     async def ask(run: Run) -> Word:
         return await run.ask("agent", Prompt("", "what?"), Word)
 
@@ -161,7 +161,7 @@ def test_json_is_found_among_words(tmp_path: Path) -> None:
         assert within(tmp_path / str(n), client(lambda call, text=text: text), ask) == Word(word="a")
 
 
-def test_a_failure_is_kept_once_something_was_built_on_it(tmp_path: Path) -> None:
+def test_a_failure_is_journaled_once_a_later_result_used_it(tmp_path: Path) -> None:
     def down(call: Call) -> str | Exception:
         return ProviderError("down") if "first" in call.prompt.user else world(call)
 
@@ -216,7 +216,7 @@ def test_feedback_says_what_learning_may_know() -> None:
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_what_is_noted_after_a_failure_is_kept_only_where_the_failure_is(tmp_path: Path, more: bool) -> None:
+def test_notes_after_a_failure_are_kept_only_with_the_failure(tmp_path: Path, more: bool) -> None:
     """A resume tries again what was lost at the end, so it must not find what came of its being lost."""
 
     def dead(call: Call) -> str | Exception:

@@ -83,7 +83,7 @@ def after_try(n: int) -> Agent:
 # ---- refinement
 
 
-def test_retry_stops_at_the_first_success_which_confirms_the_lesson(tmp_path: Path) -> None:
+def test_the_first_success_ends_the_retries_and_confirms_the_lesson(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(after_try(2), another), settings={"rounds": 5})
     assert [call.role for call in run.model.calls] == ["agent", *["reflector", "agent"] * 2, "curator"]
     (rollout,) = run.reports[0].rollouts
@@ -137,7 +137,7 @@ def test_the_next_try_is_shown_the_insight_and_not_the_target(tmp_path: Path) ->
     assert ["follow try" in call.prompt.user for call in tries] == [False, True, True, True]
 
 
-def test_an_insight_may_say_the_target(tmp_path: Path) -> None:
+def test_an_insight_may_contain_the_target(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong, lambda call: "If it is asked, answer the-target."), HIDDEN)
     assert ["the-target" in call.text for call in run.calls("agent")] == [False, True, True, True]
 
@@ -318,7 +318,7 @@ def test_a_decision_that_would_harm_is_held_back_counted_and_the_lesson_kept(
     assert run.result.refused == 0
 
 
-def test_a_lesson_that_no_rule_can_take_was_not_left_out(tmp_path: Path) -> None:
+def test_a_lesson_whose_edit_is_held_back_is_kept(tmp_path: Path) -> None:
     """The curator wanted it in; only what it says nothing of is dropped where that is the setting."""
     wrong = {"op": "UPDATE", "ids": ["e2"], "text": "If it is blue or scarlet, answer Blue."}
     run = curated(tmp_path, {"lesson": 1, **wrong}, lessons=2, uncovered="drop")
@@ -334,7 +334,7 @@ def test_a_lesson_that_no_rule_can_take_was_not_left_out(tmp_path: Path) -> None
     ],
     ids=["deleted", "merged away"],
 )
-def test_a_rule_that_an_earlier_decision_took_away_takes_in_no_lesson(
+def test_a_rule_removed_by_an_earlier_decision_takes_no_lesson(
     tmp_path: Path, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     run = curated(tmp_path, {"lesson": 1, **first}, {"lesson": 2, **second}, lessons=2)

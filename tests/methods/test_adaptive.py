@@ -87,7 +87,7 @@ def test_each_switch_follows_its_evidence_and_says_so(
     assert words in why
 
 
-def test_a_group_that_passed_whole_says_nothing_of_contrast() -> None:
+def test_a_group_without_failures_is_no_evidence_for_contrasts() -> None:
     choice, why = chosen(steps(QUIET, QUIET, ([tried("c", True, True)] * 9 + [tried("b", True, False)], [])))
     assert choice.group
     assert "(33% of failing groups had a success)" in why
@@ -138,7 +138,7 @@ def test_each_step_runs_on_what_was_chosen_and_its_row_says_why(tmp_path: Path) 
     )
 
 
-def test_what_was_of_use_stays_on(tmp_path: Path) -> None:
+def test_useful_primitives_stay_on(tmp_path: Path) -> None:
     def agent(call: Call) -> dict[str, Any]:
         return {"answer": right(call) if warm(call) else "wrong", "used": ["e0"]}
 
@@ -150,7 +150,7 @@ def test_what_was_of_use_stays_on(tmp_path: Path) -> None:
     assert used(run) == [(3, False, True)] + [(3, True, True)] * 5
 
 
-def test_what_is_unlearned_calls_for_the_state(tmp_path: Path) -> None:
+def test_relapses_switch_the_state_on(tmp_path: Path) -> None:
     def relapsing(call: Call) -> str:
         return right(call) if "word" not in call.prompt.head else "wrong"
 

@@ -46,7 +46,7 @@ def test_one_call_reads_all_lessons_of_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_a_batch_is_forty_tasks_where_nothing_else_is_said(method: str) -> None:
+def test_the_default_batch_is_forty_tasks(method: str) -> None:
     assert methods.setting_docs(method)["batch"][0] == 40
 
 
@@ -64,7 +64,7 @@ def test_what_the_curator_does_not_mention_is_lost_and_counted(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("method", BASELINES)
-def test_every_attempt_votes_whatever_becomes_of_its_words(tmp_path: Path, method: str) -> None:
+def test_every_attempt_votes_even_if_its_lesson_is_dropped(tmp_path: Path, method: str) -> None:
     def citing(call: Call) -> str | Exception:
         if call.role == "agent":
             return json.dumps({"used": ["e0"], "answer": call.prompt.user.split()[-1]})
@@ -90,7 +90,7 @@ def test_the_curator_sees_as_many_lessons_as_combee_would_make_groups(tmp_path: 
 
 
 @pytest.mark.parametrize(("k", "read", "counted"), [(1, 1, 0), (10, 10, 0), (40, 40, 0), (70, 40, 1)])
-def test_or_as_many_as_are_asked_for(tmp_path: Path, k: int, read: int, counted: int) -> None:
+def test_the_curator_sees_as_many_lessons_as_k_says(tmp_path: Path, k: int, read: int, counted: int) -> None:
     run = learned(tmp_path, insight, 40, {"k": k}, method="top_k")
     assert [len(lessons) for lessons in curated(run)] == [read]
     assert run.result.errors.get("clusters_lowered", 0) == counted
@@ -115,7 +115,7 @@ def test_a_single_lesson_is_not_summed_up(tmp_path: Path) -> None:
     assert {*run.texts} == lessons(run)
 
 
-def test_points_can_be_appended_by_an_agent_that_is_no_model_of_ours(tmp_path: Path) -> None:
+def test_points_of_a_function_agent_can_be_appended(tmp_path: Path) -> None:
     """The summary needs a model even where nothing else does."""
 
     def agent(text: str, context: str) -> str:
@@ -136,7 +136,7 @@ def test_points_can_be_appended_by_an_agent_that_is_no_model_of_ours(tmp_path: P
 
 @pytest.mark.parametrize("method", BASELINES)
 @pytest.mark.parametrize("calls", cases([18, 40], 18))
-def test_a_budget_stops_it_and_a_resume_leads_where_it_would_have_led(tmp_path: Path, method: str, calls: int) -> None:
+def test_a_run_stopped_by_its_budget_resumes_to_the_same_result(tmp_path: Path, method: str, calls: int) -> None:
     whole = learned(tmp_path / "whole", learner, 24, {"batch": 8}, method=method)
     cut = learned(tmp_path / "cut", learner, 24, {"batch": 8}, method=method, max_calls=calls)
     assert cut.result.stopped == f"the budget of {calls} calls is spent"
@@ -156,7 +156,7 @@ def test_a_budget_stops_it_and_a_resume_leads_where_it_would_have_led(tmp_path: 
         ("naive", {"epochs": 2, "online": True}, "online learning sees each task once: leave out --epochs"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(method: str, settings: dict[str, Any], line: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(method: str, settings: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         methods.build(method, settings)
     assert str(refused.value).startswith(line)

@@ -99,7 +99,7 @@ def test_with_few_attempts_in_flight_there_is_one_group_and_no_copy(tmp_path: Pa
     assert Counter(text for read in curated(run) for text in read) == dict.fromkeys(lessons(run), copies)
 
 
-def test_exact_is_the_papers_own_way(tmp_path: Path) -> None:
+def test_exact_follows_the_paper(tmp_path: Path) -> None:
     run = learned(tmp_path, insight, 100, {"exact": True})
     *level1, level2 = curated(run)
     assert [len(read) for read in level1] == [20] * 10
@@ -151,7 +151,7 @@ def test_join_by_the_model_goes_level_by_level(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"fan_in": 7, "copies": 3}, {"asynchronous": True}], ids=["", "fan_in", "async"]
 )
-def test_weird_curators_read_no_more_than_the_fan_in_and_lose_nothing(
+def test_random_curators_read_at_most_fan_in_lessons_and_lose_none(
     tmp_path: Path, n: int, seed: int, settings: dict[str, Any]
 ) -> None:
     curator = random_curator(seed, OPS[seed::2] if seed else OPS, 0.1, [])
@@ -166,7 +166,7 @@ def test_weird_curators_read_no_more_than_the_fan_in_and_lose_nothing(
 NAMING = ("add", "update", "merge")
 
 
-def test_what_is_left_out_is_asked_again_and_then_kept_or_dropped(tmp_path: Path) -> None:
+def test_lessons_left_out_are_asked_about_again_and_then_kept_or_dropped(tmp_path: Path) -> None:
     def odd(call: Call) -> str:
         """Of many lessons it takes the first, of few all but one."""
         count = len(lessons_read(call))
@@ -238,7 +238,7 @@ def test_memories_are_appended_with_no_curator_at_all(tmp_path: Path) -> None:
         assert sorted(run.texts) == sorted(lessons(run))
 
 
-def test_a_playbook_written_anew_by_groups_is_joined(tmp_path: Path) -> None:
+def test_playbooks_rewritten_by_groups_are_joined(tmp_path: Path) -> None:
     def rewriting(call: Call) -> str:
         return json.dumps({"entries": [{"section": "rules", "text": text} for text in lessons_read(call)]})
 
@@ -281,7 +281,7 @@ def test_forty_tasks_cost_an_attempt_each_reflections_and_a_curation_a_group(
 
 @pytest.mark.parametrize("settings", [{"batch": 8}, {"batch": 8, "join": "model"}, {"batch": 8, "exact": True}])
 @pytest.mark.parametrize("calls", cases([20, 35, 47], 35))
-def test_a_budget_stops_it_anywhere_and_a_resume_leads_where_it_would_have_led(
+def test_a_run_stopped_anywhere_by_its_budget_resumes_to_the_same_result(
     tmp_path: Path, settings: dict[str, Any], calls: int
 ) -> None:
     whole = learned(tmp_path / "whole", learner, 24, settings)
@@ -293,7 +293,7 @@ def test_a_budget_stops_it_anywhere_and_a_resume_leads_where_it_would_have_led(
     assert len(cut.model.calls) == whole.result.usage.calls
 
 
-def test_a_curator_that_is_away_costs_no_lesson(tmp_path: Path) -> None:
+def test_a_failed_curator_loses_no_lesson(tmp_path: Path) -> None:
     run = learned(tmp_path, curated_by(lambda call: ProviderError("down")), 20)
     assert sorted(run.texts) == sorted(lessons(run))
     assert run.result.errors["lost_updates"] == 4 + 2 + 4
@@ -362,7 +362,7 @@ def test_a_curator_that_is_away_costs_no_lesson(tmp_path: Path) -> None:
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         methods.build("combee", settings)
     text = str(refused.value)
@@ -387,7 +387,7 @@ def test_texts_from_the_command_line_are_read_as_numbers() -> None:
         ({}, {}),
     ],
 )
-def test_what_had_to_be_changed_is_counted(tmp_path: Path, settings: dict[str, Any], counted: dict[str, int]) -> None:
+def test_adjusted_settings_are_counted(tmp_path: Path, settings: dict[str, Any], counted: dict[str, int]) -> None:
     assert learned(tmp_path, insight, 12, settings).result.errors == counted
 
 
@@ -415,7 +415,7 @@ def test_without_labels_no_prompt_depends_on_targets(
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_without_labels_and_barrier_neither(tmp_path: Path, labels: bool) -> None:
+def test_without_labels_and_barrier_no_prompt_depends_on_targets(tmp_path: Path, labels: bool) -> None:
     """The other targets are tried with attempts that end in the same order, since that order is part of the input."""
     tasks = make_tasks(13, tags=["a"])
     config: dict[str, Any] = {"settings": {"asynchronous": True, "batch": 5}, "labels": labels}

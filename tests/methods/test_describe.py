@@ -31,7 +31,7 @@ def test_wrappers_are_told_from_the_outside_in() -> None:
     assert "grouped" in anatomy("ace", {"group": 3}).seams["attempt"]
 
 
-def test_the_paper_stands_apart_from_the_line() -> None:
+def test_the_paper_is_separate_from_the_summary() -> None:
     found = anatomy("ace", {})
     assert found.paper == "Zhang et al., sections 3.1 and 3.2"
     assert found.about.startswith("ACE, Agentic Context Engineering: a playbook")

@@ -70,7 +70,7 @@ def test_instructions_improve_and_the_best_alone_is_shown(tmp_path: Path) -> Non
     assert all(e.data.get("parent") in {None, *(x.id for x in entries)} for e in entries)
 
 
-def test_a_candidate_tells_its_place_in_the_pareto_front(tmp_path: Path) -> None:
+def test_a_candidate_stores_its_place_in_the_pareto_front(tmp_path: Path) -> None:
     entries = list(run_of(tmp_path).result.context)
     rows = {e.id: known(e.text) for e in entries}
     solved = set.union(*rows.values())
@@ -110,7 +110,7 @@ def test_the_first_instruction_is_compared_once(tmp_path: Path) -> None:
     assert sum(number(call) >= 100 for call in run.calls("agent")) == 4
 
 
-def test_without_labels_a_judge_is_heard(tmp_path: Path) -> None:
+def test_without_labels_a_judge_decides(tmp_path: Path) -> None:
     def judge(call: Call) -> dict[str, Any]:
         return {"right": "word" in call.prompt.user.rpartition("nswer")[2]}
 
@@ -190,7 +190,7 @@ def test_a_reflector_that_fails_is_counted(tmp_path: Path) -> None:
     assert not len(run.result.context)
 
 
-def test_an_agent_that_is_away_stops_the_run(tmp_path: Path) -> None:
+def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
         run_of(tmp_path, mind(lambda call: ProviderError("down")))
 
@@ -212,7 +212,7 @@ def test_it_goes_on_from_another_run(tmp_path: Path) -> None:
         ({"select": "x"}, "select"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         run_of(tmp_path, **settings)
 
@@ -234,7 +234,7 @@ def test_show_tells_scores_and_front(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert f"score {e.data['score']:.1%}, nothing better on {e.data['front']} tasks" in said
 
 
-def test_a_candidate_rests_on_what_its_parent_was_learned_from(tmp_path: Path) -> None:
+def test_a_candidate_has_the_sources_of_its_parent(tmp_path: Path) -> None:
     context = run_of(tmp_path).result.context
     children = [e for e in context if "parent" in e.data]
     assert children

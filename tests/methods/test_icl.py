@@ -28,7 +28,7 @@ def turns(call: Call) -> list[tuple[str, str]]:
     return [(turn.user, turn.assistant) for turn in call.prompt.turns]
 
 
-def test_nothing_is_asked_while_learning_and_all_examples_are_kept(tmp_path: Path) -> None:
+def test_learning_makes_no_call_and_keeps_all_examples(tmp_path: Path) -> None:
     model = client()
     tasks = make_tasks(9)
     result = learn(tmp_path / "run", model, tasks)
@@ -49,7 +49,7 @@ def test_as_many_as_fit_are_shown_oldest_first_to_every_task_alike(tmp_path: Pat
         assert turns(call) == [(t.input, t.target) for t in tasks[:fit]]
 
 
-def test_online_each_prediction_is_shown_what_came_before_it_rightly_answered(tmp_path: Path) -> None:
+def test_online_each_prediction_sees_the_earlier_right_answers(tmp_path: Path) -> None:
     def half(call: Call) -> str:
         return "wrong" if "Message 2" in call.prompt.user else call.prompt.user.split()[-1]
 
@@ -65,7 +65,7 @@ def anything(task: Task, answer: str) -> bool:
     return answer == "good"
 
 
-def test_where_no_right_answer_is_known_none_is_shown(tmp_path: Path) -> None:
+def test_tasks_without_a_known_answer_are_not_shown(tmp_path: Path) -> None:
     tasks = [Task("a", "First?"), Task("b", "Second?", "good")]
     model = client(lambda call: "bad" if "First" in call.prompt.user else "good")
     parts = practicum.Parts(clients={"agent": model}, scorer=anything)

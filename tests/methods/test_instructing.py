@@ -61,7 +61,7 @@ def test_a_step_costs_attempts_proposals_trials_and_reflections(tmp_path: Path, 
     assert run.counts == [4 + 1 + 2 * 4 + reflections]
 
 
-def test_what_is_no_better_than_nothing_is_not_kept(tmp_path: Path) -> None:
+def test_a_candidate_no_better_than_none_is_not_kept(tmp_path: Path) -> None:
     assert kept(run_of(tmp_path, "opro", "solve 0", "talk")) == {}
     assert kept(run_of(tmp_path / "b", "opro", "solve 3", agent=right)) == {}
 
@@ -77,7 +77,7 @@ def test_the_next_step_attempts_with_the_best_and_counts_that_for_it(tmp_path: P
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_more_stay_than_the_beam_holds_also_where_they_are_as_good(tmp_path: Path, name: str) -> None:
+def test_the_beam_bounds_the_candidates_even_if_all_are_as_good(tmp_path: Path, name: str) -> None:
     steps = iter(range(99))
     run = run_of(tmp_path, name, curator=lambda call: {"candidates": [f"way {next(steps)}: solve 3"]}, epochs=4)
     assert [len(report.context) for report in run.reports] == [1, 2, 2, 2]
@@ -85,7 +85,7 @@ def test_no_more_stay_than_the_beam_holds_also_where_they_are_as_good(tmp_path: 
     assert [e.text for e in run.result.context] == ["way 0: solve 3", "way 1: solve 3"]
 
 
-def test_an_attempt_that_was_lost_says_nothing_of_its_candidate(tmp_path: Path) -> None:
+def test_a_lost_attempt_does_not_count_for_its_candidate(tmp_path: Path) -> None:
     def shaky(call: Call) -> str | Exception:
         return ProviderError("gone") if number(call) == 0 and "solve" in call.prompt.head else obeying(call)
 
@@ -104,7 +104,7 @@ def test_the_proposer_reads_candidates_with_their_scores(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", [*NAMES, "textgrad", "gepa"])
-def test_what_the_agent_is_told_is_told_to_who_writes_under_one_heading(tmp_path: Path, name: str) -> None:
+def test_authors_of_instructions_see_the_agents_instructions_under_one_heading(tmp_path: Path, name: str) -> None:
     settings = {"attempts": 30} if name == "gepa" else {"batch": 4}
     model = scripted(wrong, lambda call: {"instruction": "solve 1", **insight(call)}, proposing("solve 1"))
     run = learned(tmp_path, model, 4, settings, name, instructions="Be brief.")
@@ -137,7 +137,7 @@ def test_a_stream_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "read"), [("opro", 2), ("ape", 1), ("protegi", 1), ("evoprompt", 2)])
-def test_a_candidate_rests_on_what_those_it_was_written_from_were_learned_from(
+def test_a_candidate_has_the_sources_of_the_candidates_it_was_written_from(
     tmp_path: Path, name: str, read: int
 ) -> None:
     """So that forgetting a task reaches all that its words may have come into."""

@@ -41,7 +41,7 @@ def moves(rollout: Rollout) -> list[dict[str, Any]]:
 # ---- pools
 
 
-def test_each_step_goes_with_its_reward_to_the_pool_of_who_made_it(tmp_path: Path) -> None:
+def test_each_step_enters_the_pool_of_its_agent_with_its_reward(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1))
     # The first half was 0.5 and came to 0.9; the second is 0.5, and the whole is right.
     assert pools(run.result.context) == [
@@ -59,19 +59,19 @@ def test_each_step_goes_with_its_reward_to_the_pool_of_who_made_it(tmp_path: Pat
     assert all("task:t1" in e.sources for e in entries)
 
 
-def test_who_solves_it_alone_keeps_two_steps(tmp_path: Path) -> None:
+def test_an_agent_that_solves_a_task_alone_keeps_two_steps(tmp_path: Path) -> None:
     run = learned(tmp_path, [make_tasks(1)[0]])
     assert pools(run.result.context) == [("agent1", "judge", 1.0), ("agent1", "solve", 1.0)]
     assert not run.calls("judge")
 
 
-def test_a_wrong_whole_is_worth_nothing_and_its_parts_what_they_were(tmp_path: Path) -> None:
+def test_a_wrong_answer_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1), respond=team(**{"": lambda call: "wrong"}))
     rewards = {kind: reward for _, kind, reward in pools(run.result.context)}
     assert (rewards["aggregate"], rewards["decompose"]) == (0.0, 0.7)
 
 
-def test_a_judge_that_is_away_leaves_steps_out(tmp_path: Path) -> None:
+def test_steps_that_a_failed_judge_cannot_reward_are_left_out(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1), respond=team(Quality=lambda call: ProviderError("away")))
     assert pools(run.result.context) == [("agent1", "aggregate", 1.0)]
     assert run.result.errors["unjudged_attempts"] == 3
@@ -117,7 +117,7 @@ def test_each_step_is_shown_experience_of_its_agent_and_kind(tmp_path: Path) -> 
     assert {"reason", "alone"} in [{*json.loads(t.assistant)} for t in turns if t.assistant.startswith("{")]
 
 
-def test_of_two_experiences_alike_the_better_is_shown_or_the_worse(tmp_path: Path) -> None:
+def test_of_two_similar_experiences_the_better_or_the_worse_is_shown(tmp_path: Path) -> None:
     """The first half was solved twice: as 0.5, and as 0.9 after the critique."""
 
     def shown(reward: str) -> float:
@@ -130,7 +130,7 @@ def test_of_two_experiences_alike_the_better_is_shown_or_the_worse(tmp_path: Pat
     assert (shown("high"), shown("low")) == (0.9, 0.5)
 
 
-def test_by_similarity_alone_the_likest_is_shown_or_the_least_like(tmp_path: Path) -> None:
+def test_by_similarity_alone_the_nearest_or_the_farthest_is_shown(tmp_path: Path) -> None:
     tasks = [
         Task("a", "Message 1: the train to the coast is late", "word1"),
         Task("b", "Message 3: bake bread with rye and salt", "word3"),
@@ -164,7 +164,7 @@ def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
         assert len({entry.data["trace"] for entry in shown}) == 1
 
 
-def test_what_steps_were_shown_is_told_with_its_similarity(tmp_path: Path) -> None:
+def test_shown_experiences_are_reported_with_their_similarity(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(3))
     for rollout in run.rollouts:
         assert {id for id, _ in rollout.retrieved} == {e.id for e in experiences(run, rollout)}
@@ -229,7 +229,7 @@ def test_an_experience_that_does_not_fit_is_left_out_and_counted(
     assert experiences(short, short.rollouts[-1])
 
 
-def test_what_was_left_out_stays_so_where_a_resume_has_a_larger_window(tmp_path: Path) -> None:
+def test_experiences_left_out_stay_out_if_a_resume_has_a_larger_window(tmp_path: Path) -> None:
     whole = scripts.learned(tmp_path / "whole", client(alone, window=ONE), lengthy(3), {}, "mael")
     with pytest.raises(Killed):
         scripts.learned(tmp_path / "cut", client(dying(5, alone), window=ONE), lengthy(3), {}, "mael")
@@ -268,7 +268,7 @@ def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])
-def test_the_calls_are_those_of_the_page(tmp_path: Path, rounds: int) -> None:
+def test_the_calls_of_an_attempt_match_the_documentation(tmp_path: Path, rounds: int) -> None:
     respond = team(Critique=lambda call: {"feedback": "never enough", "adequate": "second half" in call.text})
     run = learned(tmp_path, divided(3), {"rounds": rounds}, respond)
     for count, rollout in zip(run.counts, run.rollouts, strict=True):
@@ -281,12 +281,12 @@ def test_the_calls_are_those_of_the_page(tmp_path: Path, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"depth": 0}, {"agents": 1}])
-def test_who_has_nobody_to_ask_costs_one_call(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_an_agent_without_neighbours_makes_one_call(tmp_path: Path, settings: dict[str, Any]) -> None:
     run = learned(tmp_path, 4, settings)
     assert run.counts == [1, 1, 1, 1]
 
 
-def test_most_calls_of_an_attempt_hold_where_everything_goes_wrong(tmp_path: Path) -> None:
+def test_act_calls_bound_an_attempt_that_refines_every_part(tmp_path: Path) -> None:
     """Eight parts at two levels, all of them refined as often as may be."""
     many = {"parts": [{"text": f"part {n} of Message 1", "needs": []} for n in range(8)]}
     respond = team(
@@ -318,7 +318,7 @@ def dying(calls: int, alive: Callable[[Call], str | Exception] | None = None) ->
 
 
 @pytest.mark.parametrize("calls", cases(range(1, 24, 2), 1, 9, 17))
-def test_a_run_cut_off_anywhere_in_a_recursion_leads_where_it_would_have_led(tmp_path: Path, calls: int) -> None:
+def test_a_run_cut_off_in_a_recursion_resumes_to_the_same_result(tmp_path: Path, calls: int) -> None:
     how: dict[str, Any] = {"tasks": divided(2), "test": make_tasks(2, 20)}
     uncut = learned(tmp_path / "whole", **how)
     with pytest.raises(Killed):
@@ -332,7 +332,7 @@ def test_a_run_cut_off_anywhere_in_a_recursion_leads_where_it_would_have_led(tmp
     assert len(model.calls) == len(uncut.model.calls) - calls
 
 
-def test_how_many_are_asked_at_once_changes_nothing(tmp_path: Path) -> None:
+def test_concurrency_changes_nothing(tmp_path: Path) -> None:
     how: dict[str, Any] = {"tasks": divided(6), "settings": {"batch": 3, "depth": 2}}
     one, many = (learned(tmp_path / str(n), concurrency=n, **how) for n in (1, 16))
     assert context_bytes(one.result) == context_bytes(many.result)
@@ -405,7 +405,7 @@ def test_a_run_keeps_its_team_and_reads_no_file_again(tmp_path: Path, monkeypatc
     assert {role for role in roles for call in asked.calls if f"Your role: {role}" in call.text} == {*roles}
 
 
-def test_every_agent_is_told_what_the_agent_is_told_under_one_heading(tmp_path: Path) -> None:
+def test_every_agent_gets_the_instructions_under_one_heading(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2), instructions="Be brief.")
     asked = [call for call in run.calls("agent") if shape(call) in ("Ability", "Plan", "Critique")]
     assert len({shape(call) for call in asked}) == 3
@@ -455,7 +455,7 @@ def test_who_hands_a_part_back_is_rewarded_apart_from_who_solves_it(
     assert found == [*first, ("c", "judge", 1.0), ("c", "judge", 1.0)]
 
 
-def test_a_network_that_fails_altogether_is_an_attempt_that_was_lost(tmp_path: Path) -> None:
+def test_an_attempt_is_lost_if_every_agent_of_the_network_fails(tmp_path: Path) -> None:
     def down(call: Call) -> str | Exception:
         return ProviderError("down") if number(call) == 1 else team()(call)
 
@@ -515,9 +515,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], said: 
     ],
     ids=["empty", "not connected", "nobody", "twice", "unknown field"],
 )
-def test_a_file_that_is_no_team_is_refused_before_anything_is_paid(
-    tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
+def test_a_file_without_a_team_is_refused_before_any_call(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     file, model = written(tmp_path / "team.json", **changes), client(team())
     parts = practicum.Parts(clients={"agent": model})
     work = practicum.learn(

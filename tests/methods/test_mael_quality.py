@@ -84,7 +84,7 @@ def test_without_labels_no_metric_reaches_a_reward(tmp_path: Path) -> None:
 
 
 @needs_fences
-def test_a_part_that_answers_the_tests_is_run_and_another_is_judged(tmp_path: Path) -> None:
+def test_a_part_that_answers_the_tests_is_run_and_others_are_judged(tmp_path: Path) -> None:
     parts = ("write the function", "write a helper")
     run = learned(tmp_path, team(parts, {parts[0]: WRONG, parts[1]: HELPER}, RIGHT, RIGHT), CODE, "tests")
     assert rewards(run) == [
@@ -94,7 +94,7 @@ def test_a_part_that_answers_the_tests_is_run_and_another_is_judged(tmp_path: Pa
     assert len(run.calls("judge")) == 1
 
 
-def test_a_part_of_which_one_solution_cannot_be_run_is_judged_throughout(tmp_path: Path) -> None:
+def test_a_part_is_judged_if_one_of_its_solutions_cannot_be_run(tmp_path: Path) -> None:
     """What a critique gained is a difference; half a test and half an opinion would be none."""
     parts = ("write the function", "write a helper")
     run = learned(tmp_path, team(parts, {parts[0]: "First a plan.", parts[1]: HELPER}, RIGHT, "no code"), CODE, "tests")

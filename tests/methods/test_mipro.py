@@ -73,7 +73,7 @@ def test_instruction_and_demonstrations_are_found_together(tmp_path: Path) -> No
 
 
 @needed
-def test_what_is_tried_is_told_and_paid_once(tmp_path: Path) -> None:
+def test_each_combination_is_reported_and_paid_once(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     assert len(run.reports) == 1 + ON["trials"]
     assert [report.batch.data["compared"] for report in run.reports] == [9] * 9
@@ -109,7 +109,7 @@ def test_trials_are_on_minibatches_and_the_best_is_compared_on_all(tmp_path: Pat
 
 
 @needed
-def test_a_search_that_has_compared_all_there_is_ends(tmp_path: Path) -> None:
+def test_a_search_ends_once_it_compared_every_candidate(tmp_path: Path) -> None:
     run = run_of(tmp_path, candidates=1, trials=6, minibatch=3, full=1)
     assert run.result.stopped is None
     assert not len(run.result.context)
@@ -138,7 +138,7 @@ def test_instructions_alone(tmp_path: Path) -> None:
 
 
 @needed
-def test_without_labels_a_judge_is_heard_and_no_answer_is_told(tmp_path: Path) -> None:
+def test_without_labels_a_judge_decides_and_no_answer_is_shown(tmp_path: Path) -> None:
     def judge(call: Call) -> dict[str, Any]:
         return {"right": "word" in call.prompt.user.rpartition("nswer")[2]}
 
@@ -220,7 +220,7 @@ def test_proposals_that_are_lost_are_counted(tmp_path: Path) -> None:
 
 
 @needed
-def test_an_agent_that_is_away_stops_the_run(tmp_path: Path) -> None:
+def test_a_failed_agent_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(ProviderError):
         run_of(tmp_path, mind(lambda call: ProviderError("down")), val=0)
 
@@ -240,7 +240,7 @@ def test_nothing_of_the_package_is_printed(tmp_path: Path, capfd: pytest.Capture
         ({"gate": True}, "method mipro judges its candidates itself"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(
+def test_impossible_settings_are_refused(
     tmp_path: Path, settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(methods, "missing_extra", lambda name: "")

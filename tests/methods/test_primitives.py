@@ -97,7 +97,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("texts", "why"), REFUSED, ids=[texts for texts, _ in REFUSED])
-def test_what_cannot_act_is_refused_with_the_reason(texts: str, why: str) -> None:
+def test_incompatible_settings_are_refused_with_the_reason(texts: str, why: str) -> None:
     values = dict(text.split("=") for text in texts.split())
     with pytest.raises(UsageError, match=why) as raised:
         methods.build("ace", values)
@@ -114,7 +114,7 @@ def test_what_cannot_act_is_refused_with_the_reason(texts: str, why: str) -> Non
         f"reflection=batched batch={AT_ONCE}", "heads=true learn_from=failures", "group=2 rules_shown=false",
     ],
 )  # fmt: skip
-def test_what_can_act_together_may(texts: str) -> None:
+def test_compatible_settings_are_accepted(texts: str) -> None:
     methods.build("ace", dict(text.split("=") for text in texts.split()))
 
 
@@ -137,7 +137,7 @@ def test_many_are_attempted_and_a_few_reflected_on(tmp_path: Path) -> None:
     assert [prompt.count("\nLesson ") for prompt in run.prompts("curator")] == [3, 3, 3]
 
 
-def test_fewer_failures_than_asked_for_are_what_there_is(tmp_path: Path) -> None:
+def test_all_failures_are_used_if_there_are_fewer_than_asked_for(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: "wrong" if number(call) == 4 else right(call)), 12, {"rollouts": 6, "batch": 3}
     )

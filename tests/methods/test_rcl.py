@@ -179,7 +179,7 @@ def test_meta_reaches_no_prompt(tmp_path: Path) -> None:
     assert not [call for call in model.calls if "xyzzy-meta" in call.text]
 
 
-def test_no_try_and_no_twin_is_told_the_target(tmp_path: Path) -> None:
+def test_no_try_and_no_twin_sees_the_target(tmp_path: Path) -> None:
     tasks = [Task(f"t{n}", f"Message {n}: which?", f"the-target-{n}") for n in range(6)]
 
     def vague(call: Call) -> dict[str, Any]:

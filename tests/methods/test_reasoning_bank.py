@@ -164,7 +164,7 @@ def test_a_bank_that_is_empty_gives_nothing_and_the_prompt_is_plain(tmp_path: Pa
     assert len(made.result.context) == 0
 
 
-def test_notes_on_the_way_are_asked_for_and_read(tmp_path: Path) -> None:
+def test_notes_are_asked_for_and_read(tmp_path: Path) -> None:
     def agent(call: Call) -> dict[str, Any]:
         tries = call.prompt.user.count("your note")
         return {"answer": f"guess {tries}", "note": f"looked {tries} times"}
@@ -226,7 +226,7 @@ def test_stored_traces_teach_where_their_outcome_is_known(tmp_path: Path, how: d
 
 
 @pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2}, {"scaling": "none"}], ids=str)
-def test_a_model_that_is_away_at_times_loses_what_it_loses_and_is_resumed_to_the_same(
+def test_a_run_with_failed_calls_counts_the_losses_and_resumes_to_the_same_result(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     def flaky(call: Call) -> str | Exception:
@@ -246,14 +246,14 @@ def test_a_run_whose_attempts_are_all_lost_stops(tmp_path: Path) -> None:
         run(tmp_path, model(lambda call: ProviderError("nobody there")), 9)
 
 
-def test_a_run_whose_reflector_is_away_stops(tmp_path: Path) -> None:
+def test_a_run_with_a_failed_reflector_stops(tmp_path: Path) -> None:
     away = model(reflector=lambda call: ProviderError("nobody there"))
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
         run(tmp_path, away, 9)
     assert sum(call.role == "agent" for call in away.calls) == 3 * 3
 
 
-def test_a_judge_that_never_speaks_leaves_it_open_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_continues_without_verdicts_of_a_failed_judge(tmp_path: Path) -> None:
     made = run(tmp_path, model(guessing, judge=lambda call: "hm"), 3, labels=False)
     assert made.result.steps == 3
     assert len(made.result.context) == 0
@@ -271,7 +271,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
 @pytest.mark.parametrize("labels", cases([True, False], False))
-def test_a_run_killed_at_any_call_comes_to_the_same_and_pays_nothing_twice(
+def test_a_run_killed_at_any_call_resumes_to_the_same_result_and_repeats_no_call(
     tmp_path: Path, settings: dict[str, Any], labels: bool
 ) -> None:
     whole = run(tmp_path / "whole", client(chancy), 4, settings, labels=labels)
@@ -329,7 +329,7 @@ def _any(task: Task, answer: str) -> float:
 
 
 @pytest.mark.parametrize("scaling", ["parallel", "sequential"])
-def test_no_attempt_is_told_the_target(tmp_path: Path, scaling: str) -> None:
+def test_no_attempt_sees_the_target(tmp_path: Path, scaling: str) -> None:
     def vague(call: Call) -> dict[str, Any]:
         return memory("care") if shape(call) == "Memories" else {}
 
@@ -446,7 +446,7 @@ def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         methods.build(METHOD, settings)
     text = str(refused.value)

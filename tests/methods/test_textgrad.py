@@ -60,7 +60,7 @@ def test_the_instructions_get_better_step_by_step_and_are_one_text(tmp_path: Pat
     assert best.data == {"score": 1.0, "n": 4}
 
 
-def test_what_does_worse_is_not_taken_and_what_does_as_well_is(tmp_path: Path) -> None:
+def test_a_worse_text_is_rejected_and_an_equal_one_accepted(tmp_path: Path) -> None:
     assert run_of(tmp_path / "worse", "solve 3", "solve 2", epochs=2).texts == ["solve 3"]
     assert run_of(tmp_path / "same", "solve 3", "well, solve 3", epochs=2).texts == ["well, solve 3"]
 
@@ -74,7 +74,7 @@ def test_a_step_costs_attempts_criticisms_a_rewriting_and_a_trial(tmp_path: Path
     assert same.counts == [13, 9]
 
 
-def test_a_rewriting_reads_what_was_said_now_and_the_newest_of_before(tmp_path: Path) -> None:
+def test_a_rewrite_reads_the_new_criticism_and_the_newest_earlier_one(tmp_path: Path) -> None:
     run = run_of(tmp_path, "solve 1", "solve 2", "solve 3", epochs=3, momentum=3)
     first, second, third = run.prompts("curator")
     assert "# Said before\n(nothing)\n" in first
@@ -92,19 +92,19 @@ def test_without_momentum_nothing_is_kept_of_what_was_said(tmp_path: Path) -> No
     assert "# Said before\n(nothing)\n" in run.prompts("curator")[1]
 
 
-def test_no_agent_is_shown_what_was_said(tmp_path: Path) -> None:
+def test_no_agent_sees_the_criticism(tmp_path: Path) -> None:
     run = run_of(tmp_path, "solve 1", "solve 3", epochs=2)
     assert "If it is message" in "".join(run.prompts("curator"))
     assert "If it is message" not in "".join(call.text for call in run.calls("agent"))
 
 
-def test_a_rewriting_that_fails_leaves_the_instructions_and_keeps_what_was_said(tmp_path: Path) -> None:
+def test_a_failed_rewrite_leaves_the_instructions_and_keeps_the_criticism(tmp_path: Path) -> None:
     run = run_of(tmp_path, model=model_of((), lambda call: ProviderError("gone")))
     assert (run.texts, run.result.errors["lost_updates"]) == ([], 1)
     assert len(run.result.context.in_section(FEEDBACK)) == 4
 
 
-def test_unlearning_reaches_what_was_said_and_the_text_that_grew_out_of_it(tmp_path: Path) -> None:
+def test_forgetting_reaches_the_criticism_and_the_text_written_from_it(tmp_path: Path) -> None:
     run = run_of(tmp_path, "solve 1", "solve 3", epochs=2, momentum=8)
     gone = run.reports[0].lessons[0]
     told = "|".join(e.text for e in run.result.context.in_section(FEEDBACK))

@@ -199,7 +199,7 @@ def test_tasks_of_one_step_have_drafts_of_their_own_and_count_their_own_bullets(
     assert left_out == (0 if bullets == "all" else 4)
 
 
-def test_a_bullet_that_a_rule_says_already_becomes_a_vote_for_that_rule(tmp_path: Path) -> None:
+def test_a_bullet_that_repeats_a_rule_becomes_a_vote_for_the_rule(tmp_path: Path) -> None:
     def alike(call: Call) -> dict[str, Any]:
         return {"bullets": ["If in doubt, look twice."]} if shape(call) == "Bullets" else thinking(call)
 
@@ -234,13 +234,13 @@ def test_proposals_that_fail_leave_the_attempt_as_it_would_be(tmp_path: Path) ->
     assert (len(made.result.context.in_section(SECTION)), len(made.result.context.in_section(MEMORIES))) == (0, 3)
 
 
-def test_a_run_whose_reflector_is_away_stops(tmp_path: Path) -> None:
+def test_a_run_with_a_failed_reflector_stops(tmp_path: Path) -> None:
     """Although it has outcomes to keep: they teach nothing by themselves."""
     with pytest.raises(ProviderError, match="3 steps in a row were lost: nobody there"):
         run(tmp_path, model(reflector=lambda call: ProviderError("nobody there")), 9)
 
 
-def test_a_model_that_is_away_at_times_is_resumed_to_the_same(tmp_path: Path) -> None:
+def test_a_run_with_failed_calls_resumes_to_the_same_result(tmp_path: Path) -> None:
     def flaky(call: Call) -> str | Exception:
         return ProviderError("overloaded") if (call.options.seed or 0) % 7 == 0 else world(call)
 
@@ -270,7 +270,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=str)
-def test_a_run_killed_at_any_call_comes_to_the_same_and_pays_nothing_twice(
+def test_a_run_killed_at_any_call_resumes_to_the_same_result_and_repeats_no_call(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     whole = run(tmp_path / "whole", client(chancy), 4, settings)
@@ -296,7 +296,7 @@ def test_in_a_stream_no_target_decides_which_attempt_stands(tmp_path: Path) -> N
     assert [r.feedback.success for r in runs[0].rollouts] != [r.feedback.success for r in runs[1].rollouts]
 
 
-def test_neither_the_agent_nor_a_judge_is_told_the_target(tmp_path: Path) -> None:
+def test_neither_the_agent_nor_a_judge_sees_the_target(tmp_path: Path) -> None:
     tasks = [Task(f"t{n}", f"Message {n}: what is it?", f"zebra{n}") for n in range(4)]
     for labels in (True, False):
         made = run(tmp_path / str(labels), model(wrong, refusing), tasks, labels=labels)
@@ -359,7 +359,7 @@ def test_what_is_set_by_hand_goes_before_a_preset(given: dict[str, Any], found: 
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(settings: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as refused:
         methods.build(METHOD, settings)
     assert str(refused.value).removeprefix(f"method {METHOD}: ").startswith(line)

@@ -81,7 +81,7 @@ def rows(run: Path) -> dict[str, list[Any]]:
 # ---- answering
 
 
-def test_an_answer_says_what_it_rests_on(tmp_path: Path) -> None:
+def test_an_answer_names_the_entries_it_used(tmp_path: Path) -> None:
     run = a_run(tmp_path, k=1)
 
     def citing(call: Call) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_attempts_come_in_the_order_they_were_made(tmp_path: Path) -> None:
     assert [r.trace.answer for r in found.attempts] == ["guess 0", "guess 1", "guess 2"]
 
 
-def test_settings_over_those_of_a_run_leave_what_belonged_to_the_old_ones() -> None:
+def test_overriding_settings_drop_those_that_belong_to_the_old_value() -> None:
     config = {
         "method": "reasoning_bank",
         "model": "a",
@@ -193,7 +193,7 @@ MERGING = {"consolidate": True, "threshold": 0.9}
     ],
     ids=str,
 )  # fmt: skip
-def test_settings_of_a_run_give_way_where_others_leave_them_without_effect(
+def test_settings_of_a_run_are_dropped_if_overrides_leave_them_without_effect(
     method: str, settings: dict[str, Any], given: dict[str, Any], left: dict[str, Any]
 ) -> None:
     made = methods.override_settings(method, settings, given)
@@ -211,7 +211,7 @@ def test_settings_of_a_run_give_way_where_others_leave_them_without_effect(
     ],
     ids=str,
 )
-def test_what_contradicts_itself_is_refused_over_a_run_too(
+def test_contradicting_settings_are_refused_over_a_run_too(
     method: str, settings: dict[str, Any], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
@@ -336,7 +336,7 @@ def test_a_stop_lets_what_is_in_flight_finish_and_pays_nothing_twice(tmp_path: P
     assert not [c for c in rest.calls if c.role in ("agent", "judge")]
 
 
-def test_what_a_kill_left_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_leftovers_of_a_kill_do_not_disturb(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     with pytest.raises(ModelError):
         ask(run, "Message 8: say word8", model(reflector=lambda call: ModelError("gone")), learn=True)
@@ -356,7 +356,7 @@ def test_a_lost_reflection_leaves_the_answer_and_is_tried_again(tmp_path: Path) 
     assert {c.role for c in again.calls} == {"reflector"}
 
 
-def test_an_unreadable_reflection_is_a_step_that_taught_nothing(tmp_path: Path) -> None:
+def test_an_unparsed_reflection_is_a_step_without_lessons(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     found = ask(run, "Message 8: say word8", model(reflector=lambda call: "nonsense"), learn=True)
     assert found.learned is not None
@@ -364,7 +364,7 @@ def test_an_unreadable_reflection_is_a_step_that_taught_nothing(tmp_path: Path) 
     assert "reflector" in found.trouble
 
 
-def test_a_run_under_way_is_not_changed_behind_its_back(tmp_path: Path) -> None:
+def test_a_run_in_progress_cannot_be_changed(tmp_path: Path) -> None:
     made = model()
     run = learned(tmp_path, made, 4, {}, "reasoning_bank", max_calls=12).folder
     with pytest.raises(UsageError, match=r"has not ended.*practicum resume .*practicum rollback .* \d"):
@@ -385,7 +385,9 @@ def test_a_run_under_way_is_not_changed_behind_its_back(tmp_path: Path) -> None:
         ("ace", {"no_such": 1}, "there is no setting 'no_such'"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_call(tmp_path: Path, method: str, how: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_refused_before_a_call(
+    tmp_path: Path, method: str, how: dict[str, Any], said: str
+) -> None:
     run = a_run(tmp_path, method, 1)
     made = model()
     with pytest.raises(UsageError, match=said):
@@ -393,7 +395,7 @@ def test_what_cannot_be_is_refused_before_a_call(tmp_path: Path, method: str, ho
     assert not made.calls
 
 
-def test_the_scorer_is_heard_where_it_needs_no_target(tmp_path: Path) -> None:
+def test_a_scorer_that_needs_no_target_scores_tasks_without_one(tmp_path: Path) -> None:
     run = learned(tmp_path, model(), 1, {"rounds": 0}, "ace", scorer="judge").folder
     made = model()
     ask(run, "Message 3: say word3", made, learn=True)

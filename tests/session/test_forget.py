@@ -73,7 +73,7 @@ def test_what_it_made_goes_and_all_later_edits_of_that() -> None:
     assert entry.helpful == 0
 
 
-def test_mixed_origin_goes_or_stands_as_without_it() -> None:
+def test_an_entry_of_mixed_origin_is_removed_or_restored_as_without_the_source() -> None:
     versions = log(
         [Add("s", "B's", sources=B), Add("s", "C's", sources=C)],
         [Update("e0", "B's with A's", sources=A)],
@@ -113,7 +113,7 @@ def test_others_of_a_merge_stay_merged() -> None:
     assert left(log(adds, [Merge(("e0", "e1", "e2"))])) == {"e1": "B's"}
 
 
-def test_later_words_that_rest_on_a_lost_merge_go_too() -> None:
+def test_later_texts_built_on_a_removed_merge_are_removed_too() -> None:
     versions = log(
         [Add("s", "B's", sources=B), Add("s", "C's", sources=C)],
         [Merge(("e0", "e1"), "B's, C's and A's", A)],
@@ -236,7 +236,7 @@ def test_what_stays_is_no_false_alarm(tmp_path: Path) -> None:
         assert [row.place for row in store.rows(schema.rollouts.select())] == ["step 1/b"]
 
 
-def test_records_of_others_that_quote_a_forgotten_entry_go(tmp_path: Path) -> None:
+def test_other_records_that_quote_a_forgotten_entry_are_removed(tmp_path: Path) -> None:
     quote = "the very rule that Ada's debt is five"
     with a_run(tmp_path, TASKS, [[Add("s", quote, sources=A)]], said=f"I follow {quote}.") as store:
         assert forget(store, "run", entries=["e0"]).left == 0
@@ -268,7 +268,7 @@ def test_mixed_entries_are_reported(tmp_path: Path) -> None:
         ({"entries": ["e9"]}, "there never was an entry 'e9' in this run"),
     ],
 )
-def test_a_slip_of_the_pen_forgets_nothing(tmp_path: Path, what: dict[str, Any], problem: str) -> None:
+def test_a_misspelled_id_forgets_nothing(tmp_path: Path, what: dict[str, Any], problem: str) -> None:
     with a_run(tmp_path, TASKS, STEPS) as store:
         with pytest.raises(UsageError, match=problem):
             forget(store, "run", **what)
@@ -289,7 +289,7 @@ def varying(call: Call) -> str:
 @pytest.mark.parametrize(
     "name", [n for n in methods.NAMES if n not in ("none", "icl") and not methods.missing_extra(n)]
 )
-def test_all_that_any_method_paid_for_says_what_it_comes_from(tmp_path: Path, name: str) -> None:
+def test_every_journaled_call_of_any_method_names_its_sources(tmp_path: Path, name: str) -> None:
     settings = {"gepa": {"attempts": 30}, "mipro": {"trials": 2, "candidates": 2}}.get(name, {"batch": 2})
     parts = practicum.Parts(clients={"agent": client(varying)})
     practicum.run_sync(

@@ -98,16 +98,14 @@ def test_failed_and_solved_traces_become_insights_and_examples(tmp_path: Path) -
     assert {e.section for e in run.result.context} == {"episodes"}
 
 
-def test_what_only_repeats_attempts_is_refused(tmp_path: Path) -> None:
+def test_settings_that_only_repeat_attempts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="with --from-traces no task is tried again: leave out --set rounds"):
         read(tmp_path, "ace", recorded(), rounds=2)
     with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
         read(tmp_path, "rcl", recorded())
 
 
-def test_what_could_not_be_read_is_counted_as_a_whole_and_after_a_resume_too(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+def test_unreadable_traces_are_counted_in_total_and_after_a_resume_too(launcher: Launcher, tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     stored.mkdir()
     said = [{"role": "user", "content": "what?"}, {"role": "assistant", "content": "that"}]

@@ -224,7 +224,7 @@ def test_an_evaluation_in_which_nothing_was_answered_is_no_score(tmp_path: Path)
         evaluate(make_tasks(4), dead)
 
 
-def test_one_answer_that_cannot_be_read_stops_no_evaluation_that_had_others(tmp_path: Path) -> None:
+def test_one_unparsed_answer_does_not_stop_an_evaluation_with_others(tmp_path: Path) -> None:
     """The gate tries eight tasks at once, and the last one alone."""
 
     def careless(call: Call) -> str:
@@ -246,7 +246,7 @@ def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practic
     return practicum.run_sync(practicum.evaluate(tasks, context, parts=parts, **config))
 
 
-def test_bad_json_is_asked_for_again_twice_and_then_told(tmp_path: Path) -> None:
+def test_invalid_json_is_asked_for_twice_more_and_then_reported(tmp_path: Path) -> None:
     model = client(lambda call: "Sure! Here it is." if call.role == "agent" else world(call))
     seed = seed_context([("rules", "Say the last word.")])
     with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
@@ -261,7 +261,7 @@ def test_bad_json_is_asked_for_again_twice_and_then_told(tmp_path: Path) -> None
 MENDING = "does not fit the asked-for JSON"
 
 
-def test_bad_json_now_and_then_is_mended_and_counted(tmp_path: Path) -> None:
+def test_occasional_invalid_json_is_repaired_and_counted(tmp_path: Path) -> None:
     def careless(call: Call) -> str:
         return world(call) if call.role == "agent" or MENDING in call.prompt.user else '{"answer"'
 
@@ -282,7 +282,7 @@ def test_a_scorer_of_ones_own(tmp_path: Path) -> None:
     assert result.scores == {"test": 0.5}
 
 
-def test_a_judge_scores_and_one_that_mumbles_is_counted_not_scored(tmp_path: Path) -> None:
+def test_an_unparsed_verdict_is_counted_and_not_scored(tmp_path: Path) -> None:
     def judge(call: Call) -> str:
         if call.role != "judge":
             return world(call)
@@ -298,7 +298,7 @@ def test_a_judge_scores_and_one_that_mumbles_is_counted_not_scored(tmp_path: Pat
     assert result.scores == {"test": pytest.approx(1 / 3)}
 
 
-def test_where_nothing_could_be_scored_there_is_no_score(tmp_path: Path) -> None:
+def test_without_scored_attempts_there_is_no_score(tmp_path: Path) -> None:
     def mumbling(call: Call) -> str:
         return "hm" if call.role == "judge" else world(call)
 
@@ -358,7 +358,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("config", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_is_refused_before_a_folder_is_made(
+def test_a_wrong_configuration_is_refused_before_a_folder_is_made(
     tmp_path: Path, config: dict[str, Any], words: str
 ) -> None:
     model = client()

@@ -62,7 +62,7 @@ def test_a_list_and_entries_of_other_sections(tmp_path: Path, run: Path) -> None
     assert made.entries[1].data == {"answer": "K7"}
 
 
-def test_a_duplicate_is_taken_and_told(tmp_path: Path, run: Path) -> None:
+def test_a_duplicate_is_accepted_and_reported(tmp_path: Path, run: Path) -> None:
     file = written(tmp_path / "m.jsonl", WET, WET)
     assert run_sync(add(run, file)).same == {"e3": "e2"}
     assert run_sync(add(run, file)).same == {"e4": "e2", "e5": "e2"}

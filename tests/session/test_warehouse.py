@@ -93,7 +93,7 @@ def test_who_does_not_know_them_solves_none(warehouse: ModuleType) -> None:
     assert found.errors == 0
 
 
-def test_the_note_says_what_state_was_wrong(warehouse: ModuleType) -> None:
+def test_the_note_names_the_wrong_state(warehouse: ModuleType) -> None:
     task = next(task for task in TRAIN if task.meta["domain"] == "cancel")
     order = int(task.meta["solution"][0].rsplit(" ", 1)[1])
 
