@@ -85,7 +85,7 @@ def context_bytes(result: Result) -> str:
     return playbook.export(result.context, "json")
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0, what: str = "it") -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0, what: str = "it") -> None:
     """Wait for a condition, no longer than its deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -148,7 +148,7 @@ class Running:
         """Whether it has ended by itself."""
         return self.launcher.poll(0.0)
 
-    def end(self, seconds: float = 60.0) -> Done:
+    def end(self, seconds: float = 120.0) -> Done:
         """Wait for the end."""
         if self.done is None:
             assert self.launcher.poll(seconds), "the command did not end"
@@ -175,6 +175,7 @@ class Launcher:
             [sys.executable, str(Path(__file__)), "fork"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0,
         )  # fmt: skip
+        self.receive()  # it has imported everything
 
     def poll(self, seconds: float) -> bool:
         """Whether there is a word from the process within this time."""
@@ -243,6 +244,7 @@ def _fork_on_demand() -> None:
     # No child's collection touches, and so copies, what they share.
     gc.collect()
     gc.freeze()
+    print(0, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()
