@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.bench import simulated_world
-from practicum.bench.measure import Report, Target, in_process, peak_mb, timed_run
+from practicum.bench.measure import OnResult, Target, in_process, peak_mb, timed_run
 from practicum.bench.shared_budget import SharedBudget
 from practicum.core.gc import collect_rarely
 from practicum.testing.server import allow_many_connections, start_process
@@ -55,7 +55,7 @@ class ConcurrencyRow:
         ]
 
 
-def measure_all(at_once: int, report: Report) -> list[ConcurrencyRow]:
+def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
     """Measure each method in a process of its own."""
     rows: list[ConcurrencyRow] = []
     for method in METHODS:

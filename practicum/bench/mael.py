@@ -108,7 +108,7 @@ class MaelResult:
 
 
 @dataclass(frozen=True)
-class Variant:
+class MaelVariant:
     """A row to measure: settings of the method, and the number of tasks in the pools."""
 
     name: str
@@ -116,14 +116,17 @@ class Variant:
     pool: int
 
 
-def variants(sizes: Sequence[int]) -> list[Variant]:
+def variants(sizes: Sequence[int]) -> list[MaelVariant]:
     """All variants, those without experience first."""
-    bare = [Variant(ONE_AGENT, {"depth": 0, "retrieval": "none"}, 0), Variant(NO_EXPERIENCE, {"retrieval": "none"}, 0)]
+    bare = [
+        MaelVariant(ONE_AGENT, {"depth": 0, "retrieval": "none"}, 0),
+        MaelVariant(NO_EXPERIENCE, {"retrieval": "none"}, 0),
+    ]
     grown = [n for n in sorted({*sizes}) if n]
-    used = [Variant(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
+    used = [MaelVariant(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
     others = (("high", "low"), ("low", "high"), ("low", "low"))
     cells = [
-        Variant(
+        MaelVariant(
             f"{alike} similarity, {good} reward", {"retrieval": "step", "similarity": alike, "reward": good}, grown[-1]
         )
         for alike, good in (others if grown else ())
@@ -204,7 +207,7 @@ def first_tasks(pools: Context, tasks: int) -> Context:
     return pools.apply(Delta(tuple(removed))).context
 
 
-def _summarize(variant: Variant, experiences: int, evaluation: Evaluation) -> MaelRow:
+def _summarize(variant: MaelVariant, experiences: int, evaluation: Evaluation) -> MaelRow:
     answered = [r for r in evaluation.rollouts if r.trace.error is None]
     settings, n = variant.settings, max(len(evaluation.rollouts), 1)
     return MaelRow(

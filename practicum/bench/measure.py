@@ -18,7 +18,7 @@ from practicum.core.errors import PracticumError
 if TYPE_CHECKING:
     from practicum.session.result import Result
 
-Report = Callable[[str], None]
+OnResult = Callable[[str], None]
 """Called with a line about each measurement that is done."""
 
 

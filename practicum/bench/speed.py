@@ -29,7 +29,7 @@ from sqlalchemy import case, update
 
 from practicum.bench import concurrency, simulated_world
 from practicum.bench.concurrency import ConcurrencyRow
-from practicum.bench.measure import Report, Target, rounded, timed_run
+from practicum.bench.measure import OnResult, Target, rounded, timed_run
 from practicum.core.errors import UsageError
 from practicum.session.learn import resume
 from practicum.store import schema
@@ -165,7 +165,7 @@ class SpeedResult:
         }
 
 
-def speed(plan: SpeedPlan, report: Report = lambda line: None) -> SpeedResult:
+def speed(plan: SpeedPlan, report: OnResult = lambda line: None) -> SpeedResult:
     """Measure what the plan names, one after another."""
     rows: list[SpeedRow] = []
     ways = [name for name in WAYS if name in plan.parts]
@@ -218,7 +218,7 @@ def critical_path(folder: Path, latencies: ServerOptions) -> float:
     return asyncio.run(resume(folder)).critical
 
 
-def _heavy_tail(plan: SpeedPlan, folder: Path, report: Report) -> dict[str, list[float]]:
+def _heavy_tail(plan: SpeedPlan, folder: Path, report: OnResult) -> dict[str, list[float]]:
     """Wall times with and without a barrier, for the same number of attempts, by draw. A prompt has the same latency in
     both."""
     spent: dict[str, list[float]] = {SYNCHRONOUS: [], ASYNCHRONOUS: []}

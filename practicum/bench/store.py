@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from practicum.bench.measure import Report, Target, in_process, peak_mb
+from practicum.bench.measure import OnResult, Target, in_process, peak_mb
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delta
 from practicum.retrieval.search import Retriever
@@ -103,7 +103,7 @@ class StoreResult:
         return {"memories": self.memories, **self.parts, "targets": [target.as_json() for target in self.targets()]}
 
 
-def store(n: int, report: Report = lambda line: None) -> StoreResult:
+def store(n: int, report: OnResult = lambda line: None) -> StoreResult:
     """Measure n memories, part by part."""
     parts = {}
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:

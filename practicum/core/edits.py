@@ -120,7 +120,7 @@ class Vote:
 Edit = Add | Update | Merge | Delete | Vote
 
 
-def targets(edit: Edit) -> tuple[str, ...]:
+def changed_entries(edit: Edit) -> tuple[str, ...]:
     """The ids of the entries whose content an edit changes or removes."""
     match edit:
         case Merge():
@@ -167,7 +167,7 @@ class Delta:
         deleted = self.deleted
         lessons = {r.lesson for r in self.resolutions if r.entry and r.entry not in deleted}
         for edit in self.edits:
-            if isinstance(edit, Add | Update | Merge) and deleted.isdisjoint(targets(edit)):
+            if isinstance(edit, Add | Update | Merge) and deleted.isdisjoint(changed_entries(edit)):
                 lessons.update(edit.lessons)
         return lessons
 

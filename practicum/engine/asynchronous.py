@@ -18,7 +18,7 @@ from typing import Protocol
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, targets
+from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, changed_entries
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.copies import Copies
@@ -95,7 +95,7 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
     holds: list[Edit] = []
     fails: list[Refused] = []
     for edit in delta.edits:
-        entries = [now.get(id) for id in targets(edit) if id not in own]
+        entries = [now.get(id) for id in changed_entries(edit) if id not in own]
         changed = [e for e in entries if e is not None and e.changed > base]
         if None in entries:
             fails.append(Refused(edit, f"an entry that it changes was deleted meanwhile (made from version {base})"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, ordered_union, targets
+from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
 from practicum.core.errors import MethodError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.run import ActSeam, Run
@@ -266,7 +266,7 @@ class Losses:
 def unknown_ids(delta: Delta, context: Context) -> list[str]:
     """Ids that a delta edits and that neither the context nor the delta itself ever had."""
     added = {edit.ref for edit in delta.edits if isinstance(edit, Add) and edit.ref}
-    return [id for edit in delta.edits for id in targets(edit) if id not in added and not context.issued(id)]
+    return [id for edit in delta.edits for id in changed_entries(edit) if id not in added and not context.issued(id)]
 
 
 def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from runs import indoors
 from practicum.blocks.update.curator import Curator
 from practicum.blocks.update.join import Join, combine, join_by_code, join_by_model, join_side_by_side
 from practicum.core.context import ApplyResult, Context, seed_context
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, targets
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries
 from practicum.core.types import Lesson
 from practicum.engine.run import Run
 
@@ -409,7 +409,7 @@ def valid(edits: Sequence[Edit], group: int) -> Delta:
 
 
 def touched(edit: Edit) -> set[str]:
-    return set(targets(edit))
+    return set(changed_entries(edit))
 
 
 def test_combined_equal_changes_become_one_that_rests_on_both() -> None:

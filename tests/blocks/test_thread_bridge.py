@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from practicum.blocks.search.thread_bridge import Ask, bridged
+from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.errors import PracticumError
 
 
@@ -20,7 +20,7 @@ async def answered(word: str) -> str:
 def test_questions_are_answered_in_the_event_loop_in_their_order() -> None:
     heard: list[str] = []
 
-    def library(ask: Ask) -> None:
+    def library(ask: AskModel) -> None:
         assert threading.current_thread() is not threading.main_thread()
         heard.extend(ask(partial(answered, word)) for word in ("one", "two"))
 
@@ -34,7 +34,7 @@ def test_questions_are_answered_in_the_event_loop_in_their_order() -> None:
 def test_leaving_ends_the_thread_at_its_next_question() -> None:
     ended = threading.Event()
 
-    def stubborn(ask: Ask) -> None:
+    def stubborn(ask: AskModel) -> None:
         try:
             while True:
                 try:
@@ -67,7 +67,7 @@ def test_an_error_of_an_answer_leaves_the_bridge_and_ends_the_thread() -> None:
     async def failing() -> None:
         raise PracticumError("no answer")
 
-    def library(ask: Ask) -> None:
+    def library(ask: AskModel) -> None:
         ask(failing)
 
     async def work() -> None:
@@ -82,7 +82,7 @@ def test_an_error_of_an_answer_leaves_the_bridge_and_ends_the_thread() -> None:
 def test_the_output_of_bridged_libraries_is_dropped_and_all_other_output_is_not(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def noisy(ask: Ask) -> None:
+    def noisy(ask: AskModel) -> None:
         for word in ("one", "two"):
             print(f"library {word}")
             print(f"library {word}", file=sys.stderr)

@@ -30,7 +30,7 @@ from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import LEFT_OUT, Uncovered, keep_or_drop
 from practicum.core.context import Context, seed_context
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, entry_json, targets
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries, entry_json
 from practicum.core.errors import JournalMismatch, ModelError, ProviderError, Stopped
 from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
 from practicum.engine.asynchronous import OVERTAKEN, reconcile, without_barrier
@@ -85,7 +85,7 @@ def test_what_holds_can_be_applied_and_what_does_not_says_why(
     assert not [f for f in fails if isinstance(f.edit, Add | Vote)]
     changed = {e.id for e in now if e.changed > base.version} | {e.id for e in base if e.id not in now}
     for edit in delta.edits:
-        ids = set(targets(edit))
+        ids = set(changed_entries(edit))
         assert (edit in held.edits) is not bool(ids & changed)
     assert all(f"version {base.version})" in f.reason for f in fails)
 

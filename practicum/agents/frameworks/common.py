@@ -15,7 +15,7 @@ AgentFunction = Callable[[str, str], Awaitable[Any]]
 Steps = Sequence[tuple[str, str]]
 """Kind ("thought", "action", "observation") and text of each step."""
 
-Ask = Callable[[str, str], Awaitable[tuple[object, Steps]]]
+AskFunction = Callable[[str, str], Awaitable[tuple[object, Steps]]]
 """Runs an agent of a framework on an input and a context. Returns its output and its steps, without the answer."""
 
 _SHOWN_ID = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
@@ -23,7 +23,7 @@ _CITED_ID = re.compile(r"\[(e\d+)\]")
 _FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
 
 
-def agent_function(ask: Ask, name: str, module: str) -> AgentFunction:
+def agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
     """An agent that answers through `ask`, named `name` in messages and in the journal. A failure of its model's
     provider becomes a ProviderError, so that nothing is learned from it."""
 

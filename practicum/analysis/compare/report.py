@@ -17,7 +17,7 @@ from practicum.core.files import write_atomic
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Report = Mapping[str, Any]
+ReportData = Mapping[str, Any]
 
 COSTS = (
     ("calls", "calls", count),
@@ -42,19 +42,19 @@ COST_NAMES = {"alone_s": "time", "usd": "cost", "tokens": "tokens"}
 """What scores are drawn against, in one word."""
 
 
-def write_report(report: Report, folder: Path) -> None:
+def write_report(report: ReportData, folder: Path) -> None:
     """Write report.json, report.md and report.html, each whole or not at all."""
     write_atomic(folder / "report.json", json.dumps(report, ensure_ascii=False, indent=1))
     write_atomic(folder / "report.md", markdown(report))
     write_atomic(folder / "report.html", html(report))
 
 
-def markdown(report: Report) -> str:
+def markdown(report: ReportData) -> str:
     """The whole report but its pictures, as markdown."""
     return render("comparison.md", **_contents(report))
 
 
-def html(report: Report) -> str:
+def html(report: ReportData) -> str:
     """The whole report as one page that needs no other file."""
     rows = report["variants"]
     learners = [row for row in rows if len(row["curve"]) > 1]
@@ -81,7 +81,7 @@ def _picture(figure: Figure | None) -> str | None:
     return None if figure is None else data_url(figure)
 
 
-def _contents(report: Report) -> dict[str, Any]:
+def _contents(report: ReportData) -> dict[str, Any]:
     """The values that both templates show."""
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
@@ -99,7 +99,7 @@ def _contents(report: Report) -> dict[str, Any]:
     }
 
 
-def _conditions(report: Report) -> list[str]:
+def _conditions(report: ReportData) -> list[str]:
     """The models, tasks, seeds and budget that all runs share."""
     tasks, runs = report["tasks"], report["runs"]
     limits = [f"{report[name]:,} {unit}" for name, unit in LIMITS.items() if report[name]]
@@ -116,7 +116,7 @@ def _conditions(report: Report) -> list[str]:
     return lines
 
 
-def _problems(report: Report) -> list[str]:
+def _problems(report: ReportData) -> list[str]:
     """What failed or ended early, one line for each run."""
     lines = []
     for row in report["variants"]:

@@ -28,7 +28,7 @@ from practicum.store.versions import Version
 OUTCOMES = {"success": "successes", "failure": "failures"}
 """The outcome stored with a memory, and the name of the metric that counts such memories."""
 
-Vectors = npt.NDArray[np.float64]
+VectorArray = npt.NDArray[np.float64]
 VectorsByText = Mapping[str, np.ndarray]
 
 
@@ -108,7 +108,7 @@ def context_metrics(
     return _memories(changes, at), MetricGroup(numbers, series)
 
 
-def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tuple[Vectors, Vectors]:
+def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tuple[VectorArray, VectorArray]:
     """For each version the direction of the mean of its entries' unit vectors, of length 1, and the mean similarity of
     the entries to it. Both are NaN where there is none; entries without a vector are left out.
 
@@ -132,7 +132,7 @@ def _directions(changes: Sequence[ContextChange], vectors: VectorsByText) -> tup
     return directions, coherence
 
 
-def _known(values: Vectors) -> Series:
+def _known(values: VectorArray) -> Series:
     return [None if np.isnan(value) else float(value) for value in values]
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from practicum.agents.team import Team
 
-Move = Mapping[str, Any]
+MoveData = Mapping[str, Any]
 """One step of an agent, as the network's act records it in the trace."""
 
 VERBS: Mapping[Kind, str] = {
@@ -34,7 +34,7 @@ LINE = "#C4C8CE"
 
 def answer_page(answered: Answered, team: Team | None) -> str:
     """The page of an answer; `team` is the network that gave it, if one did."""
-    moves: Sequence[Move] = answered.rollout.trace.data.get("moves", ())
+    moves: Sequence[MoveData] = answered.rollout.trace.data.get("moves", ())
     return render(
         "answer.html",
         answered=answered,
@@ -55,7 +55,7 @@ def _rewards(answered: Answered) -> dict[int, float]:
     return {int(edit.lessons[0].rpartition("/")[2]): float(edit.data["reward"]) for edit in own}
 
 
-def network_figure(team: Team, moves: Sequence[Move]) -> Figure:
+def network_figure(team: Team, moves: Sequence[MoveData]) -> Figure:
     """The graph of agents: the number of steps in each, and above it a dot for each kind of step it made.
 
     The entry agent has a thick ring, an agent without steps a grey one; a thick line means that a part was handed over.

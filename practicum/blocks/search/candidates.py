@@ -182,7 +182,7 @@ def visible_score(rollout: Rollout, run: Run) -> float | None:
     return None if rollout.feedback.success is None else float(rollout.feedback.success)
 
 
-async def compare(
+async def evaluate_candidate(
     act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
 ) -> list[Rollout]:
     """Attempts by which candidates are compared, each made once in a run. An evaluation asks no judge: if a judge gives

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Literal
 
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.search.candidates import SECTION, compare, ranked, visible_score
-from practicum.blocks.search.thread_bridge import Ask, bridged
+from practicum.blocks.search.candidates import SECTION, evaluate_candidate, ranked, visible_score
+from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Rollout, Task
@@ -87,7 +87,7 @@ class _Search:
 
     # ---- in the thread of the package
 
-    def _optimize(self, first: str, ask: Ask) -> None:
+    def _optimize(self, first: str, ask: AskModel) -> None:
         from gepa.api import optimize
 
         self.ask = ask
@@ -133,7 +133,7 @@ class _Search:
         context = _only(text)
         if not self.vals or self.tries == 2:
             split, name = "compared" if self.validation is None else "val", f"compared {len(self.vals)}"
-            rollouts = await compare(self.method.act, split, tasks, context, self.at, name)
+            rollouts = await evaluate_candidate(self.method.act, split, tasks, context, self.at, name)
             self.vals[text] = mean_score(rollouts)
         elif self.tries == 0:
             rollouts = self.parent = await self.method.attempt(Batch(tasks), context, self.at.at("attempt"))

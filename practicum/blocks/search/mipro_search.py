@@ -17,8 +17,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, create_model
 
 from practicum.blocks.act.show import Answer, answer
-from practicum.blocks.search.candidates import SECTION, compare, instruction_view, ranked, visible_score
-from practicum.blocks.search.thread_bridge import Ask, bridged
+from practicum.blocks.search.candidates import SECTION, evaluate_candidate, instruction_view, ranked, visible_score
+from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -167,7 +167,7 @@ class _Search:
 
     # ---- in the thread of the package
 
-    def _optimize(self, told: str, ask: Ask) -> None:
+    def _optimize(self, told: str, ask: AskModel) -> None:
         import dspy
         from dspy.utils.callback import BaseCallback
 
@@ -264,7 +264,7 @@ class _Search:
         todo = [task for task in tasks if (candidate, task.id) not in self.scored]
         if todo:
             split = "compared" if self.validation is None else "val"
-            made = await compare(self.method.act, split, todo, self._shown(candidate), self.at)
+            made = await evaluate_candidate(self.method.act, split, todo, self._shown(candidate), self.at)
             self.scored.update(((candidate, r.task.id), r) for r in made)
         return [self.scored[candidate, task.id] for task in tasks]
 

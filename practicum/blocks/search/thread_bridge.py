@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TextIO
 
-Ask = Callable[[Callable[[], Awaitable[Any]]], Any]
+AskModel = Callable[[Callable[[], Awaitable[Any]]], Any]
 """Called in the thread: runs a coroutine function in the event loop and returns its result."""
 
 _Question = tuple[Callable[[], Awaitable[Any]], Future[Any]]
@@ -26,7 +26,7 @@ class Abandoned(BaseException):
 
 
 @asynccontextmanager
-async def bridged(work: Callable[[Ask], object]) -> AsyncIterator[AsyncIterator[Any]]:
+async def bridged(work: Callable[[AskModel], object]) -> AsyncIterator[AsyncIterator[Any]]:
     """Run `work(ask)` in a thread.
 
     Gives an iterator over the results of what it asks for. The thread gets a result when the iteration goes on. The

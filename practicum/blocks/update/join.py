@@ -19,7 +19,18 @@ from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, ordered_union, targets
+from practicum.core.edits import (
+    Add,
+    Delete,
+    Delta,
+    Edit,
+    Merge,
+    Resolution,
+    Update,
+    Vote,
+    changed_entries,
+    ordered_union,
+)
 from practicum.core.types import Lesson
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
@@ -86,12 +97,12 @@ def combine(deltas: Iterable[Delta]) -> Delta:
     for group in _with_own_refs(deltas):
         start = len(edits)
         for edit in group:
-            if changed.isdisjoint(targets(edit)):
+            if changed.isdisjoint(changed_entries(edit)):
                 edits.append(edit)
             elif (same := done.get(_effect(edit))) is not None:
                 edits[same] = _joined(edits[same], edit)
         for n, edit in enumerate(edits[start:], start):
-            if ids := targets(edit):
+            if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
     return Delta(tuple(edits), tuple(resolution for delta in deltas for resolution in delta.resolutions))
@@ -225,7 +236,7 @@ def _without_conflicts(edits: Iterable[Edit]) -> tuple[list[Edit], list[Sequence
     about: nx.Graph = nx.Graph()
     for n, edit in enumerate(edits):
         about.add_node(("edit", n))
-        about.add_edges_from((("edit", n), ("entry", id)) for id in targets(edit))
+        about.add_edges_from((("edit", n), ("entry", id)) for id in changed_entries(edit))
     clear: list[Edit] = []
     conflicts: list[Sequence[Edit]] = []
     for part in nx.connected_components(about):

@@ -15,7 +15,7 @@ from pydantic import Field
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta, Entry, Update, Vote, targets
+from practicum.core.edits import Add, Delta, Entry, Update, Vote, changed_entries
 from practicum.core.types import Lesson, Prompt, Turn
 from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
@@ -58,7 +58,7 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
         delta = await update(lessons, context, run)
         if old is not None:
             # An update that rewrites all entries, say, must not remove the document.
-            edits = [e for e in delta.edits if old.id not in ((e.id,) if isinstance(e, Vote) else targets(e))]
+            edits = [e for e in delta.edits if old.id not in ((e.id,) if isinstance(e, Vote) else changed_entries(e))]
             delta = replace(delta, edits=tuple(edits))
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:

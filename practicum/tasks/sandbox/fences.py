@@ -193,12 +193,12 @@ def filter_system_calls() -> None:
     _checked(libc.prctl(set_seccomp, filter_mode, program, 0, 0), "seccomp")
 
 
-Instruction = tuple[int, int, int, int]
+BpfInstruction = tuple[int, int, int, int]
 
 
-def _filter_program(column: int, arch: int, pid: int) -> list[Instruction]:
+def _filter_program(column: int, arch: int, pid: int) -> list[BpfInstruction]:
     number, machine, other_abi = 0, 4, 0x40000000
-    code: list[Instruction] = [(LOAD, 0, 0, machine), (JUMP_EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL)]
+    code: list[BpfInstruction] = [(LOAD, 0, 0, machine), (JUMP_EQUAL, 1, 0, arch), (RETURN, 0, 0, KILL)]
     code += [(LOAD, 0, 0, number), (JUMP_AT_LEAST, 0, 1, other_abi), (RETURN, 0, 0, KILL)]
     tables = ((ALLOWED, ALLOW), (PRETENDED, ERRNO), (ABSENT, ERRNO | ENOTSUP), (STOPPED, TRAP))
     for table, verdict in tables:
@@ -210,7 +210,7 @@ def _filter_program(column: int, arch: int, pid: int) -> list[Instruction]:
     return [*code, (RETURN, 0, 0, ERRNO | ENOSYS)]
 
 
-def _argument_filter(name: str, pid: int) -> list[Instruction]:
+def _argument_filter(name: str, pid: int) -> list[BpfInstruction]:
     """Instructions that decide by the arguments of a call. They always end in a verdict."""
     refused, a_thread, truncate, access = ERRNO | EPERM, 0x10000, 0x200, 3
     match name:
@@ -233,16 +233,16 @@ def _argument_filter(name: str, pid: int) -> list[Instruction]:
             return [_argument(1), *_all_but((0x8901, 0x8902, 0x5412), refused)]
 
 
-def _argument(index: int) -> Instruction:
+def _argument(index: int) -> BpfInstruction:
     """Load the lower half of an argument, which comes first on both machines."""
     return (LOAD, 0, 0, 16 + 8 * index)
 
 
-def _only(value: int, otherwise: int) -> list[Instruction]:
+def _only(value: int, otherwise: int) -> list[BpfInstruction]:
     return [(JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, otherwise)]
 
 
-def _all_but(values: tuple[int, ...], verdict: int) -> list[Instruction]:
+def _all_but(values: tuple[int, ...], verdict: int) -> list[BpfInstruction]:
     refused = [step for value in values for step in ((JUMP_EQUAL, 0, 1, value), (RETURN, 0, 0, verdict))]
     return [*refused, (RETURN, 0, 0, ALLOW)]
 

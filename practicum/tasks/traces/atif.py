@@ -19,7 +19,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from practicum.core.types import Score, Task
-from practicum.tasks.traces.fields import mean_score, object_at, objects_in, own_id, stored_score, text_at, texts_at
+from practicum.tasks.traces.fields import object_at, objects_in, own_id, recorded_score, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
 from practicum.tasks.traces.trace import Item, Place
 
@@ -72,7 +72,7 @@ def _items(record: Mapping[str, Any], place: Place) -> Iterator[Item]:
 def _score(record: Mapping[str, Any], result: Mapping[str, Any], exception: str, place: Place) -> Score | None:
     rewards = object_at(result, "verifier_result/rewards")
     score = (
-        mean_score({"reward": rewards["reward"]} if "reward" in rewards else rewards, place.warn)
+        recorded_score({"reward": rewards["reward"]} if "reward" in rewards else rewards, place.warn)
         or stored_score(record, place.warn)
         or stored_score(object_at(record, "extra"), place.warn)
     )

@@ -85,7 +85,7 @@ def stored_score(record: Mapping[str, Any], warn: Warn) -> Score | None:
     return first if first is None or correct is None else Score(first.value, correct, first.note)
 
 
-def mean_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
+def recorded_score(values: Mapping[str, Any], warn: Warn) -> Score | None:
     """The mean of several scores, correct when all are; its note names each. An invalid value is a problem."""
     scores = {name: score for name, value in values.items() if (score := _as_score(value, name, warn))}
     if not scores:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from practicum.core.types import Task
-from practicum.tasks.traces.fields import Warn, decoded, mean_score, text_at, value_at
+from practicum.tasks.traces.fields import Warn, decoded, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
 from practicum.tasks.traces.otlp import Span, SpanEvent, spans
 from practicum.tasks.traces.trace import Item, Place, known_values
@@ -94,7 +94,7 @@ class OtelReader:
     def tasks(self) -> Iterator[Task]:
         """The tasks, in the order in which their traces began."""
         for id, trace in self._traces.items():
-            score = mean_score(trace.evaluations, trace.place.warn)
+            score = recorded_score(trace.evaluations, trace.place.warn)
             yield from trace.place.task(_merge(trace.spans), id=id, score=score, meta=trace.meta)
 
 
