@@ -3,7 +3,7 @@
 This is a second schedule for the same six seams. Attempts are numbered in the order they start, and each starts from
 the newest context. Their lessons fill groups as they arrive. A full group is reduced at once, and its delta is applied
 to the newest context, after it is reconciled with the changes since. If a lesson has copies in several groups, only
-the first one that is covered counts (see `copies`).
+the first one that is covered counts (see `Copies`).
 
 Everything depends on the order in which attempts and groups end. The journal keeps that order, and a resume repeats it.
 """
@@ -11,7 +11,8 @@ Everything depends on the order in which attempts and groups end. The journal ke
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -21,9 +22,8 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, changed_entries
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.copies import Copies
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, UpdateSeam, Validation, sources_of
-from practicum.engine.run import Chain, Run
+from practicum.engine.run import Run
 
 OVERTAKEN = "another group changed the same entry first"
 
@@ -74,15 +74,11 @@ def without_barrier(
     def schedule(
         method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
     ) -> AsyncIterator[StepReport]:
-        groups = [Filling(group, room) for room in _rooms(group, copies)]
+        # The first group of each copy is smaller, so that copies get other neighbours.
+        groups = [Filling(group, group - copy * group // copies) for copy in range(copies)]
         return _Flow(method, run, validation, context, slots, staleness, groups, again, left).steps(tasks)
 
     return schedule
-
-
-def _rooms(group: int, copies: int) -> list[int]:
-    """The number of lessons in the first group of each copy."""
-    return [group - copy * group // copies for copy in range(copies)]
 
 
 def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refused]]:
@@ -104,20 +100,18 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
             fails.append(Refused(edit, why))
         else:
             holds.append(edit)
-    resolutions: list[Resolution] = []
-    for resolution in delta.resolutions:
-        stands = not resolution.entry or resolution.entry in own or resolution.entry in now
-        resolutions.append(
-            resolution
-            if stands
-            else Resolution(resolution.lesson, reason=f"{resolution.entry}, which covered it, was deleted meanwhile")
-        )
-    return Delta(tuple(holds), tuple(resolutions)), fails
+    resolutions = tuple(
+        Resolution(r.lesson, reason=f"{r.entry}, which covered it, was deleted meanwhile")
+        if r.entry and r.entry not in own and r.entry not in now
+        else r
+        for r in delta.resolutions
+    )
+    return Delta(tuple(holds), resolutions), fails
 
 
 @dataclass
 class Filling:
-    """A group that is being filled. The first group of each copy is smaller, so that copies get other neighbours."""
+    """A group that is being filled, with room for so many lessons more."""
 
     size: int
     room: int
@@ -136,6 +130,61 @@ class Filling:
 
 
 @dataclass
+class Copies:
+    """The copies of lessons that are reduced in several groups, which end at different times.
+
+    A lesson is covered when one of its copies is covered, and counts as left out only after its last copy. `held`
+    counts the copies of each lesson that are not applied yet; `covered` are lessons of which an applied copy was
+    covered. A lesson is removed with its last copy, so this never holds more than the groups do.
+    """
+
+    held: Counter[str] = field(default_factory=Counter)
+    covered: set[str] = field(default_factory=set)
+
+    def fresh(self, delta: Delta) -> tuple[Delta, int]:
+        """The delta without additions for lessons that another copy covered, and without resolutions that name an entry
+        which it deletes; and the number of removed additions.
+
+        Other edits stay: a change of an entry may say more than the other copy's. An addition that the delta itself
+        refers to stays as well.
+        """
+
+        def repeats(edit: Edit) -> bool:
+            return (
+                isinstance(edit, Add) and not edit.ref and bool(edit.lessons) and self.covered.issuperset(edit.lessons)
+            )
+
+        edits = tuple(edit for edit in delta.edits if not repeats(edit))
+        deleted = delta.deleted
+        resolutions = tuple(resolution for resolution in delta.resolutions if resolution.entry not in deleted)
+        return replace(delta, edits=edits, resolutions=resolutions), len(delta.edits) - len(edits)
+
+    def last(self, lessons: Iterable[Lesson]) -> list[Lesson]:
+        """The lessons with no other copy to come, none of whose copies was covered."""
+        return [x for x in lessons if x.text and self.held[x.id] == 1 and x.id not in self.covered]
+
+    def through(self, lessons: Sequence[Lesson], delta: Delta, asked: Collection[str]) -> tuple[Resolution, ...]:
+        """Count these lessons as applied with this delta, except those `asked` about again, and return the resolutions
+        that are final: a lesson is reported as dropped with its last copy, and as covered only once."""
+        covered = delta.covered
+        pending = {x.id for x in lessons if self.held[x.id] > 1} | {*asked} | covered
+        resolutions = tuple(
+            r
+            for r in delta.resolutions
+            if r.lesson not in self.covered and (r.lesson not in pending or (r.entry and r.lesson in covered))
+        )
+        for lesson in lessons:
+            if lesson.text and lesson.id not in asked:
+                self.held[lesson.id] -= 1
+            if lesson.id in covered:
+                self.covered.add(lesson.id)
+            if not self.held[lesson.id]:
+                del self.held[lesson.id]
+                self.covered.discard(lesson.id)
+        return resolutions
+
+
+@dataclass
 class _Flow:
     """The state that events change: running jobs, open groups, and the newest context."""
 
@@ -149,8 +198,7 @@ class _Flow:
     again: UpdateSeam | None
     left: LastWord | None
     copies: Copies = field(default_factory=Copies)
-    running: dict[str, asyncio.Task[Attempted | Reduced]] = field(default_factory=dict)
-    chains: dict[str, Chain] = field(default_factory=dict)
+    running: dict[str, tuple[Run, asyncio.Task[Attempted | Reduced]]] = field(default_factory=dict)
     arrived: Attempted = field(default_factory=lambda: Attempted([], []))
     ended: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     epoch: int = 1
@@ -197,20 +245,18 @@ class _Flow:
         """Start attempts from the newest context while slots are free; at the end, reduce the groups as they are."""
         while self.trying < self.slots and (batch := next(batches, None)) is not None:
             self.attempts, self.trying, self.epoch = self.attempts + 1, self.trying + 1, batch.epoch
-            name = f"attempt {self.attempts}"
-            self._start(name, self._attempt(batch, self.context, self._apart(name)))
+            self._start(f"attempt {self.attempts}", partial(self._attempt, batch, self.context))
         if not self.trying:
             for group in self.groups:
                 self._reduce(group.close())
 
-    def _apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
+    def _start(
+        self, name: str, work: Callable[[Run], Awaitable[Attempted | Reduced]], about: tuple[str, ...] | None = None
+    ) -> None:
         at = self.run.apart(name, about)
-        self.chains[name] = at.chain
-        return at
-
-    def _start(self, name: str, work: Awaitable[Attempted | Reduced]) -> None:
-        job = self.running[name] = asyncio.ensure_future(work)
+        job = asyncio.ensure_future(work(at))
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
+        self.running[name] = at, job
 
     async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
         rollouts = await self.method.attempt(batch, context, at.at("attempt"))
@@ -226,8 +272,12 @@ class _Flow:
         number = of.group if of else self.reductions
         name = f"group {number} again" if of else f"group {number}"
         update = self.again if of and self.again else self.method.update
-        made = partial(Reduced, number, lessons, self.context, again=of is not None)
-        self._start(name, _reduced(update, made, lessons, self.context, self._apart(name, sources_of(lessons))))
+        base = self.context
+
+        async def reduce(at: Run) -> Reduced:
+            return Reduced(number, lessons, base, await update(lessons, base, at), again=of is not None)
+
+        self._start(name, reduce, sources_of(lessons))
 
     async def _next(self, event: int) -> Attempted | Reduced:
         """The next result: in the order of the journal, and otherwise in the order of arrival, which is journaled."""
@@ -235,20 +285,20 @@ class _Flow:
         if name is None:
             while (name := await self.ended.get()) not in self.running:
                 pass  # already used, in the order of the journal
-            if self.running[name].exception() is None:
+            if self.running[name][1].exception() is None:
                 self.run.note(f"event {event}", name)
         elif name not in self.running:
             raise JournalMismatch(
                 f"the journal has {name!r} as the next result, which was not started: start a new run"
             )
-        done = await self.running.pop(name)
-        self.run.chain.seconds = max(self.run.chain.seconds, self.chains.pop(name).seconds)
+        at, job = self.running.pop(name)
+        done = await job
+        self.run.chain.seconds = max(self.run.chain.seconds, at.chain.seconds)
         return done
 
     def _take(self, done: Attempted) -> None:
         """Add lessons to the open group of each copy; only the first copy carries the votes."""
-        self.arrived.rollouts.extend(done.rollouts)
-        self.arrived.lessons.extend(done.lessons)
+        self.arrived += done
         for lesson in done.lessons:
             if lesson.text:
                 self.copies.held[lesson.id] = len(self.groups)
@@ -314,7 +364,7 @@ class _Flow:
 
     async def _drain(self) -> None:
         """Let jobs in flight finish, so that what was paid for is kept; only a cancelled run cancels them."""
-        jobs = list(self.running.values())
+        jobs = [job for _, job in self.running.values()]
         try:
             await asyncio.gather(*jobs, return_exceptions=True)
         except asyncio.CancelledError:
@@ -322,9 +372,3 @@ class _Flow:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
             raise
-
-
-async def _reduced(
-    update: UpdateSeam, made: partial[Reduced], lessons: Sequence[Lesson], base: Context, at: Run
-) -> Reduced:
-    return made(delta=await update(lessons, base, at))

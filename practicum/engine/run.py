@@ -40,6 +40,7 @@ from practicum.models.prompting import (
 )
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
+from practicum.tasks.scoring.registry import meta_fault
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -177,7 +178,12 @@ class Run:
         """
         place = f"{self.place}/{name}"
         self._open(place)
-        self._state.note(JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about))
+        row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
+        if self._state.failures:
+            # A resume tries a lost call again, and must not find what followed from the loss.
+            self._state.failures.append(row)
+        else:
+            self._state.journal.post(row)
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on the outside world returned, as a JSON value.
@@ -262,32 +268,28 @@ class Run:
 
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`."""
-        trace = await self._attempt(task, view)
+        try:
+            trace = await self._attempt(task, view)
+        except AgentError as error:
+            trace = Trace(answer="", error=str(error))
+        except (OutputError, ProviderError) as error:
+            # There is nothing to learn from: no answer came, or none that could be parsed.
+            trace = Trace(answer="", error=str(error), lost=True)
         if view.annotated:
             self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
-            error = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
+            failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
         else:
             self.count(Count.UNKNOWN_IDS, trace.unknown)
-            error = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
-        self.count(error, trace.error is not None)
+            failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
+        self.count(failure, trace.error is not None)
         if self._state.on_attempt is not None:
             self._state.on_attempt()
         return trace
 
     async def _attempt(self, task: Task, view: View) -> Trace:
-        try:
-            return await (self._outside if self._state.agent.journaled else self._inside)(task, view)
-        except AgentError as error:
-            return Trace(answer="", error=str(error))
-        except (OutputError, ProviderError) as error:
-            # There is nothing to learn from: no answer came, or none that could be parsed.
-            return Trace(answer="", error=str(error), lost=True)
-
-    async def _inside(self, task: Task, view: View) -> Trace:
-        return await self._state.agent(task, view, self)
-
-    async def _outside(self, task: Task, view: View) -> Trace:
         agent = self._state.agent
+        if not agent.journaled:
+            return await agent(task, view, self)
         turns = [(t.user, t.assistant) for t in view.turns]
         question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
         # More attempts than the model has slots would evict each other's turns from its prefix cache.
@@ -298,7 +300,7 @@ class Run:
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """The score of an answer, for reports; None if nothing can score it."""
         scorer = self._state.scorer
-        if scorer is None or not self._state.can_score(task):
+        if scorer is None or (task.target is None and scorer.needs_target) or meta_fault(scorer.name, task.meta):
             return None
         if trace.error is not None:
             return Score(0.0, False, trace.error)
@@ -325,15 +327,15 @@ class Run:
         What an index finds is noted, because a rebuilt index may find other entries. Once a place.
         """
         known = self.recall("nearest")
-        if known is None:
-            search = await self._state.retriever.nearest(context, text, k, where)
-            if not search.exact:
-                self.note("nearest", [(near.entry.id, near.similarity) for near in search.found])
-                return list(search.found)
-        self._open(f"{self.place}/nearest")
-        if known is None:
-            return list(search.found)
-        return [Match(entry, similarity) for id, similarity in known if (entry := context.get(id)) is not None]
+        if known is not None:
+            self._open(f"{self.place}/nearest")
+            return [Match(entry, similarity) for id, similarity in known if (entry := context.get(id)) is not None]
+        search = await self._state.retriever.nearest(context, text, k, where)
+        if search.exact:
+            self._open(f"{self.place}/nearest")
+        else:
+            self.note("nearest", [(near.entry.id, near.similarity) for near in search.found])
+        return list(search.found)
 
     async def evaluate(
         self, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, repeat: int = 0
@@ -348,7 +350,7 @@ class Run:
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
         known = self._state.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
-        fresh = await top.gather([(task.id, _attempt(act, task, context)) for task in todo.values()])
+        fresh = await top.gather([(task.id, partial(_attempt, act, task, context)) for task in todo.values()])
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
@@ -356,8 +358,11 @@ class Run:
         return [known[key] for key in keys]
 
     def _timed(self, record: JournalRow) -> None:
+        """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""
         self.chain.seconds += record.seconds
-        self._state.timed(record)
+        if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):
+            attempts, seconds = self._state.pace
+            self._state.pace = (attempts + 1, seconds + record.seconds)
 
     def _open(self, place: str) -> None:
         if place in self._state.opened:
@@ -464,15 +469,12 @@ _TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
 
 
-def _attempt(act: ActSeam, task: Task, context: Context) -> Callable[[Run], Awaitable[Rollout]]:
-    async def attempt(run: Run) -> Rollout:
-        rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
-        if not isinstance(rollout, Rollout):
-            found = "None" if rollout is None else type(rollout).__name__
-            raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout")
-        return rollout
-
-    return attempt
+async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Rollout:
+    rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
+    if not isinstance(rollout, Rollout):
+        found = "None" if rollout is None else type(rollout).__name__
+        raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout")
+    return rollout
 
 
 def feedback(task: Task, trace: Trace, score: Score | None, labels: bool) -> Feedback:

@@ -18,7 +18,6 @@ from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal, JournalRow
-from practicum.tasks.scoring.registry import meta_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +105,6 @@ class RunState:
         """The model in this role; the agent's model if the role has none of its own."""
         return self.seats.get(role) or self.seats["agent"]
 
-    def can_score(self, task: Task) -> bool:
-        """Whether the scorer can score attempts at this task."""
-        scorer = self.scorer
-        if scorer is None or (task.target is None and scorer.needs_target):
-            return False
-        return meta_fault(scorer.name, task.meta) is None
-
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """The semaphore of an endpoint. A call that waits for it has reserved nothing and sent nothing yet, so a stop
         can end it."""
@@ -135,19 +127,6 @@ class RunState:
         self.counts[Count.SHORTENED_PROMPTS] += 1
         for n in range(SHORTENINGS):
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
-
-    def timed(self, record: JournalRow) -> None:
-        """Count the seconds of an attempt: of its only call, or of the whole attempt if the run journaled it."""
-        if record.role == "agent" and self.agent.journaled == (record.usage.calls == 0):
-            self.pace = (self.pace[0] + 1, self.pace[1] + record.seconds)
-
-    def note(self, record: JournalRow) -> None:
-        """Write a note soon. After a failure it waits for the next result: a resume tries a lost call again, and must
-        not find what followed from the loss."""
-        if self.failures:
-            self.failures.append(record)
-        else:
-            self.journal.post(record)
 
     async def write(self, *records: JournalRow) -> None:
         """Write results to disk, after the provider's failures that they may rest on.
