@@ -14,9 +14,7 @@ from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, search
 
-
-class Settings(BeamSettings):
-    """Settings of APE."""
+Settings = BeamSettings
 
 
 def method(settings: Settings) -> Method:

@@ -8,9 +8,10 @@ what a sheet looks like.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
@@ -34,11 +35,9 @@ class Settings(Batched):
     k: int = Field(default=3, ge=1)
     """synthesis: the number of attempts that a sheet is written from."""
 
-    @model_validator(mode="after")
-    def _can_act(self) -> Self:
-        if "k" in self.model_fields_set and self.form == "cumulative":
-            raise ValueError("k is for form=synthesis: the cumulative sheet is written from each new attempt")
-        return self
+    @classmethod
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {} if values.get("form") == "synthesis" else {"k": "needs form=synthesis"}
 
 
 def method(settings: Settings) -> Method:

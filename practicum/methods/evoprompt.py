@@ -13,9 +13,7 @@ from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, search
 
-
-class Settings(BeamSettings):
-    """Settings of EvoPrompt."""
+Settings = BeamSettings
 
 
 def method(settings: Settings) -> Method:

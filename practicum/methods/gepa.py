@@ -8,10 +8,10 @@ reflects on a minibatch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.attempt.attempt import once
@@ -28,13 +28,12 @@ from practicum.core.edits import Add, Delta, ordered_union
 from practicum.core.types import Lesson, Prompt
 from practicum.engine.loop import Method, UpdateSeam, sources_of
 from practicum.engine.run import Run
-from practicum.methods.settings import MethodSettings
+from practicum.methods.settings import CandidateSettings
 
 
-class Settings(MethodSettings):
+class Settings(CandidateSettings):
     """Settings of GEPA."""
 
-    TRACES: ClassVar = None
     NO_GATE: ClassVar[str] = "judges its candidates itself"
     REQUIRES: ClassVar[tuple[str, ...]] = ("gepa",)
 
@@ -49,17 +48,11 @@ class Settings(MethodSettings):
     warmth: float = Field(default=1.0, ge=0)
     """The temperature for writing instructions."""
 
-    @model_validator(mode="after")
-    def _no_stream(self) -> Self:
-        if self.online:
-            raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
-        if self.groups > self.minibatch:
-            raise ValueError(f"there are {self.groups} groups for a minibatch of {self.minibatch}: lower groups")
-        if self.groups > 1 and self.minibatch < FEW:
-            raise ValueError(
-                f"fewer than {FEW} attempts cannot be divided into groups: raise minibatch, or leave out groups"
-            )
-        return self
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        groups, size = self.groups, self.minibatch
+        yield groups > size, f"there are {groups} groups for a minibatch of {size}: lower groups"
+        yield groups > 1 and size < FEW, f"groups need a minibatch of {FEW} or more: raise minibatch, or lower groups"
 
 
 def method(s: Settings) -> Method:

@@ -3,33 +3,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
-
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.search.candidates import ProposalPrompt, answer_with_best, keep_best, propose
 from practicum.engine.loop import Method, ReflectSeam
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, CandidateSettings
 
 
-class SearchSettings(Batched):
+class SearchSettings(CandidateSettings, Batched):
     """Settings of methods that search for better instructions."""
-
-    TRACES: ClassVar = None
 
     batch: int = Field(default=16, ge=1)
     """Tasks of a step; all candidates of the step are tried on them."""
     warmth: float = Field(default=1.0, ge=0)
     """The temperature for writing candidates."""
-
-    @model_validator(mode="after")
-    def _no_stream(self) -> Self:
-        if self.online:
-            raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
-        return self
 
 
 class BeamSettings(SearchSettings):

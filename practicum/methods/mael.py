@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from practicum.agents.network import MAX_PARTS
 from practicum.agents.team import SHAPES, Team, load_team, make_team
@@ -24,9 +24,6 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pooled
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched
-
-CHOOSING = ("alpha", "similarity", "reward")
-"""Settings of how experience is retrieved."""
 
 
 class Settings(Batched):
@@ -54,27 +51,22 @@ class Settings(Batched):
     """The temperature of the agents."""
 
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without retrieval its settings have no effect. A team from a file and a number of agents exclude each other:
         the newer one stays."""
-        chosen = CHOOSING if values.get("retrieval") == "none" else ()
-        both = "agents" in values and values.get("topology", "complete") not in SHAPES
-        return (*chosen, "agents", "topology") if both else chosen
+        unused = {}
+        if values.get("retrieval") == "none":
+            unused |= dict.fromkeys(("alpha", "similarity", "reward"), "needs retrieval=task or step")
+        if "agents" in values and values.get("topology", "complete") not in SHAPES:
+            why = "exclude each other: a topology from a file has its own number of agents: leave out agents"
+            unused |= dict.fromkeys(("agents", "topology"), why)
+        return unused
 
     @field_validator("topology")
     @classmethod
     def _read(cls, topology: str | dict[str, Any]) -> str | dict[str, Any]:
         """Replace the name of a file by its content, so that a run needs nothing outside of its folder."""
         return topology if topology in SHAPES else load_team(topology).as_json()
-
-    @model_validator(mode="after")
-    def _can_act(self) -> Self:
-        given = self.model_fields_set
-        if isinstance(self.topology, dict) and "agents" in given:
-            raise ValueError("a topology from a file has its own number of agents: leave out agents")
-        if self.retrieval == "none" and (unused := given & {*CHOOSING}):
-            raise ValueError(f"{', '.join(sorted(unused))} needs retrieval=task or step")
-        return self
 
 
 def method(settings: Settings) -> Method:

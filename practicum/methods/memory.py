@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -58,10 +58,10 @@ class MemorySettings(Batched):
     }
 
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """With a single attempt there is nothing to choose and no need for a temperature."""
         once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
-        return ("choose", "warmth") if once else ()
+        return dict.fromkeys(("choose", "warmth"), "needs k=2 or more, or scaling=sequential") if once else {}
 
     @model_validator(mode="before")
     @classmethod
@@ -69,18 +69,18 @@ class MemorySettings(Batched):
         """Explicit settings override those of the preset."""
         return {**_preset(values), **values} if isinstance(values, Mapping) else values
 
-    @model_validator(mode="after")
-    def _can_act(self) -> Self:
-        given = self.model_fields_set
-        if self.scaling == "none" and (unused := given & {"k", "warmth", "choose"}):
-            raise ValueError(f"{', '.join(sorted(unused))} needs scaling=parallel or sequential")
-        if unused := given & {*MemorySettings.unused(self.model_dump())}:
-            raise ValueError(f"{', '.join(sorted(unused))} needs k=2 or more, or scaling=sequential")
-        if self.consolidate and self.index == "task":
-            raise ValueError("consolidate=true compares memories by what they are retrieved by: it needs index=memory")
-        if self.notes and self.scaling != "sequential":
-            raise ValueError("notes=true needs scaling=sequential: parallel attempts do not read each other's notes")
-        return self
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        single = self.model_fields_set & {"k", "warmth", "choose"} if self.scaling == "none" else ()
+        yield single, f"{', '.join(sorted(single))} needs scaling=parallel or sequential"
+        yield from super().conflicts()
+        yield (
+            self.consolidate and self.index == "task",
+            "consolidate=true compares memories by what they are retrieved by: it needs index=memory",
+        )
+        yield (
+            self.notes and self.scaling != "sequential",
+            "notes=true needs scaling=sequential: parallel attempts do not read each other's notes",
+        )
 
     @property
     def attempts(self) -> int:

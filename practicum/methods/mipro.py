@@ -10,10 +10,10 @@ demonstrations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.attempt.attempt import once
@@ -25,13 +25,12 @@ from practicum.core.edits import Delta
 from practicum.core.types import Lesson
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.methods.settings import MethodSettings
+from practicum.methods.settings import CandidateSettings
 
 
-class Settings(MethodSettings):
+class Settings(CandidateSettings):
     """Settings of MIPROv2."""
 
-    TRACES: ClassVar = None
     NO_GATE: ClassVar[str] = "judges its candidates itself"
     REQUIRES: ClassVar[tuple[str, ...]] = ("dspy", "optuna")
 
@@ -50,13 +49,10 @@ class Settings(MethodSettings):
     warmth: float = Field(default=1.0, ge=0)
     """The temperature for writing instructions."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.online:
-            raise ValueError("candidates are tried on the same tasks, and a stream shows each once: leave out online")
-        if self.labeled and not self.bootstrapped:
-            raise ValueError("sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too")
-        return self
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        none = self.labeled and not self.bootstrapped
+        yield none, "sets are drawn from the agent's own answers first: set bootstrapped, or labeled=0 too"
 
 
 def method(s: Settings) -> Method:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from practicum.engine.loop import Method
 from practicum.methods.ace import dropping, playbook
-from practicum.methods.settings import PlaybookSettings, WideBatches
+from practicum.methods.settings import WidePlaybookSettings
 
-
-class Settings(PlaybookSettings, WideBatches):
-    """Settings of naive batching."""
+Settings = WidePlaybookSettings
 
 
 def method(settings: Settings) -> Method:

@@ -18,9 +18,7 @@ from practicum.methods.instruction_search import BeamSettings, search
 EXEMPLARS = 3
 """Attempts shown in the meta-prompt (the paper's number)."""
 
-
-class Settings(BeamSettings):
-    """Settings of OPRO."""
+Settings = BeamSettings
 
 
 def method(settings: Settings) -> Method:

@@ -8,9 +8,7 @@ attempt; an attempt without a verdict is counted and not learned from.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
-
-from pydantic import model_validator
+from typing import Any
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import with_memories
@@ -27,15 +25,10 @@ class Settings(MemorySettings):
     """Settings of ReasoningBank."""
 
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without consolidation nothing is compared, so the threshold has no effect."""
-        return (*super().unused(values), *(("threshold",) if is_off(values.get("consolidate", False)) else ()))
-
-    @model_validator(mode="after")
-    def _can_compare(self) -> Self:
-        if "threshold" in self.model_fields_set and not self.consolidate:
-            raise ValueError("threshold needs consolidate=true: else nothing is compared")
-        return self
+        never = is_off(values.get("consolidate", False))
+        return {**super().unused(values), **({"threshold": "needs consolidate=true"} if never else {})}
 
 
 def method(settings: Settings) -> Method:

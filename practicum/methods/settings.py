@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -51,9 +51,23 @@ class GateSettings(BaseModel):
     """Why the method takes no gate; empty if it does."""
 
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """Settings that have no effect beside these values."""
-        return ()
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
+        """Settings that have no effect beside these values, which may be texts: each with the reason."""
+        return {}
+
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        """Conditions under which the settings are refused, each with what to do. The first one that holds is raised."""
+        unused = self.unused(self.model_dump(exclude_unset=True))
+        given = sorted(self.model_fields_set & unused.keys())
+        for why in dict.fromkeys(unused[name] for name in given):
+            yield True, f"{', '.join(name for name in given if unused[name] == why)} {why}"
+
+    @model_validator(mode="after")
+    def _refuse_conflicts(self) -> Self:
+        for holds, message in self.conflicts():
+            if holds:
+                raise ValueError(message)
+        return self
 
 
 class MethodSettings(GateSettings):
@@ -74,11 +88,14 @@ class Batched(MethodSettings):
     """Tasks attempted at once before the context changes."""
 
 
-class WideBatches(Batched):
-    """Settings of methods that learn from many attempts at once."""
+class CandidateSettings(MethodSettings):
+    """Settings of methods that try candidates on the same tasks."""
 
-    batch: int = Field(default=40, ge=1)
-    """Tasks attempted at once before the context changes."""
+    TRACES: ClassVar[Mapping[str, Any] | None] = None
+
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield self.online, "candidates are tried on the same tasks, and a stream shows each once: leave out online"
+        yield from super().conflicts()
 
 
 class PlaybookSettings(MethodSettings):
@@ -119,13 +136,19 @@ class PlaybookSettings(MethodSettings):
         """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
         return False
 
-    @model_validator(mode="after")
-    def _check_confirmed(self) -> Self:
-        if self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds):
-            raise ValueError(
-                "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed"
-            )
-        return self
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        yield (
+            self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
+            "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed",
+        )
+
+
+class WidePlaybookSettings(PlaybookSettings, Batched):
+    """Settings of methods that grow a playbook from many attempts at once."""
+
+    batch: int = Field(default=40, ge=1)
+    """Tasks attempted at once before the context changes."""
 
 
 Number = Annotated[int, Field(ge=1)]

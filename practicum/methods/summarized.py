@@ -11,11 +11,9 @@ from dataclasses import replace
 from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
 from practicum.methods.ace import dropping, playbook
-from practicum.methods.settings import PlaybookSettings, WideBatches
+from practicum.methods.settings import WidePlaybookSettings
 
-
-class Settings(PlaybookSettings, WideBatches):
-    """Settings of summarization."""
+Settings = WidePlaybookSettings
 
 
 def method(settings: Settings) -> Method:

@@ -11,10 +11,10 @@ from pydantic import Field
 from practicum.blocks.update.top_k import top_k
 from practicum.engine.loop import Method
 from practicum.methods.ace import dropping, playbook
-from practicum.methods.settings import PlaybookSettings, WideBatches
+from practicum.methods.settings import WidePlaybookSettings
 
 
-class Settings(PlaybookSettings, WideBatches):
+class Settings(WidePlaybookSettings):
     """Settings of top-K retrieval."""
 
     k: int | None = Field(default=None, ge=1)

@@ -9,7 +9,7 @@ scaling it is the specification's stand-alone ACE: bullets before the attempt.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -33,10 +33,6 @@ PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
 """Passes of reflection by preset."""
 
 
-BANK = ("items", "extract", "extraction", "index", "consolidate")
-"""Settings of the memory bank."""
-
-
 class Settings(MemorySettings):
     """Settings of the unified learner."""
 
@@ -52,23 +48,25 @@ class Settings(MemorySettings):
     """A rule with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
 
     @classmethod
-    def unused(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
-        unused = BANK if values.get("preset") else (*BANK, "memories")
-        return (*super().unused(values), *(unused if is_off(values.get("memory", True)) else ()))
+        if not is_off(values.get("memory", True)):
+            return super().unused(values)
+        bank = [
+            "items",
+            "extract",
+            "extraction",
+            "index",
+            "consolidate",
+            *([] if values.get("preset") else ["memories"]),
+        ]
+        return {**super().unused(values), **dict.fromkeys(bank, "needs memory=true")}
 
     @model_validator(mode="before")
     @classmethod
     def _passes_of_preset(cls, values: Any) -> Any:
         chosen = PASSES.get(str(values.get("preset"))) if isinstance(values, Mapping) else None
         return values if chosen is None else {"passes": chosen, **values}
-
-    @model_validator(mode="after")
-    def _can_remember(self) -> Self:
-        # Settings without effect for another reason were refused before.
-        if unused := self.model_fields_set & {*self.unused(self.model_dump())}:
-            raise ValueError(f"{', '.join(sorted(unused))} needs memory=true")
-        return self
 
 
 def method(settings: Settings) -> Method:

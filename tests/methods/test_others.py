@@ -64,7 +64,7 @@ def test_a_synthesized_sheet_is_made_of_attempts_like_the_task_and_used_once(tmp
 
 
 def test_k_needs_the_form_that_uses_it(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="k is for form=synthesis"):
+    with pytest.raises(UsageError, match="k needs form=synthesis"):
         run_of(tmp_path, "dynamic_cheatsheet", scripted(), settings={"k": 2})
 
 
