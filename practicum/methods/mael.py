@@ -54,7 +54,7 @@ class Settings(Batched):
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """Without retrieval its settings have no effect. A team from a file and a number of agents exclude each other:
         the newer one stays."""
-        unused = {}
+        unused: dict[str, str] = {}
         if values.get("retrieval") == "none":
             unused |= dict.fromkeys(("alpha", "similarity", "reward"), "needs retrieval=task or step")
         if "agents" in values and values.get("topology", "complete") not in SHAPES:

@@ -52,14 +52,8 @@ class Settings(MemorySettings):
         """Without a memory bank its settings have no effect; a preset may still set the number of memories."""
         if not is_off(values.get("memory", True)):
             return super().unused(values)
-        bank = [
-            "items",
-            "extract",
-            "extraction",
-            "index",
-            "consolidate",
-            *([] if values.get("preset") else ["memories"]),
-        ]
+        memories = () if values.get("preset") else ("memories",)
+        bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
         return {**super().unused(values), **dict.fromkeys(bank, "needs memory=true")}
 
     @model_validator(mode="before")
