@@ -12,7 +12,7 @@ from typer import Option
 
 from practicum.cli import bench_mael
 from practicum.cli import options as opt
-from practicum.cli.output import Output, save_json
+from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def speed(
     chosen: Any = {} if only is None else {"parts": names(only, "--only")}
     latencies = ServerOptions(output_tokens=output_tokens)
     plan = SpeedPlan(tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once, **chosen)
-    out, load = Output(json_), _load()
+    out, load = Printer(json_), _load()
     found = measure(plan, out.print)
     _print_speed(out, found)
     _print_targets(out, found.targets(), load)
     out.result({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [load, _load()]})
 
 
-def _print_speed(out: Output, found: SpeedResult) -> None:
+def _print_speed(out: Printer, found: SpeedResult) -> None:
     one, rows = found.row("sequential"), []
     for row in found.rows:
         times, ceiling = row.speed_up(one) if one else (None, None)
@@ -105,7 +105,7 @@ def overload(
     sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
     plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
     folder = folder or new_folder("overload")
-    out, load = Output(json_), _load()
+    out, load = Printer(json_), _load()
     out.print(f"kept in {folder}")
 
     def report(row: OverloadRow) -> None:
@@ -130,7 +130,7 @@ def overload(
     return 130 if stopped == INTERRUPTED else 0
 
 
-def _print_overload(out: Output, rows: Sequence[OverloadRow]) -> None:
+def _print_overload(out: Printer, rows: Sequence[OverloadRow]) -> None:
     lines = []
     for row in rows:
         if not row.stopped:
@@ -156,7 +156,7 @@ def store(
 
     if not index_installed():
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")
-    out, load = Output(json_), _load()
+    out, load = Printer(json_), _load()
     found = measure(memories, out.print)
     _print_targets(out, found.targets(), load)
     out.result({"bench": "store", **found.as_json(), "load": [load, _load()]})
@@ -184,7 +184,7 @@ def robustness(
     if noise:
         shares = numbers(noise, float, lambda share: 0 < share <= 1, "--noise", "shares above 0 up to 1, as 0.25,0.5")
         settings += [ReflectorSetting(noise=share) for share in shares]
-    out = Output(json_)
+    out = Printer(json_)
 
     def report(row: RobustnessRow) -> None:
         gate = "with" if row.gate else "without"
@@ -213,7 +213,7 @@ def _load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
-def _print_targets(out: Output, targets: Sequence[Target], load: float | None = None) -> None:
+def _print_targets(out: Printer, targets: Sequence[Target], load: float | None = None) -> None:
     for target in targets:
         out.print(target.summary(), style="" if target.met else "red")
     if load is not None:

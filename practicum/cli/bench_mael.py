@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, save_json
+from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def mael(
     budget = SharedBudget(BudgetLimits(config.pop("max_calls", None), config.pop("max_tokens", None)))
     config["window"] = bench_window(given["window"], model, *config["roles"].values())
     plan = MaelPlan(learning=learning, testing=testing, sizes=pools, settings=settings, config=config)
-    folder, out = folder or new_folder("mael"), Output(json_)
+    folder, out = folder or new_folder("mael"), Printer(json_)
     out.print(f"kept in {folder}")
 
     def report(row: MaelRow) -> None:
@@ -82,7 +82,7 @@ def mael(
     return 130 if found.stopped == INTERRUPTED else 0
 
 
-def _print_rows(out: Output, rows: Sequence[MaelRow]) -> None:
+def _print_rows(out: Printer, rows: Sequence[MaelRow]) -> None:
     from practicum.bench.mael import NO_EXPERIENCE
 
     none = next((row for row in rows if row.name == NO_EXPERIENCE), None)

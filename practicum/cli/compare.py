@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def compare(
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
     config = config_values(given, [*train, *vals, *tests])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
-    out, halt = Output(json_), Halt()
+    out, halt = Printer(json_), Halt()
 
     async def work(stop: Stopper) -> Comparison:
         return await start(
@@ -90,7 +90,7 @@ def _study(methods: str, ablate: str | None, sweep: str, baseline: str | None) -
 class _Progress:
     """Prints a line about each run."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Printer) -> None:
         self.out = out
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
@@ -109,7 +109,7 @@ class _Progress:
         self.out.print(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls:,} calls{why}")
 
 
-def _print(out: Output, comparison: Comparison) -> None:
+def _print(out: Printer, comparison: Comparison) -> None:
     from practicum.analysis.formats import interval, percent, points, verdict_label
 
     variants = {row["name"]: row for row in comparison.report["variants"]}

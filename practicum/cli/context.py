@@ -9,7 +9,7 @@ from typing import Literal
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
@@ -30,7 +30,7 @@ def diff(
     with Store.read(run) as store:
         versions = read_versions(store, RUN)
     added, removed, changed = diff_contexts(rebuild(versions, old), rebuild(versions, new))
-    out = Output(json_)
+    out = Printer(json_)
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
     out.result({"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both})
     for entry in removed:
@@ -59,7 +59,7 @@ def export(
         write_atomic(output, text)
     elif not json_:
         sys.stdout.write(text)
-    Output(json_).result({"format": format, "text": text, "output": str(output) if output else None})
+    Printer(json_).result({"format": format, "text": text, "output": str(output) if output else None})
 
 
 def import_(
@@ -73,7 +73,7 @@ def import_(
 
     context = playbook.load(file)
     create_seed(folder, context)
-    out = Output(json_)
+    out = Printer(json_)
     out.result({"run": str(folder), "entries": len(context)})
     out.print(f"{len(context)} entries in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder}")
 
@@ -97,7 +97,7 @@ def forget(
         raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
     with Store.open(run) as store:
         found = unlearn(store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed)
-    out = Output(json_)
+    out = Printer(json_)
     entries = {"removed": found.removed, "restored": found.restored, "kept_mixed": found.kept_mixed}
     numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
     out.result({**{name: [*map(entry_json, some)] for name, some in entries.items()}, **numbers})
@@ -131,6 +131,6 @@ def rollback(
         made = Version(last.version + 1, version, last.step, last.next_number, ())
         store.put(schema.versions, [version_row(RUN, made)])
         update_run(store, state="rolled back")
-    out = Output(json_)
+    out = Printer(json_)
     out.result({"run": str(run), "version": made.version, "as": version})
     out.print(f"version {made.version} of {run} is version {version} again")

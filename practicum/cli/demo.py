@@ -7,7 +7,7 @@ from pathlib import Path
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, one_line
+from practicum.cli.output import Printer, one_line
 
 INSTRUCTIONS = "You route support messages to a team. Teams: {teams}. Answer with the team's name only."
 
@@ -25,7 +25,7 @@ def demo(
     data = Path(__file__).parent / "data"
     train, test = load_tasks(data / "support_train.jsonl"), load_tasks(data / "support_test.jsonl")
     teams = choices_from(train)
-    out = Output(json_)
+    out = Printer(json_)
     out.print(
         f"{len(train)} support messages to learn from, {len(test)} held out, {len(teams)} teams: {', '.join(teams)}."
     )

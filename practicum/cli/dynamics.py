@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def dynamics(
         check_png(plot, "--plot")
     if fields and tasks is None:
         raise UsageError("--fields names the fields of --tasks: give both, or neither")
-    listed, out = read_tasks(tasks, fields) or None, Output(json_)
+    listed, out = read_tasks(tasks, fields) or None, Printer(json_)
     found = _score(run, listed, every, concurrency, out)
     kind = {"val": "validation ", "test": "test "}.get(found.split, "")
     scored = f"{len(found.tasks):,} {kind}tasks"
@@ -73,7 +73,7 @@ def dynamics(
         out.print(f"picture written to {plot}")
 
 
-def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | None, out: Output) -> Dynamics:
+def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | None, out: Printer) -> Dynamics:
     """The dynamics, with a bar on a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def eval_(
     from practicum.session.records import load_context, override_config, run_config
     from practicum.session.result import INTERRUPTED
 
-    out = Output(json_)
+    out = Printer(json_)
     listed = read_tasks(tasks, fields)
     config = override_config(run_config(context) if context is not None else {}, config_values(given, listed))
     learned = load_context(context) if context is not None else Context()

@@ -16,7 +16,7 @@ from practicum.engine.loop import StepReport
 from practicum.session.result import Progress, Result, RunInfo, Watch
 
 if TYPE_CHECKING:
-    from practicum.cli.output import Output
+    from practicum.cli.output import Printer
 
 PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
@@ -139,7 +139,7 @@ class Live(Watch):
         self._row = self._bar.add_task(phase, total=total, state="")
 
 
-def report(out: Output, result: Result) -> None:
+def report(out: Printer, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
         higher = "" if result.interrupted else " and a higher limit"

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, one_line
+from practicum.cli.output import Printer, one_line
 from practicum.core.edits import Entry, entry_json
 from practicum.core.errors import UsageError
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 
 Section = Annotated[str, Option(help=f"The section of the entries; {ALL} stands for every one.")]
-Tags = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
+TagFilter = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
 Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
 Id = Annotated[str, Argument(help="The id of an entry.")]
 
@@ -40,14 +40,14 @@ Id = Annotated[str, Argument(help="The id of an entry.")]
 def list_(
     run: opt.RunFolder,
     section: Section = "memories",
-    tag: Tags = None,
+    tag: TagFilter = None,
     outcome: Outcome = None,
     k: int | None = Option(None, "-k", min=1, help=f"The newest so many (default: {LISTED}; with --json, all)."),
     json_: opt.Json = False,
 ) -> None:
     """List the memories, the oldest first."""
 
-    out, context, where = Output(json_), _context(run), _filter(section, tag, outcome)
+    out, context, where = Printer(json_), _context(run), _filter(section, tag, outcome)
     found = [entry for entry in context if where(entry)]
     entries = [entry_json(entry) for entry in (found[-k:] if k is not None else found)]
     out.result({"run": str(run), "version": context.version, "entries": entries})
@@ -70,7 +70,7 @@ def search(
     run: opt.RunFolder,
     text: str = Argument(..., help="The text to find similar memories for."),
     section: Section = "memories",
-    tag: Tags = None,
+    tag: TagFilter = None,
     outcome: Outcome = None,
     k: int = Option(5, "-k", min=1, help="The most similar so many."),
     embedder: str | None = Option(None, help="The embedder (default: that of the run)."),
@@ -82,7 +82,7 @@ def search(
 
     if not text.strip():
         raise UsageError("the text to search for is empty")
-    out, where = Output(json_), _filter(section, tag, outcome)
+    out, where = Printer(json_), _filter(section, tag, outcome)
     found = run_work(lambda stop: memories.search(run, text, k, where, embedder), out)
     entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in found]
     out.result({"run": str(run), "text": text, "entries": entries})
@@ -98,7 +98,7 @@ def show(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
     """Show one entry with its whole history and its sources."""
     from practicum.cli.show import show_entry
 
-    show_entry(run, id, Output(json_))
+    show_entry(run, id, Printer(json_))
 
 
 @app.command("add")
@@ -115,7 +115,7 @@ def add(
 
     if section == ALL:
         raise UsageError(f"--section {ALL} stands for every section: name the one to add to")
-    out = Output(json_)
+    out = Printer(json_)
     added = run_work(lambda stop: memories.add(run, file, section), out)
     entries, version = [*map(entry_json, added.entries)], added.context.version
     out.result({"run": str(run), "version": version, "added": entries, "same": added.same})
@@ -133,7 +133,7 @@ def remove(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
     from practicum.session import memories
 
     context, removed = memories.remove(run, id)
-    out = Output(json_)
+    out = Printer(json_)
     out.result({"run": str(run), "version": context.version, "removed": entry_json(removed)})
     out.print(f"- {entry_line(removed)}", style="red")
     undo = f"practicum rollback {run} {context.version - 1}"
@@ -151,7 +151,7 @@ def reembed(
     from practicum.session import memories
     from practicum.session.records import run_config
 
-    out = Output(json_)
+    out = Printer(json_)
     count = run_work(lambda stop: memories.reembed(run, embedder), out)
     name = run_config(run)["embedder"]
     out.result({"run": str(run), "embedder": name, "embedded": count})
@@ -173,7 +173,7 @@ def _filter(section: str, tags: list[str] | None, outcome: str | None) -> Filter
     return Filter(section=None if section == ALL else section, tags=tuple(tags or ()), outcome=outcome)
 
 
-def _print_why_empty(out: Output, run: Path, context: Context, where: Filter) -> None:
+def _print_why_empty(out: Printer, run: Path, context: Context, where: Filter) -> None:
     """Why nothing was found, and what there is."""
     kind = "entries" if where.section is None else where.section
     if number := sum(not e.hidden and where.section in (None, e.section) for e in context):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, print_error
+from practicum.cli.output import Printer, print_error
 from practicum.core.errors import UsageError
 
 
@@ -21,7 +21,7 @@ def methods(
 
     if set_ and name is None:
         raise UsageError("--set is about one method: name it")
-    settings, out, found = pairs(set_, "--set"), Output(json_), []
+    settings, out, found = pairs(set_, "--set"), Printer(json_), []
     for each in opt.method_names() if name is None else [name]:
         try:
             found.append(anatomy(each, settings))

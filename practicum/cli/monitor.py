@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def monitor(
         raise UsageError(f"--{unused[0].replace('_', '-')} is for --judge-again: give that too, or leave it out")
     if plot is not None:
         check_folder(plot)
-    out = Output(json_)
+    out = Printer(json_)
     limits = {"max_calls": max_calls, "max_tokens": max_tokens}
     how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out)}
     report = run_work(lambda stop: measure(run, judge_again=judge_again, **how), out)
@@ -58,7 +58,7 @@ def monitor(
             out.print(f"{send(report):,} points sent to {where}")
 
 
-def _print(out: Output, report: MonitorReport) -> None:
+def _print(out: Printer, report: MonitorReport) -> None:
     out.print(f"{report.method} with {report.model}, {report.state}; {len(report.steps):,} steps")
     for name, lines in LINES.items():
         if name in report.groups:

@@ -27,7 +27,7 @@ SCORE_NAMES = {
 }  # fmt: skip
 
 
-class Output(Console):
+class Printer(Console):
     """What a command prints. People read standard output, or standard error where `--json` keeps standard output for
     one JSON object. Brackets and colons are printed as they are: folders and learned texts may hold any.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output, one_line
+from practicum.cli.output import Printer, one_line
 from practicum.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def pools(
         found = [pool for pool in found if pool.agent == agent]
         if not found:
             raise UsageError(f"{run} has no pool of {agent!r}: choose one of {known}")
-    out = Output(json_)
+    out = Printer(json_)
     out.result({"run": str(run), "version": context.version, "pools": [pool.as_json(SHOWN) for pool in found]})
     if agent is None:
         name, rows = "agent", [_row(pool.agent, pool) for pool in found]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError, Stopped, UsageError
 from practicum.core.files import write_atomic
 
@@ -41,7 +41,7 @@ def run(
 
     if given["scorer"] is not None and not learn:
         raise UsageError("--scorer applies to --learn only, because nothing else is scored: leave it out")
-    config, out, text = config_values(given), Output(json_), _read(query)
+    config, out, text = config_values(given), Printer(json_), _read(query)
     with out.status("answering") if out.is_terminal else nullcontext():
 
         async def work(stop: Stopper) -> Answered:
@@ -87,7 +87,7 @@ def _read(query: str) -> str:
         raise UsageError(f"standard input is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def _print(out: Output, answered: Answered) -> None:
+def _print(out: Printer, answered: Answered) -> None:
     """The answer first, then the entries and attempts behind it."""
     trace, choice = answered.rollout.trace, answered.rollout.choice
     out.print(answered.text if trace.error is None else f"no answer: {trace.error}", style="bold")
@@ -110,7 +110,7 @@ def _print(out: Output, answered: Answered) -> None:
     out.usage(answered.usage, answered.seconds, answered.hits)
 
 
-def _print_entries(out: Output, answered: Answered) -> None:
+def _print_entries(out: Printer, answered: Answered) -> None:
     """The entries that were retrieved for the query, and those that the answer relies on."""
     used = {entry.id for entry in answered.used}
     if answered.retrieved:
@@ -131,7 +131,7 @@ def _print_entries(out: Output, answered: Answered) -> None:
         out.print("nothing has been learned yet, so the answer relies on no entry")
 
 
-def _print_lesson(out: Output, learned: Learned, context: Path) -> None:
+def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
     from practicum.cli.show import edit_text
 
     for done in learned.applied:

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from typing import Any, Protocol, TypeVar
 
 from practicum.cli.live import Download, Live, report
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError
 from practicum.session.components import Parts
 from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
@@ -46,7 +46,7 @@ S = TypeVar("S", bound=Stoppable)
 class Stopper(Watch):
     """Ctrl-C: the first lets the calls in flight finish, the second leaves at once."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: Printer) -> None:
         self.out = out
         self.task: asyncio.Task[Any] | None = None
         self._stoppable: Stoppable | None = None
@@ -76,7 +76,7 @@ class Stopper(Watch):
         self.out.print(f"Stopping: {calls} calls in flight are finished first. Ctrl-C again leaves at once.")
 
 
-def run_work(work: Callable[[Stopper], Awaitable[T]], out: Output) -> T:
+def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
 
     async def main() -> T:
@@ -95,7 +95,7 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Output) -> T:
         raise Interrupted("interrupted") from error
 
 
-def run_live(work: Callable[..., Awaitable[Result]], out: Output) -> Result:
+def run_live(work: Callable[..., Awaitable[Result]], out: Printer) -> Result:
     """Run a session with the live view; `work` takes `watch` and `parts`."""
 
     async def watched(stop: Stopper) -> Result:
@@ -107,13 +107,13 @@ def run_live(work: Callable[..., Awaitable[Result]], out: Output) -> Result:
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
     """Run a session with the live view and print its report. The exit code is 130 if the user stopped it, else 0."""
-    out = Output(json_)
+    out = Printer(json_)
     result = run_live(work, out)
     out.result(result.as_json())
     report(out, result)
     return 130 if result.interrupted else 0
 
 
-def parts_for(out: Output) -> Parts:
+def parts_for(out: Printer) -> Parts:
     """Parts that are all made by name, and report the download of a model's file."""
     return Parts(progress=Download(out))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 
@@ -31,7 +31,7 @@ def show(
         raise UsageError("an entry is shown with its whole history: leave out --version")
     if output is not None and view != "delay":
         raise UsageError("--output is the file of a picture: add --view delay, or leave it out")
-    out = Output(json_)
+    out = Printer(json_)
     if view == "gate":
         _show_gate(run, out)
     elif view == "replay":
@@ -44,7 +44,7 @@ def show(
         _show_context(run, version, out)
 
 
-def _show_context(run: Path, version: int | None, out: Output) -> None:
+def _show_context(run: Path, version: int | None, out: Printer) -> None:
     from practicum.core.views import entry_line, render_full
     from practicum.session.records import RUN, read_run, run_summary
     from practicum.store.database import Store
@@ -67,7 +67,7 @@ def _show_context(run: Path, version: int | None, out: Output) -> None:
         out.print(f"{entry_line(e)}{answer}  {votes})")
 
 
-def show_entry(run: Path, id: str, out: Output) -> None:
+def show_entry(run: Path, id: str, out: Printer) -> None:
     """One entry with its whole history and what it came from."""
     from dataclasses import asdict
 
@@ -111,7 +111,7 @@ def edit_text(done: Applied) -> str:
     return text + (f" ({edit.reason})" if edit.reason else "")
 
 
-def _show_gate(run: Path, out: Output) -> None:
+def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
     from sqlalchemy import select
 
@@ -139,7 +139,7 @@ def _show_gate(run: Path, out: Output) -> None:
     out.print(f"{len(trials)} deltas tried, {dropped} dropped; deltas that the agent would not see are not tried")
 
 
-def _show_replay(run: Path, out: Output) -> None:
+def _show_replay(run: Path, out: Printer) -> None:
     """The replay buffer after the last step: what is in it first, each part in the order of entry."""
     from dataclasses import asdict
 
@@ -168,7 +168,7 @@ def _show_replay(run: Path, out: Output) -> None:
     out.print("entered, graduated, evicted: steps; passes, failures that were reflected on: in a row")
 
 
-def _show_delay(run: Path, output: Path, out: Output) -> None:
+def _show_delay(run: Path, output: Path, out: Printer) -> None:
     """How the batch size was chosen from the measured delays, as text and as a picture."""
     from practicum.analysis.delay_plot import delay_plot
     from practicum.analysis.png import check_png

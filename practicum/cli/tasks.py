@@ -8,7 +8,7 @@ from pathlib import Path
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Output
+from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 
@@ -46,7 +46,7 @@ def tasks(
         write_atomic(to, as_json_lines(data.tasks))
         write_atomic(beside, data.instructions + "\n")
         options += ["--instructions", f"@{beside}"]
-    out = Output(json_)
+    out = Printer(json_)
     out.result({
         "format": data.format, "tasks": len(data.tasks), "left_out": data.left_out, "scorer": data.scorer,
         "choices": list(data.choices), "options": list(data.options), "instructions": data.instructions,

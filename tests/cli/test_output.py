@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from practicum.cli.output import Output, one_line, usage_text
+from practicum.cli.output import one_line, usage_text
 from practicum.core.counts import Count
 from practicum.core.types import Usage
 
@@ -14,7 +14,7 @@ from practicum.core.types import Usage
 def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    Output(False).counts({Count.DUPLICATE_ENTRIES: 1_200, Count.LOST_REFLECTIONS: 2, Count.NO_MEMORIES: 0}, refused=3)
+    Printer(False).counts({Count.DUPLICATE_ENTRIES: 1_200, Count.LOST_REFLECTIONS: 2, Count.NO_MEMORIES: 0}, refused=3)
     assert capsys.readouterr().out.splitlines() == [
         "Worth knowing:",
         f"  ! 2 {Count.LOST_REFLECTIONS.meaning}",
@@ -24,23 +24,23 @@ def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(
 
 
 def test_nothing_is_printed_without_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(False).counts({Count.NO_MEMORIES: 0})
+    Printer(False).counts({Count.NO_MEMORIES: 0})
     assert capsys.readouterr().out == ""
 
 
 def test_json_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    out = Output(True)
+    out = Printer(True)
     out.print("for people")
     out.result({"für": 1})
     found = capsys.readouterr()
     assert json.loads(found.out) == {"für": 1}
     assert found.err == "for people\n"
-    Output(False).result({"für": 1})
+    Printer(False).result({"für": 1})
     assert capsys.readouterr().out == ""
 
 
 def test_a_row_of_a_table_is_one_line_outside_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(False).table(
+    Printer(False).table(
         ("entry", "score", "text"), [("e1", 12, "x" * 300), ("e22", None, "[y]")], text=("entry", "text")
     )
     head, first, second, end = capsys.readouterr().out.splitlines()
@@ -52,13 +52,13 @@ def test_a_row_of_a_table_is_one_line_outside_a_terminal(capsys: pytest.CaptureF
 def test_usage_of_several_roles_is_printed_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     usage = Usage(calls=2, input_tokens=1_000, cached_tokens=500, output_tokens=10, usd=0.5)
     assert usage_text(usage) == "2 calls, 1,010 tokens (50% of the input cached), $0.5000"
-    Output(False).usage(usage, 1.25, 3, {"agent": usage, "judge": Usage(calls=1)})
+    Printer(False).usage(usage, 1.25, 3, {"agent": usage, "judge": Usage(calls=1)})
     assert capsys.readouterr().out.splitlines() == [
         f"usage: {usage_text(usage)} in 1.2 s; 3 results came from the journal and were not paid for again",
         f"  agent: {usage_text(usage)}",
         "  judge: 1 calls, 0 tokens",
     ]
-    Output(False).usage(usage, by_role={"agent": usage})
+    Printer(False).usage(usage, by_role={"agent": usage})
     assert capsys.readouterr().out.splitlines() == [f"usage: {usage_text(usage)}"]
 
 
