@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from practicum.cli.output import one_line, usage_text
+from practicum.cli.output import Printer, one_line, usage_text
 from practicum.core.counts import Count
 from practicum.core.types import Usage
 
