@@ -282,7 +282,7 @@ def _acquire_lock(folder: Path) -> FileLock:
         lock.acquire(blocking=False)
     except Timeout as error:
         raise StoreError(
-            f"another process is writing to {folder}: wait until it ends, or give another --out"
+            f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C"
         ) from error
     except OSError as error:
         raise StoreError(f"cannot write to the run folder {folder}: {error.strerror}") from error
