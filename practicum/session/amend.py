@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import Column, delete, func, select
 
 from practicum.core.context import ApplyResult, Context
@@ -19,14 +18,12 @@ from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
-from practicum.session.records import FINAL, RUN, read_run, seconds_spent, step_rows
+from practicum.session.records import FINAL, RUN, read_run, run_update, seconds_spent, step_rows, task_row
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, version_row
-
-_TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 
 def require_ended(store: Store) -> None:
@@ -47,7 +44,7 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     outcome = before.apply(edits(before))
     if outcome.applied:
         version = _version_row(before, outcome.context, _largest(store, schema.versions.c.step), outcome.applied)
-        store.execute(_insert(schema.versions, [version]), _update(state="edited"))
+        store.execute(_insert(schema.versions, [version]), run_update(state="edited"))
     return outcome
 
 
@@ -68,15 +65,13 @@ def new_task_id(store: Store, step: int) -> str:
 
 def add_step(store: Store, task: Task, before: Context, report: StepReport, seconds: float) -> None:
     """Add a step, which began with the context `before` and took so many seconds, to a run that has ended."""
-    position = _largest(store, schema.tasks.c.position) + 1
-    data = _TASK.dump_json(task).decode()
-    row = {"run_id": RUN, "split": "train", "position": position, "task_id": task.id, "data": data}
     statements = [_insert(table, rows) for table, rows in step_rows(report).items() if rows]
+    row = task_row(task, "train", _largest(store, schema.tasks.c.position) + 1)
     statements.append(_insert(schema.tasks, [row]))
     if report.context.version != before.version:
         version = _version_row(before, report.context, report.step, report.applied)
         statements.append(_insert(schema.versions, [version]))
-    store.execute(*statements, _update(state="asked", seconds=seconds_spent(store) + seconds))
+    store.execute(*statements, run_update(state="asked", seconds=seconds_spent(store) + seconds))
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
@@ -104,23 +99,18 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     def statements() -> Iterator[tuple[Any, list[RowValues]]]:
         yield delete(schema.vectors), []
         for start in range(0, len(vectors.texts), CHUNK):
-            yield schema.vectors.insert(), _vector_rows(vectors, start)
+            texts = vectors.texts[start : start + CHUNK]
+            found = zip(texts, vectors.matrix.take(vectors.rows(texts)), strict=True)
+            yield (
+                schema.vectors.insert(),
+                [{"embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()} for t, vector in found],
+            )
         yield from ((statement, []) for statement in delete_snapshot(RUN))
-        yield _update(config=config.model_dump_json()), []
+        yield run_update(config=config.model_dump_json()), []
 
     store.execute_all(statements())
     await save_snapshot(store, read_context(store, RUN), Retriever(Vectors(embedder, store)))
     return vectors.made
-
-
-def _vector_rows(vectors: Vectors, start: int) -> list[RowValues]:
-    texts = vectors.texts[start : start + CHUNK]
-    found = vectors.matrix.take(vectors.rows(texts))
-    name = vectors.embedder.name
-    return [
-        {"embedder": name, "key": text_key(text), "vector": vector.tobytes()}
-        for text, vector in zip(texts, found, strict=True)
-    ]
 
 
 def _version_row(before: Context, after: Context, step: int, applied: Sequence[Applied]) -> dict[str, Any]:
@@ -135,7 +125,3 @@ def _largest(store: Store, column: Column[int]) -> int:
 
 def _insert(table: Any, rows: Sequence[dict[str, Any]]) -> Any:
     return table.insert().prefix_with("OR REPLACE").values(list(rows))
-
-
-def _update(**values: Any) -> Any:
-    return schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import fmean
@@ -96,46 +97,29 @@ async def evaluate(
     it. Raises ProviderError if nothing could be scored.
     """
     setup = set_up(config, Splits(test=tuple(tasks)), parts)
-    turns = [_Turn(setup.method) for _ in range(repeat)]
+    # Every rollout is kept as soon as it is made, so that a stop loses nothing that was paid for.
+    turns: list[dict[str, Rollout]] = [{} for _ in range(repeat)]
     stopped = None
-    with _folder(out) as folder, _store(folder) as store:
+    with ExitStack() as opened:
+        folder = out or Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
+        open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
+        store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
             if watch is not None:
                 watch.began(RunInfo(folder, setup.config, setup.splits, state.budget))
                 state.on_attempt = watch.attempted
             try:
                 for n, turn in enumerate(turns):
-                    await Run(state).evaluate(turn, "eval", tasks, context, n)
+                    await Run(state).evaluate(partial(_act, setup.method, turn), "eval", tasks, context, n)
             except Stopped as stop:
                 stopped = stop.reason
-            rollouts = [turn.done[task.id] for turn in turns for task in tasks if task.id in turn.done]
+            rollouts = [turn[task.id] for turn in turns for task in tasks if task.id in turn]
             return _summary(rollouts, repeat, state, stopped)
 
 
-class _Turn:
-    """One attempt at each task. It keeps every rollout, so that a stop loses nothing that was paid for."""
-
-    def __init__(self, method: Method) -> None:
-        self.act = method.act
-        self.done: dict[str, Rollout] = {}
-
-    async def __call__(self, task: Task, context: Context, run: Run) -> Rollout:
-        self.done[task.id] = await self.act(task, context, run)
-        return self.done[task.id]
-
-
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    """The folder of an evaluation; a temporary one if none is given."""
-    if out is not None:
-        yield out
-        return
-    with tempfile.TemporaryDirectory(prefix="practicum-eval-") as name:
-        yield Path(name) / "eval"
-
-
-def _store(folder: Path) -> Store:
-    return Store.open(folder) if (folder / DATABASE_FILE).exists() else Store.create(folder)
+async def _act(method: Method, done: dict[str, Rollout], task: Task, context: Context, run: Run) -> Rollout:
+    done[task.id] = await method.act(task, context, run)
+    return done[task.id]
 
 
 def _summary(rollouts: Sequence[Rollout], repeat: int, state: RunState, stopped: str | None) -> Evaluation:

@@ -46,6 +46,9 @@ class _Memory(Memory):
     outcome: Literal["success", "failure"] = "success"
     tags: Tags = ()
 
+    def as_edit(self, section: str, source: str) -> Add:
+        return memory_entry(self, self.outcome == "success", _sources(source, self.tags), section=section)
+
 
 class _Line(BaseModel):
     """A line with an entry as one text."""
@@ -55,6 +58,10 @@ class _Line(BaseModel):
     text: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST, strip_whitespace=True)]
     key: str = ""
     tags: Tags = ()
+
+    def as_edit(self, section: str, source: str) -> Add:
+        data = self.model_dump(exclude_defaults=True).get("data", {})
+        return Add(section, self.text, self.key, data, sources=_sources(source, self.tags))
 
 
 class _Text(_Line):
@@ -230,15 +237,9 @@ def _json(text: str, where: str) -> Any:
 def _entry(item: Any, where: str, section: str, source: str) -> Add:
     if not isinstance(item, dict):
         raise ContextFileError(f"{where}: a memory is an object: {EXAMPLE}")
+    form = _Experience if section.startswith(POOL) else _Text if "text" in item else _Memory
     try:
-        if section.startswith(POOL):
-            lived = _Experience.model_validate(item)
-            return _line(section, lived, lived.data.model_dump(exclude_defaults=True), source)
-        if "text" in item:
-            plain = _Text.model_validate(item)
-            return _line(section, plain, plain.data, source)
-        memory = _Memory.model_validate(item)
-        return memory_entry(memory, memory.outcome == "success", (source, *_tags(memory.tags)), section=section)
+        return form.model_validate(item).as_edit(section, source)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
@@ -246,9 +247,5 @@ def _entry(item: Any, where: str, section: str, source: str) -> Add:
         raise ContextFileError(f"{where}: {name}: {first['msg']}{needed}") from error
 
 
-def _line(section: str, line: _Line, data: dict[str, Any], source: str) -> Add:
-    return Add(section, line.text, line.key, data, sources=(source, *_tags(line.tags)))
-
-
-def _tags(tags: Tags) -> tuple[str, ...]:
-    return tuple(f"tag:{tag}" for tag in tags)
+def _sources(source: str, tags: Tags) -> tuple[str, ...]:
+    return (source, *(f"tag:{tag}" for tag in tags))

@@ -57,7 +57,12 @@ async def open_state(
             clients[role] = given or models.open(config.roles.get(role, config.model))
         for seat, model in method.models.items():
             clients[seat] = parts.clients.get(seat) or models.open(model)
-        _check_prices(config, clients)
+        if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):
+            role, name = unpriced[0]
+            raise UsageError(
+                f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
+                "enforced: limit the tokens instead (--max-tokens)"
+            )
         options = CallOptions(config.temperature, config.max_output_tokens, config.timeout)
         journal = Journal(store, run_id)
         try:
@@ -87,14 +92,3 @@ async def open_state(
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
     """How a run opens its models; their logs go to its folder."""
     return ClientSettings(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
-
-
-def _check_prices(config: Config, clients: dict[str, Client]) -> None:
-    if config.max_usd is None:
-        return
-    for role, client in clients.items():
-        if not client.priced:
-            raise UsageError(
-                f"the price of {client.name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
-                "enforced: limit the tokens instead (--max-tokens)"
-            )

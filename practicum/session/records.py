@@ -69,17 +69,16 @@ def create(folder: Path) -> Store:
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
     """Write what a run starts from, as a whole or not at all."""
     run = {"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}
-    tasks = [
-        {"run_id": RUN, "split": split, "position": i, "task_id": task.id, "data": _TASK.dump_json(task).decode()}
-        for split, tasks in splits.by_name.items()
-        for i, task in enumerate(tasks)
-    ]
-    rows = {
-        schema.tasks: tasks,
-        schema.versions: [version_row(RUN, seed_version(seed))],
-        schema.runs: [run],
-    }
+    tasks = [task_row(task, split, i) for split, tasks in splits.by_name.items() for i, task in enumerate(tasks)]
+    version = version_row(RUN, seed_version(seed))
+    rows = {schema.tasks: tasks, schema.versions: [version], schema.runs: [run]}
     store.execute_all((table.insert(), values) for table, values in rows.items() if values)
+
+
+def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
+    """A task as a row of the store."""
+    data = _TASK.dump_json(task).decode()
+    return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
 def create_seed(folder: Path, context: Context) -> None:
@@ -93,9 +92,14 @@ def as_seed(context: Context) -> Context:
     return rebuild([seed_version(replace(context, version=0))])
 
 
+def run_update(**values: Any) -> Any:
+    """The statement that updates columns of the run's row."""
+    return schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values)
+
+
 def update_run(store: Store, **values: Any) -> None:
     """Update columns of the run's row."""
-    store.execute(schema.runs.update().where(schema.runs.c.run_id == RUN).values(**values))
+    store.execute(run_update(**values))
 
 
 def seconds_spent(store: Store) -> float:

@@ -29,7 +29,13 @@ class Reserve:
         calls = self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test)
         if not calls:
             return Need()
-        one = self._one_call()
+        seats, splits = self.state.seats, self.setup.splits
+        one = Need()
+        if seats:
+            client = (seats.get("agent") or next(iter(seats.values()))).client
+            longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
+            guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
+            one = need_of(client, 1.25 * self.state.largest.get("agent", guess), config.max_output_tokens)
         spare = int(config.max_output_tokens * 0.75)
         return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
 
@@ -50,13 +56,3 @@ class Reserve:
                 f"{over.removesuffix(' is spent')} is too small: the final evaluation alone may need {need.calls} "
                 f"calls and {need.tokens} tokens. Raise it, or leave out --test"
             )
-
-    def _one_call(self) -> Need:
-        """The most that one call of the agent is expected to need."""
-        seats, splits, config = self.state.seats, self.setup.splits, self.setup.config
-        if not seats:
-            return Need()
-        client = (seats.get("agent") or next(iter(seats.values()))).client
-        longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
-        guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
-        return need_of(client, 1.25 * self.state.largest.get("agent", guess), config.max_output_tokens)

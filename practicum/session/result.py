@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,7 @@ class Result:
 
 def usage_json(usage: Usage) -> dict[str, Any]:
     """Usage as plain values; `usd` is null if a price is unknown."""
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": usage.usd,
-    }
+    return asdict(usage)
 
 
 def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
