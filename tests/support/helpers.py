@@ -221,8 +221,8 @@ def launched() -> Iterator[Launcher]:
         launcher.close()
 
 
-OPTIONAL = ("practicum.agents.frameworks.", "practicum.tasks.sandbox.")
-"""Modules that need packages of their own, or are programs."""
+OPTIONAL = ("practicum.tasks.sandbox.",)
+"""Modules that are programs."""
 
 
 def _fork_on_demand() -> None:

@@ -1,0 +1,284 @@
+"""Agents of other frameworks as functions `(input, context) -> answer`, which practicum can train as they are.
+
+Each adapter puts the context where its framework has instructions, and returns the answer and the steps. Give it to
+`Parts(agent=...)`, or name it as `--agent module:name`. A plain function needs no adapter, and a program is
+`--agent command:PROGRAM`. A framework is imported when its agent first runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from practicum.core.errors import ProviderError, UsageError
+
+if TYPE_CHECKING:
+    from pydantic_ai import Agent
+
+AgentFunction = Callable[[str, str], Awaitable[Any]]
+"""An agent as a function of the input and the context; `agents.external.read_answer` reads what it returns."""
+
+Steps = list[tuple[str, str]]
+"""Kind ("thought", "action", "observation") and text of each step."""
+
+AskFunction = Callable[[str, str], Awaitable[tuple[object, Steps]]]
+"""Runs an agent of a framework on an input and a context. Returns its output and its steps, without the answer."""
+
+_SHOWN_ID = re.compile(r'^\[(e\d+)\] \(|^<entry id="(e\d+)"', re.MULTILINE)
+_CITED_ID = re.compile(r"\[(e\d+)\]")
+_FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
+
+
+def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction:
+    """An agent behind an OpenAI-compatible endpoint, named as http://host:port/v1#agent: the context is its system
+    message. `key` defaults to OPENAI_API_KEY; `request` goes into each request (temperature, extra_body, timeout, ...).
+    Raises UsageError for a name of another form."""
+    address, _, model = name.partition("#")
+    if not address.startswith(("http://", "https://")) or not model:
+        raise UsageError(f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent")
+
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        system = _instructions(context)
+        messages: list[Any] = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": input})
+        http = DefaultAsyncHttpxClient(verify=_certificates())
+        secret = key or os.environ.get("OPENAI_API_KEY", "none")
+        async with AsyncOpenAI(base_url=address, api_key=secret, http_client=http) as client:
+            reply = await client.chat.completions.create(model=model, messages=messages, **request)
+        return (reply.choices[0].message.content or "").strip(), []
+
+    return _agent_function(ask, f"endpoint({name})", "endpoint")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Loaded once, since it takes 60 ms. A client lives for one attempt only, since it belongs to an event loop."""
+    return ssl.create_default_context()
+
+
+def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
+    """A pydantic-ai `Agent` with its tools and output type: the context is added to its instructions for the run.
+
+    `run` goes to each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have `reasoning`,
+    `used`, `doubts` and `missing`.
+    """
+
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
+        from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, RetryPromptPart, TextPart, ThinkingPart
+
+        result = await agent.run(input, instructions=_instructions(context) or None, infer_name=False, **run)
+        messages = result.new_messages()
+        steps: Steps = []
+        for part, is_last in [(part, each is messages[-1]) for each in messages for part in each.parts]:
+            match part:
+                case BaseToolCallPart():
+                    steps.append(_tool_call(part.tool_name, part.args_as_json_str()))
+                case BaseToolReturnPart():
+                    steps.append(("observation", part.model_response_str()))
+                case RetryPromptPart():
+                    steps.append(("observation", part.model_response()))
+                # The text of the last message is the answer, not a step.
+                case TextPart() | ThinkingPart() if not is_last or isinstance(part, ThinkingPart):
+                    steps.append(("thought", part.content))
+        return result.output, steps
+
+    return _agent_function(ask, f"pydantic_ai({agent.name or ''})", "pydantic_agent")
+
+
+def langchain_input(input: str, learned: str) -> dict[str, Any]:
+    """The messages that an agent of LangChain or LangGraph gets; the context is the first system message."""
+    return {"messages": [*([("system", learned)] if learned else []), ("user", input)]}
+
+
+def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, **invoke: Any) -> AgentFunction:
+    """A LangChain runnable or a LangGraph graph. `ask` makes its input from the task's input and the context; `invoke`
+    goes to each `ainvoke` (config, context, ...).
+
+    A chain over the variables of a prompt has `ask=lambda input, learned: {"question": input, "rules": learned}`.
+    """
+
+    async def run(input: str, context: str) -> tuple[object, Steps]:
+        output = await runnable.ainvoke(ask(input, _instructions(context)), **invoke)
+        if isinstance(output, Mapping) and output.get("messages"):
+            *earlier, last = output["messages"]
+            structured = output.get("structured_response")
+            steps = _message_steps(earlier, "type", "ai", lambda call: _tool_call(call["name"], call["args"]))
+            return last.text if structured is None else structured, steps
+        # A chat model returns a message, a parser may return anything.
+        return output.text if hasattr(output, "tool_calls") else output, []
+
+    return _agent_function(run, f"langchain({getattr(runnable, 'name', None) or ''})", "runnable")
+
+
+def openai_agents(agent: Any, **run: Any) -> AgentFunction:
+    """An `Agent` of the OpenAI Agents SDK: a copy of it has the context after its own instructions. `run` goes to each
+    `Runner.run` (context, max_turns, run_config, ...). Agents that it hands over to do not get the context."""
+
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
+        from agents import ItemHelpers, Runner
+
+        async def with_context(wrapper: Any, _: Any) -> str:
+            return _instructions(context, await agent.get_system_prompt(wrapper))
+
+        result = await Runner.run(agent.clone(instructions=with_context), input, **run)
+        steps: Steps = []
+        for item in result.new_items:
+            if item.type == "tool_call_item":
+                call = item.raw_item
+                steps.append(_tool_call(getattr(call, "name", "tool"), getattr(call, "arguments", "")))
+            elif item.type == "tool_call_output_item":
+                steps.append(("observation", str(item.output)))
+            elif item.type == "message_output_item" and item is not result.new_items[-1]:
+                steps.append(("thought", ItemHelpers.text_message_output(item)))
+        return result.final_output, steps
+
+    return _agent_function(ask, f"openai_agents({agent.name})", "openai_agent")
+
+
+def dspy(module: Any, input: str = "question", output: str = "answer") -> AgentFunction:
+    """A DSPy module: a copy of it has the context after the instructions of each predictor. `input` and `output` name
+    its fields for the task and the answer; its model is the one DSPy is configured with."""
+    name = f"dspy({type(module).__name__})"
+
+    async def ask(text: str, context: str) -> tuple[object, Steps]:
+        from dspy import LMError
+
+        own = module.deepcopy()
+        for copy, original in zip(own.predictors(), module.predictors(), strict=True):
+            signature = original.signature
+            copy.signature = signature.with_instructions(_instructions(context, signature.instructions))
+            copy.lm = original.lm  # a copied model would count and cache by itself
+        try:
+            prediction = await own.acall(**{input: text})
+        except LMError as error:
+            raise _provider_error(name, error) from error
+        # A ReAct module returns its steps as thought_0, tool_name_0, tool_args_0, observation_0, thought_1, ...
+        trajectory = prediction.get("trajectory") or {}
+        steps: Steps = []
+        for key, value in trajectory.items():
+            kind, _, turn = key.rpartition("_")
+            if kind == "tool_name":
+                steps.append(_tool_call(value, trajectory[f"tool_args_{turn}"]))
+            elif kind in ("thought", "observation"):
+                steps.append((kind, str(value)))
+        return {"answer": prediction[output], "reasoning": prediction.get("reasoning") or ""}, steps
+
+    return _agent_function(ask, name, "dspy_module")
+
+
+def inspect_ai(solver: Any, model: Any) -> AgentFunction:
+    """A solver of inspect_ai, run on one task state: the context is the first system message. `model` is a model of
+    inspect_ai, or its name. There is no eval, and so no sandbox."""
+
+    async def ask(input: str, context: str) -> tuple[object, Steps]:
+        from inspect_ai import model as models
+        from inspect_ai.solver import TaskState
+
+        chat = models.get_model(model)
+        learned = _instructions(context)
+        first = [models.ChatMessageSystem(content=learned)] if learned else []
+        state = TaskState(models.ModelName(chat), 1, 1, input, [*first, models.ChatMessageUser(content=input)])
+
+        async def generate(state: Any, tool_calls: str = "loop", **config: Any) -> Any:
+            settings = models.GenerateConfig(**config)
+            if tool_calls == "loop":
+                more, state.output = await chat.generate_loop(state.messages, state.tools, settings)
+            else:
+                state.output = await chat.generate(state.messages, state.tools, state.tool_choice, settings)
+                more = [state.output.message]
+                if tool_calls == "single":
+                    more.extend((await models.execute_tools([*state.messages, *more], state.tools)).messages)
+            state.messages.extend(more)
+            return state
+
+        state = await solver(state, generate)
+        earlier = state.messages[:-1]
+        steps = _message_steps(earlier, "role", "assistant", lambda call: _tool_call(call.function, call.arguments))
+        return state.output.completion, steps
+
+    name = getattr(solver, "__qualname__", type(solver).__name__)
+    return _agent_function(ask, f"inspect_ai({name})", "inspect_solver")
+
+
+def _agent_function(ask: AskFunction, name: str, module: str) -> AgentFunction:
+    """An agent that answers through `ask`, named `name` in messages and in the journal. A failure of its model's
+    provider becomes a ProviderError, so that nothing is learned from it."""
+
+    async def act(input: str, context: str) -> Any:
+        from openai import APIError
+        from pydantic_ai.exceptions import ModelAPIError
+
+        try:
+            output, steps = await ask(input, context)
+        except (APIError, ModelAPIError) as error:
+            raise _provider_error(name, error) from error
+        return _answer(output, steps, context)
+
+    # Old runs wrote names with modules of `practicum.adapters` into their journals: a resume needs the same names.
+    act.__module__, act.__qualname__ = f"practicum.adapters.{module}", name
+    return act
+
+
+def _provider_error(agent: str, error: Exception) -> ProviderError:
+    return ProviderError(f"the model of {agent} failed: {type(error).__name__}: {error}")
+
+
+def _instructions(context: str, own: str | None = None) -> str:
+    """The agent's own instructions, then the context; empty if there is neither."""
+    learned = f"{LEARNED}{CITE if _SHOWN_ID.search(context) else ''}\n\n{context}" if context else ""
+    return "\n\n".join(part for part in (own, learned) if part)
+
+
+def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
+    """Any output as the mapping that practicum reads; None if it has no answer.
+
+    If the output has an `answer`, the fields that practicum knows are taken from it. Any other output is the answer
+    itself, as JSON if it is not a text. The entries used are those that the agent lists, else those whose [id] is in
+    the text it wrote.
+    """
+    from pydantic_core import to_jsonable_python
+
+    value = to_jsonable_python(output, fallback=str)
+    fields = value if isinstance(value, Mapping) and "answer" in value else {"answer": value}
+    if fields["answer"] is None:
+        return None
+    known = {name: fields[name] for name in _FIELDS if name in fields}
+    known["answer"] = _text(known["answer"])
+    shown = {id for pair in _SHOWN_ID.findall(context) for id in pair}
+    thoughts = [text for kind, text in steps if kind != "observation"]
+    written = "\n".join([*thoughts, str(known.get("reasoning", "")), known["answer"]])
+    cited = [id for id in _CITED_ID.findall(written) if id in shown]
+    return {"used": cited, **known, "steps": [{"kind": kind, "text": text} for kind, text in steps]}
+
+
+def _message_steps(
+    messages: Iterable[Any], author: str, agent: str, read_call: Callable[[Any], tuple[str, str]]
+) -> Steps:
+    """The steps of messages, whose attribute `author` is "tool", or `agent` if the agent wrote them."""
+    steps: Steps = []
+    for message in messages:
+        if getattr(message, author) == agent:
+            steps += [("thought", message.text)] if message.text else []
+            steps += map(read_call, message.tool_calls or [])
+        elif getattr(message, author) == "tool":
+            steps.append(("observation", message.text))
+    return steps
+
+
+def _tool_call(name: str, arguments: object) -> tuple[str, str]:
+    return "action", f"{name} {_text(arguments)}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+LEARNED = "Below is what was learned from earlier tasks. Follow what applies to this one."
+CITE = " Where you think aloud or call a tool, but not in the answer, name the entries you follow by their [id]."
