@@ -41,26 +41,26 @@ def method(settings: Settings) -> Method:
     """ACE, with the primitives that are switched on."""
 
     def ace(s: PrimitiveSettings) -> Method:
-        update = accounted(curator(s), settings.uncovered, SECTION) if s.curator == "edits" else curator(s)
-        return playbook(s, "ace", update, batch=s.batch, epochs=s.epochs, act=reused(ACT))
+        return playbook(s, "ace", curated(s, settings.uncovered), s.batch, reused(ACT))
 
     return with_primitives(settings, ace, reflector, REFLECTOR)
 
 
 def playbook(
-    s: PlaybookSettings, name: str, update: UpdateSeam, *, batch: int, epochs: int, act: Answer = ACT
-) -> Method:
+    s: PlaybookSettings, name: str, update: UpdateSeam, batch: int, act: Answer = ACT,
+    costs: str = "reflections, retries, one curation a step",
+) -> Method:  # fmt: skip
     """ACE's loop. Methods that grow a playbook differ in `update`: how the lessons of a step become edits."""
     return Method(
         name=name,
-        sample=batches(s.online, epochs, batch),
+        sample=batches(s.online, s.epochs, batch),
         act=ACT,
         attempt=attempts(s, act),
         reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),
         update=settled(s, update),
         accept=always,
         roles=(*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else [])),
-        costs="reflections, retries, one curation a step",
+        costs=costs,
     )
 
 
@@ -81,24 +81,20 @@ def reflector(s: PlaybookSettings) -> Reflector:
 
 def curator(s: PlaybookSettings) -> UpdateSeam:
     """Turn the lessons of a step into edits."""
-    match s.curator:
-        case "edits":
-            return Curator(CURATOR, SECTION, CURATED)
-        case "append":
-            return append(SECTION)
-        case "rewrite":
-            return rewrite(REWRITER)
+    if s.curator == "append":
+        return append(SECTION)
+    return rewrite(REWRITER) if s.curator == "rewrite" else Curator(CURATOR, SECTION, CURATED)
 
 
-def dropping(s: PlaybookSettings) -> UpdateSeam:
-    """The curator as in the papers: a lesson that it leaves out is lost. Here it is counted."""
-    return accounted(curator(s), "drop", SECTION) if s.curator == "edits" else curator(s)
+def curated(s: PlaybookSettings, uncovered: Uncovered = "drop") -> UpdateSeam:
+    """The curator; a lesson that it leaves out is kept as an entry, or lost as in the papers, and counted."""
+    return accounted(curator(s), uncovered, SECTION) if s.curator == "edits" else curator(s)
 
 
 def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
     """Prune harmful entries, then merge duplicates, then enforce the budget, which has the last word."""
-    update = pruned(update, s.harmful) if s.harmful else update
-    return within_budget(deduplicated(update, s.threshold, s.dedupe, s.budget), s.budget)
+    kept = pruned(update, s.harmful) if s.harmful else update
+    return within_budget(deduplicated(kept, s.threshold, s.dedupe, s.budget), s.budget)
 
 
 REFLECTOR = """\

@@ -6,12 +6,12 @@ Each choice of primitives builds a method, which runs the step. The choice and i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import Any
 
-from practicum.core.context import Context
-from practicum.core.edits import Delta
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Task
 from practicum.engine.loop import Batch, History, Method
 from practicum.engine.run import Run
 
@@ -41,26 +41,19 @@ class Relapses:
     read once, so that a long run does not slow down."""
 
     last: dict[str, bool] = field(default_factory=dict)
-    again: int = 0
-    failed: int = 0
+    failed: list[bool] = field(default_factory=list)
     steps: int = 0
 
-    def read(self, history: History) -> None:
-        """Count the new steps."""
-        for rollout in (r for step in history[self.steps :] for r in step.rollouts):
-            if rollout.feedback.success is None:
-                continue
-            passed = rollout.feedback.success
-            if rollout.task.id in self.last:
-                self.again += 1
-                self.failed += self.last[rollout.task.id] and not passed
-            self.last[rollout.task.id] = passed
-        self.steps = len(history)
-
-    @property
-    def share(self) -> float:
+    def share(self, history: History) -> float:
         """The share of repeated attempts that failed after the attempt before had passed."""
-        return self.failed / self.again if self.again else 0.0
+        for rollout in (r for step in history[self.steps :] for r in step.rollouts):
+            id, passed = rollout.task.id, rollout.feedback.success
+            if passed is not None:
+                if id in self.last:
+                    self.failed.append(self.last[id] and not passed)
+                self.last[id] = passed
+        self.steps = len(history)
+        return _share(self.failed)
 
 
 def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
@@ -70,76 +63,55 @@ def decide(history: History, relapses: Relapses) -> tuple[Choice, str]:
     playbook's fault) and the twin (if failed attempts relied on entries). The whole run decides about the state (used
     if tasks that passed fail again).
     """
-    relapses.read(history)
-    seen = history[-PERIOD:]
     probing = len(history) % PERIOD < PROBE
-    contrast, gap = _contrast(seen), _without_gap(seen)
-    cited, lost = _cited(seen), relapses.share
+    rollouts = [r for step in history[-PERIOD:] for r in step.rollouts]
+    groups = [{run.feedback.success for run in r.group} for r in rollouts if r.siblings]
+    causes = [x.data.get("attribution") for step in history[-PERIOD:] for x in step.lessons]
+    contrast = _share(True in outcomes for outcomes in groups if False in outcomes)
+    gap = _share(cause != "actionable_gap" for cause in causes if cause is not None)
+    cited = _share(bool(r.trace.used) for r in rollouts if r.feedback.success is False)
+    lost = relapses.share(history)
     choice = Choice(
         group=probing or contrast >= CONTRAST,
         twin=cited >= CITED,
         heads=probing or gap >= NO_GAP,
         state=lost >= UNSTABLE,
     )
-    parts = [
-        f"groups {_on(choice.group)} ({contrast:.0%} of failing groups had a success)",
-        f"heads {_on(choice.heads)} ({gap:.0%} of failures were chance or intractable)",
-        f"twin {_on(choice.twin)} ({cited:.0%} of failures had relied on an entry)",
-        f"state {_on(choice.state)} ({lost:.0%} of tasks tried again had passed before and failed)",
-    ]
-    return choice, ("probing: " if probing else "") + "; ".join(parts)
+    reasons = (
+        ("groups", choice.group, f"{contrast:.0%} of failing groups had a success"),
+        ("heads", choice.heads, f"{gap:.0%} of failures were chance or intractable"),
+        ("twin", choice.twin, f"{cited:.0%} of failures had relied on an entry"),
+        ("state", choice.state, f"{lost:.0%} of tasks tried again had passed before and failed"),
+    )
+    why = "; ".join(f"{name} {'on' if on else 'off'} ({reason})" for name, on, reason in reasons)
+    return choice, f"probing: {why}" if probing else why
 
 
 def switching(base: Method, build: Callable[[Choice], Method]) -> Method:
     """A method that runs each step with `build(choice)`; the tasks come in the order of `base`."""
-    made: dict[Choice, Method] = {}
-    now = _Now(base)
+    now, order, built = base, base.sample, cache(build)
 
     def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        nonlocal now
         relapses = Relapses()
-        for batch in base.sample(tasks, history, run):
+        for batch in order(tasks, history, run):
             choice, why = decide(history, relapses)
-            now.method = made[choice] = made.get(choice) or build(choice)
+            now = built(choice)
             # The base may have its own reason, for the number of tasks.
             why = "; ".join(part for part in (batch.data.get("why"), why) if part)
             yield replace(batch, data={**batch.data, "primitives": asdict(choice), "why": why})
 
-    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
-        return await now.method.attempt(batch, context, run)
+    def current(seam: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            return await getattr(now, seam)(*arguments)
 
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        return await now.method.reflect(rollouts, context, run)
+        return call
 
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return await now.method.update(lessons, context, run)
-
-    return replace(base, sample=sample, attempt=attempt, reflect=reflect, update=update)
-
-
-@dataclass
-class _Now:
-    """The method of the current step: the sampler sets it before the loop calls another seam."""
-
-    method: Method
+    return replace(
+        base, sample=sample, attempt=current("attempt"), reflect=current("reflect"), update=current("update")
+    )
 
 
-def _on(yes: bool) -> str:
-    return "on" if yes else "off"
-
-
-def _share(flags: Sequence[bool]) -> float:
+def _share(flags: Iterable[bool]) -> float:
+    flags = list(flags)
     return sum(flags) / len(flags) if flags else 0.0
-
-
-def _contrast(history: History) -> float:
-    groups = [[r.feedback.success for r in one.group] for step in history for one in step.rollouts if one.siblings]
-    return _share([True in outcomes for outcomes in groups if False in outcomes])
-
-
-def _without_gap(history: History) -> float:
-    said = [x.data["attribution"] for step in history for x in step.lessons if "attribution" in x.data]
-    return _share([attribution != "actionable_gap" for attribution in said])
-
-
-def _cited(history: History) -> float:
-    return _share([bool(r.trace.used) for step in history for r in step.rollouts if r.feedback.success is False])

@@ -8,12 +8,12 @@ only edits in conflict; every lesson is accounted for, so that none is lost sile
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always_after
 from practicum.blocks.sample.batch_size import controlled
@@ -29,8 +29,6 @@ from practicum.methods.settings import Number, PlaybookSettings, number_or
 class Settings(PlaybookSettings):
     """Settings of Combee, beside those of the playbook."""
 
-    epochs: int = Field(default=1, ge=1)
-    """How often all tasks are learned from (offline)."""
     batch: Annotated[Literal["auto"] | Number, number_or("auto")] = "auto"
     """Tasks attempted at once; auto: chosen by the controller (section 3.3). asynchronous: attempts in flight."""
     slope: float = Field(default=0.05, gt=0, lt=1)
@@ -66,98 +64,89 @@ class Settings(PlaybookSettings):
         **PlaybookSettings.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
     }  # fmt: skip
 
-    @model_validator(mode="after")
-    def _can_act_together(self) -> Self:
-        given = self.model_fields_set
-        if self.exact and (set_ := given & {"shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered"}):
-            raise ValueError(f"exact=true is the paper's own way, which settles {_listed(set_)}: leave that out")
-        if self.batch != "auto" and (unused := given & {"slope", "max_batch"}):
-            raise ValueError(f"{_listed(unused)} is for batch=auto")
-        if self.curator != "edits" and (unused := given & {"accounting", "again", "uncovered"}):
-            raise ValueError(f"{_listed(unused)} is for curator=edits: nothing is left out otherwise")
-        if not self.accounting and (unused := given & {"again", "uncovered"}):
-            raise ValueError(f"{_listed(unused)} needs accounting=true")
-        if self.curator == "append" and (self.exact or self.join == "model"):
-            raise ValueError("curator=append asks no model, which exact=true and join=model need to join the groups")
-        if self.groups != "sqrt" and self.copies > self.groups:
-            raise ValueError(f"copies={self.copies} is more than groups={self.groups}: each copy goes to another group")
-        if self.copies > self.fan_in and not self.exact:
-            raise ValueError(f"copies={self.copies} is more than fan_in={self.fan_in}: no group could hold them")
-        if self.levels != "auto" and self.levels > 1 and self.join == "code":
-            raise ValueError("levels counts calls of the model: it needs join=model (code joins all groups at once)")
-        if self.batch == "auto" and self.online:
-            raise ValueError("a stream needs a batch size of its own: give --batch-size N")
-        if "staleness" in given and not self.asynchronous:
-            raise ValueError("staleness needs asynchronous=true")
-        if self.asynchronous:
-            filled = f"the {_slots(self)} attempts in flight fill"
-            if self.groups != "sqrt" and self.groups > _slots(self):
-                raise ValueError(f"groups={self.groups} is more than {filled}")
-            if "copies" in given and self.copies > _dealing(self).count(_slots(self)):
-                raise ValueError(f"copies={self.copies} is more than the groups that {filled}")
-        sync = given & {"exact", "shuffle", "levels", "join", "slope", "max_batch"}
-        if self.asynchronous and sync:
-            raise ValueError(
-                f"{_listed(sync)} has no effect with asynchronous=true: groups are filled as lessons arrive"
-            )
-        return self
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        slots, filled = self.in_flight, f"the {self.in_flight} attempts in flight fill"
+        exact = self.given("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered")
+        yield self.exact and exact, f"exact=true is the paper's own way, which settles {exact}: leave that out"
+        auto = self.given("slope", "max_batch")
+        yield self.batch != "auto" and auto, f"{auto} is for batch=auto"
+        edits = self.given("accounting", "again", "uncovered")
+        yield self.curator != "edits" and edits, f"{edits} is for curator=edits: nothing is left out otherwise"
+        accounted = self.given("again", "uncovered")
+        yield not self.accounting and accounted, f"{accounted} needs accounting=true"
+        yield (
+            self.curator == "append" and (self.exact or self.join == "model"),
+            "curator=append asks no model, which exact=true and join=model need to join the groups",
+        )
+        yield (
+            self.groups != "sqrt" and self.copies > self.groups,
+            f"copies={self.copies} is more than groups={self.groups}: each copy goes to another group",
+        )
+        yield (
+            self.copies > self.fan_in and not self.exact,
+            f"copies={self.copies} is more than fan_in={self.fan_in}: no group could hold them",
+        )
+        yield (
+            self.levels != "auto" and self.levels > 1 and self.join == "code",
+            "levels counts calls of the model: it needs join=model (code joins all groups at once)",
+        )
+        yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give --batch-size N"
+        yield self.given("staleness") and not self.asynchronous, "staleness needs asynchronous=true"
+        yield (
+            self.asynchronous and self.groups != "sqrt" and self.groups > slots,
+            f"groups={self.groups} is more than {filled}",
+        )
+        yield (
+            self.asynchronous and self.given("copies") and self.copies > self.dealing.count(slots),
+            f"copies={self.copies} is more than the groups that {filled}",
+        )
+        barrier = self.given("exact", "shuffle", "levels", "join", "slope", "max_batch")
+        yield (
+            self.asynchronous and barrier,
+            f"{barrier} has no effect with asynchronous=true: groups are filled as lessons arrive",
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """asynchronous: the number of attempts at once."""
+        return IN_FLIGHT if self.batch == "auto" else self.batch
+
+    @property
+    def dealing(self) -> Dealing:
+        """How lessons are dealt into groups."""
+        if self.exact:
+            return Dealing(groups=self.groups, copies=self.copies, shuffle="random", fan_in=None)
+        return Dealing(groups=self.groups, copies=self.copies, shuffle=self.shuffle, fan_in=self.fan_in)
 
 
 def method(settings: Settings) -> Method:
-    """ACE with its update wrapped in a scan; asynchronous: with another schedule."""
-    s = settings
-    if s.asynchronous:
-        return _without_barrier(s)
-    size = FIRST if s.batch == "auto" else s.batch
-    made = replace(playbook(s, "combee", _scanned(s), batch=size, epochs=s.epochs), costs=COSTS)
-    if s.batch != "auto":
-        return made
-    return replace(
-        made,
-        sample=controlled(s.epochs, s.slope, s.max_batch, FIRST),
+    """ACE with its update wrapped in a scan; asynchronous: with another schedule, where groups need no barrier."""
+    s, by, edits = settings, curator(settings), settings.curator == "edits"
+    accounting = s.accounting and not s.exact
+    uncovered = s.uncovered if accounting else "drop"
+    # Lessons that were left out are shown again in groups of these sizes.
+    sizes = [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)] if accounting and edits else []
+    if not s.asynchronous:
+        update = scan(by, s.dealing, joined(s, by))
+        update = accounted(update, uncovered, SECTION, by, sizes) if edits else update
+        made = playbook(s, "combee", update, FIRST if s.batch == "auto" else s.batch, costs=COSTS)
+        return replace(made, sample=controlled(s.epochs, s.slope, s.max_batch, FIRST)) if s.batch == "auto" else made
+    schedule = without_barrier(
+        slots=s.in_flight,
+        group=s.dealing.size(s.in_flight),
+        copies=min(s.copies, s.dealing.count(s.in_flight)),
+        staleness=s.staleness,
+        again=retried(by, sizes) if sizes else None,
+        left=keep_or_drop(uncovered, SECTION) if edits else None,
     )
+    # Each delta is settled when it is applied.
+    made = playbook(s, "combee", by, batch=1, costs=COSTS)
+    return replace(made, update=by, accept=always_after(partial(settled, s)), schedule=schedule)
 
 
-def _without_barrier(s: Settings) -> Method:
-    """Single attempts without waiting for each other. Each delta is settled when it is applied, and lessons are
-    accounted for with their last copy."""
-    slots, dealing = _slots(s), _dealing(s)
-    update, smaller = curator(s), _smaller(s)
-    group, copies = dealing.size(slots), min(s.copies, dealing.count(slots))
-
-    return replace(
-        playbook(s, "combee", update, batch=1, epochs=s.epochs),
-        costs=COSTS,
-        update=update,
-        accept=always_after(partial(settled, s)),
-        schedule=without_barrier(
-            slots=slots,
-            group=group,
-            copies=copies,
-            staleness=s.staleness,
-            again=retried(update, smaller) if smaller else None,
-            left=keep_or_drop(_uncovered(s), SECTION) if s.curator == "edits" else None,
-        ),
-    )
-
-
-def _slots(s: Settings) -> int:
-    return IN_FLIGHT if s.batch == "auto" else s.batch
-
-
-def _scanned(s: Settings) -> UpdateSeam:
-    """Map, shuffle, reduce; then the left-out lessons again."""
-    by = curator(s)
-    return _accounted(s, scan(by, _dealing(s), _join(s, by)))
-
-
-def _dealing(s: Settings) -> Dealing:
-    if s.exact:
-        return Dealing(groups=s.groups, copies=s.copies, shuffle="random", fan_in=None)
-    return Dealing(groups=s.groups, copies=s.copies, shuffle=s.shuffle, fan_in=s.fan_in)
-
-
-def _join(s: Settings, update: UpdateSeam) -> Join:
+def joined(s: Settings, update: UpdateSeam) -> Join:
+    """How the deltas of the groups become one."""
     if s.exact:
         return join_by_model(update)
     if s.levels == 1:
@@ -167,23 +156,6 @@ def _join(s: Settings, update: UpdateSeam) -> Join:
     return join_by_model(update, s.fan_in, None if s.levels == "auto" else s.levels)
 
 
-def _accounted(s: Settings, update: UpdateSeam) -> UpdateSeam:
-    if s.curator != "edits":
-        return update
-    return accounted(update, _uncovered(s), SECTION, curator(s), _smaller(s))
-
-
-def _uncovered(s: Settings) -> Uncovered:
-    return s.uncovered if s.accounting and not s.exact else "drop"
-
-
-def _smaller(s: Settings) -> list[int]:
-    """The sizes of the groups in which left-out lessons are shown again."""
-    if s.curator != "edits" or not s.accounting or s.exact:
-        return []
-    return [max(s.fan_in >> turn, 1) for turn in range(1, s.again + 1)]
-
-
 COSTS = "reflections, retries, one curation for each group of lessons"
 
 FIRST = 10
@@ -191,7 +163,3 @@ FIRST = 10
 
 IN_FLIGHT = 40
 """Attempts in flight without a barrier, if no batch size is given."""
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(sorted(names))

@@ -70,8 +70,8 @@ class MemorySettings(Batched):
         return {**_preset(values), **values} if isinstance(values, Mapping) else values
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
-        single = self.model_fields_set & {"k", "warmth", "choose"} if self.scaling == "none" else ()
-        yield single, f"{', '.join(sorted(single))} needs scaling=parallel or sequential"
+        several = self.given("k", "warmth", "choose")
+        yield self.scaling == "none" and several, f"{several} needs scaling=parallel or sequential"
         yield from super().conflicts()
         yield (
             self.consolidate and self.index == "task",

@@ -7,7 +7,7 @@ As in the paper, a lesson that the curator leaves out is lost; here it is counte
 from __future__ import annotations
 
 from practicum.engine.loop import Method
-from practicum.methods.ace import dropping, playbook
+from practicum.methods.ace import curated, playbook
 from practicum.methods.settings import WidePlaybookSettings
 
 Settings = WidePlaybookSettings
@@ -15,5 +15,4 @@ Settings = WidePlaybookSettings
 
 def method(settings: Settings) -> Method:
     """ACE with a large batch, and nothing around its curator."""
-    s = settings
-    return playbook(s, "naive", dropping(s), batch=s.batch, epochs=s.epochs)
+    return playbook(settings, "naive", curated(settings), settings.batch)

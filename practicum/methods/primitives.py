@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from practicum.blocks.act.reuse import reused
 from practicum.blocks.act.show import annotated_view, answer
@@ -73,57 +73,49 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         batched = self.reflection == "batched" or self.rollouts is not None
         return self.group > 1 or self.twin or self.heads or batched or self.primitives == "adaptive"
 
-    @model_validator(mode="after")
-    def _can_act_together(self) -> Self:
-        for refused, why in _conflicts(self, self.model_fields_set):
-            if refused:
-                raise ValueError(why)
-        return self
-
-
-def _conflicts(s: PrimitiveSettings, given: set[str]) -> Iterator[tuple[bool, str]]:
-    """Settings that exclude each other or would have no effect: whether it applies, and what to do."""
-    adaptive = s.primitives == "adaptive"
-    batched = s.reflection == "batched"
-    yield (
-        s.whole_step and (s.lessons == "confirmed" or "refine" in given or ("rounds" in given and s.rounds > 0)),
-        "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of a "
-        "step: leave out rounds, refine and lessons",
-    )
-    yield (
-        adaptive and bool(given & {"group", "twin", "heads", "state"}),
-        "primitives=adaptive chooses group, twin, heads and state itself: leave them out",
-    )
-    yield (
-        adaptive and (batched or not s.reflector or s.curator == "append"),
-        "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
-        "reflection=batched, reflector=false and curator=append",
-    )
-    yield s.heads and batched, "heads look at one attempt each: leave out reflection=batched, or set heads=false"
-    yield (
-        not s.reflector and (s.group > 1 or s.twin or s.heads or batched),
-        "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
-    )
-    yield (
-        not s.rules_shown and (s.heads or batched or adaptive),
-        "heads and batched reflection read the rules: leave out rules_shown=false",
-    )
-    yield (
-        batched and s.batch > AT_ONCE,
-        f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={s.batch}",
-    )
-    yield "head_calls" in given and not (s.heads or adaptive), "head_calls needs heads=true"
-    yield bool(given & {"graduate", "evict"}) and not s.replay, "graduate and evict need replay"
-    yield "state_tokens" in given and not (s.state or adaptive), "state_tokens needs state=true"
-    yield s.state and s.curator == "append", "state is for a curator that decides: leave out curator=append"
-    yield (
-        s.online and (s.replay > 0 or s.rollouts is not None),
-        "a stream is taken as it comes: replay and rollouts are for learning offline (replay=0, rollouts=none)",
-    )
-    yield (
-        isinstance(s.rollouts, int) and s.rollouts < s.batch,
-        f"rollouts={s.rollouts} is less than the {s.batch} failures to reflect on",
-    )
+    def conflicts(self) -> Iterator[tuple[object, str]]:
+        yield from super().conflicts()
+        adaptive, batched = self.primitives == "adaptive", self.reflection == "batched"
+        rounds = self.lessons == "confirmed" or self.given("refine") or (self.rounds and self.given("rounds"))
+        yield (
+            self.whole_step and rounds,
+            "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of "
+            "a step: leave out rounds, refine and lessons",
+        )
+        yield (
+            adaptive and self.given("group", "twin", "heads", "state"),
+            "primitives=adaptive chooses group, twin, heads and state itself: leave them out",
+        )
+        yield (
+            adaptive and (batched or not self.reflector or self.curator == "append"),
+            "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
+            "reflection=batched, reflector=false and curator=append",
+        )
+        yield self.heads and batched, "heads look at one attempt each: leave out reflection=batched, or set heads=false"
+        yield (
+            not self.reflector and (self.group > 1 or self.twin or self.heads or batched),
+            "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
+        )
+        yield (
+            not self.rules_shown and (self.heads or batched or adaptive),
+            "heads and batched reflection read the rules: leave out rules_shown=false",
+        )
+        yield (
+            batched and self.batch > AT_ONCE,
+            f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={self.batch}",
+        )
+        yield self.given("head_calls") and not (self.heads or adaptive), "head_calls needs heads=true"
+        yield self.given("graduate", "evict") and not self.replay, "graduate and evict need replay"
+        yield self.given("state_tokens") and not (self.state or adaptive), "state_tokens needs state=true"
+        yield self.state and self.curator == "append", "state is for a curator that decides: leave out curator=append"
+        yield (
+            self.online and (self.replay > 0 or self.rollouts is not None),
+            "a stream is taken as it comes: replay and rollouts are for learning offline (replay=0, rollouts=none)",
+        )
+        yield (
+            isinstance(self.rollouts, int) and self.rollouts < self.batch,
+            f"rollouts={self.rollouts} is less than the {self.batch} failures to reflect on",
+        )
 
 
 def with_primitives(
@@ -136,47 +128,38 @@ def with_primitives(
 
     `reflector` makes the reflector of single attempts, and `prompt` is its prompt.
     """
-    if s.primitives == "given":
-        return _given(s, build, reflector, prompt)
+
+    def given(s: PrimitiveSettings) -> Method:
+        method = build(s)
+        if s.replay or s.rollouts is not None:
+            sample = replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
+            method = replace(method, sample=sample)
+        # The group and the annotated run are attempted at once, and none twice under what the agent sees.
+        if s.group > 1:
+            method = replace(method, attempt=grouped(method.attempt, s.group))
+        if s.twin:
+            method = replace(method, attempt=annotated_twin(method.attempt, reused(TWIN)))
+        if s.heads:
+            heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.head_calls == "one", DIAGNOSED)
+            method = replace(method, reflect=per_trace(heads, s.learn_from, s.lessons == "confirmed"))
+        if s.reflection == "batched":
+            method = replace(method, reflect=batched(f"{prompt}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,)))
+        if s.rollouts is not None:
+            method = replace(method, reflect=chosen(method.reflect, s.batch))
+        if s.state:
+            update = with_state(method.update, STATE, s.state_tokens, NOTED)
+            method = replace(method, update=update, roles=(*method.roles, "state"))
+        return method
 
     def choose(choice: Choice) -> Method:
         on = {**asdict(choice), "group": GROUP if choice.group else 1, "primitives": "given", "rounds": 0}
-        return _given(s.model_copy(update=on), build, reflector, prompt)
+        return given(s.model_copy(update=on))
 
-    return switching(choose(Choice(True, True, True, True)), choose)
+    return given(s) if s.primitives == "given" else switching(choose(Choice(True, True, True, True)), choose)
 
 
 GROUP = 3
 """primitives=adaptive: attempts of a group, where groups are used."""
-
-
-def _given(
-    s: PrimitiveSettings,
-    build: Callable[[PrimitiveSettings], Method],
-    reflector: Callable[[PrimitiveSettings], Reflector],
-    prompt: str,
-) -> Method:
-    method = build(s)
-    if s.replay or s.rollouts is not None:
-        sample = replayed(s.epochs, s.batch, s.replay, s.rollouts, s.graduate, s.evict)
-        method = replace(method, sample=sample)
-    # The group and the annotated run are attempted at once, and none twice under what the agent sees.
-    if s.group > 1:
-        method = replace(method, attempt=grouped(method.attempt, s.group))
-    if s.twin:
-        method = replace(method, attempt=annotated_twin(method.attempt, reused(TWIN)))
-    if s.heads:
-        heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.head_calls == "one", DIAGNOSED)
-        method = replace(method, reflect=per_trace(heads, s.learn_from, s.lessons == "confirmed"))
-    if s.reflection == "batched":
-        method = replace(method, reflect=batched(f"{prompt}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,)))
-    if s.rollouts is not None:
-        method = replace(method, reflect=chosen(method.reflect, s.batch))
-    if s.state:
-        update = with_state(method.update, STATE, s.state_tokens, NOTED)
-        method = replace(method, update=update, roles=(*method.roles, "state"))
-    return method
-
 
 TWIN = answer(annotated_view)
 """A run in which the agent notes what it made of each entry."""

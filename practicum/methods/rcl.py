@@ -7,8 +7,6 @@ that a rule covers a lesson already, so that every diagnosis is accounted for.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pydantic import Field
 
 from practicum.blocks.act.reuse import reused
@@ -50,12 +48,8 @@ def method(settings: Settings) -> Method:
     """The composed update (section 3, equation 14)."""
 
     def rcl(s: PrimitiveSettings) -> Method:
-        mutator = Curator(MUTATOR, SECTION, output=Mutations) if s.curator == "edits" else curator(s)
-        update = accounted(mutator, "drop", SECTION) if s.curator == "edits" else mutator
-        made = playbook(s, "rcl", update, batch=s.batch, epochs=s.epochs, act=reused(ACT))
-        return replace(
-            made, costs="further attempts, three reflections for each failure, one curation and one note a step"
-        )
+        edits = accounted(Curator(MUTATOR, SECTION, output=Mutations), "drop", SECTION)
+        return playbook(s, "rcl", edits if s.curator == "edits" else curator(s), s.batch, reused(ACT), COSTS)
 
     return with_primitives(settings, rcl, reflector, REFLECTOR)
 

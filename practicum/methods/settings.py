@@ -58,9 +58,13 @@ class GateSettings(BaseModel):
     def conflicts(self) -> Iterator[tuple[object, str]]:
         """Conditions under which the settings are refused, each with what to do. The first one that holds is raised."""
         unused = self.unused(self.model_dump(exclude_unset=True))
-        given = sorted(self.model_fields_set & unused.keys())
-        for why in dict.fromkeys(unused[name] for name in given):
-            yield True, f"{', '.join(name for name in given if unused[name] == why)} {why}"
+        for why in dict.fromkeys(unused.values()):
+            names = self.given(*(name for name in unused if unused[name] == why))
+            yield names, f"{names} {why}"
+
+    def given(self, *names: str) -> str:
+        """Those of the named settings that were set, as a list for a message; "" if none was."""
+        return ", ".join(sorted(self.model_fields_set.intersection(names)))
 
     @model_validator(mode="after")
     def _refuse_conflicts(self) -> Self:
@@ -101,6 +105,8 @@ class CandidateSettings(MethodSettings):
 class PlaybookSettings(MethodSettings):
     """Settings of methods that grow a playbook with a reflector and a curator."""
 
+    epochs: int = Field(default=1, ge=1)
+    """How often all tasks are learned from (offline)."""
     rounds: int = Field(default=3, ge=0)
     """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
     refine: Refine = "retry"

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from practicum.blocks.update.top_k import summarized
 from practicum.engine.loop import Method
-from practicum.methods.ace import dropping, playbook
+from practicum.methods.ace import curated, playbook
 from practicum.methods.settings import WidePlaybookSettings
 
 Settings = WidePlaybookSettings
@@ -18,8 +18,8 @@ Settings = WidePlaybookSettings
 
 def method(settings: Settings) -> Method:
     """ACE with a large batch, and a summary of its lessons for the curator."""
-    s = settings
-    made = playbook(s, "summarized", summarized(dropping(s), SUMMARIZER), batch=s.batch, epochs=s.epochs)
+    made = playbook(settings, "summarized", summarized(curated(settings), SUMMARIZER), settings.batch)
+    # The summary is the curator's, even if curator=append asks none.
     return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")
 
 

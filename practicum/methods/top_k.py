@@ -10,7 +10,7 @@ from pydantic import Field
 
 from practicum.blocks.update.top_k import top_k
 from practicum.engine.loop import Method
-from practicum.methods.ace import dropping, playbook
+from practicum.methods.ace import curated, playbook
 from practicum.methods.settings import WidePlaybookSettings
 
 
@@ -23,5 +23,4 @@ class Settings(WidePlaybookSettings):
 
 def method(settings: Settings) -> Method:
     """ACE with a large batch, and one lesson of each cluster for the curator."""
-    s = settings
-    return playbook(s, "top_k", top_k(dropping(s), s.k), batch=s.batch, epochs=s.epochs)
+    return playbook(settings, "top_k", top_k(curated(settings), settings.k), settings.batch)
