@@ -142,7 +142,8 @@ class Live(Watch):
 def report(out: Printer, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
-        higher = "" if result.interrupted else " and a higher limit"
+        unit = result.stopped.removesuffix(" is spent").rpartition(" ")[2]
+        higher = f" {LIMIT_OPTIONS[unit]} N" if unit in LIMIT_OPTIONS else ""
         out.print(f"Stopped early: {result.stopped}. Continue with: practicum resume {result.run}{higher}")
     out.scores(result.scores)
     context = result.context
