@@ -139,6 +139,10 @@ class Live(Watch):
         self._row = self._bar.add_task(phase, total=total, state="")
 
 
+LIMIT_OPTIONS = {"calls": "--max-calls", "tokens": "--max-tokens", "USD": "--max-usd", "minutes": "--max-minutes"}
+"""The option that raises a limit, by the unit of the limit."""
+
+
 def report(out: Printer, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
