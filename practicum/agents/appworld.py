@@ -45,11 +45,6 @@ class AppWorldAgent:
     journaled: bool = field(default=True, init=False)
 
     @property
-    def turns(self) -> int:
-        """The most model calls of an attempt."""
-        return self.max_turns
-
-    @property
     def identity(self) -> str:
         """The agent's name in the journal, which does not depend on the server it acts on."""
         return f"appworld {self.max_turns} {self.instructions}"

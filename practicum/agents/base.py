@@ -43,13 +43,13 @@ class AgentRun(Protocol):
 
 class Agent(Protocol):
     """An agent under training. `journaled`: the run must journal its results, because the agent does not act through
-    `run.ask` alone. `turns`: the most model calls of one attempt. `identity`: its name in the journal."""
+    `run.ask` alone. `max_turns`: the most model calls of one attempt. `identity`: its name in the journal."""
 
     @property
     def journaled(self) -> bool: ...
 
     @property
-    def turns(self) -> int: ...
+    def max_turns(self) -> int: ...
 
     @property
     def identity(self) -> str: ...

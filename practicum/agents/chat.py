@@ -28,7 +28,7 @@ class ChatAgent:
     choices: tuple[str, ...] = ()
     reasoning: bool = False
     journaled: bool = field(default=False, init=False)
-    turns: int = field(default=1, init=False)
+    max_turns: int = field(default=1, init=False)
     identity: str = field(default="chat", init=False)
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:

@@ -29,7 +29,7 @@ class CommandAgent:
     instructions: str = ""
     timeout: float = 120.0
     journaled: bool = field(default=True, init=False)
-    turns: int = field(default=0, init=False)
+    max_turns: int = field(default=0, init=False)
     words: list[str] = field(init=False)
 
     @property

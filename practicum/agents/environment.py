@@ -9,7 +9,6 @@ derives the names, descriptions and argument schemas of tools.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -40,7 +39,7 @@ MAX_STATE = 200_000
 
 @dataclass(frozen=True)
 class UserCode:
-    """Calls the user's code, in one thread if it is not async. `name` stands for it in messages, `seconds` bounds each
+    """Calls the user's code, in a thread if it is not async. `name` stands for it in messages, `seconds` bounds each
     call."""
 
     name: str
@@ -54,8 +53,7 @@ class UserCode:
         clock = asyncio.timeout(self.seconds)
         try:
             async with clock:
-                value = function() if inspect.iscoroutinefunction(function) else await self.thread.run(function)
-                return await value if inspect.isawaitable(value) else value
+                return await self.thread.run(function)
         except PracticumError:
             raise
         except UserError as error:
@@ -195,12 +193,7 @@ def _in_thread(tool: Callable[..., Any], thread: WorkerThread) -> Callable[..., 
 
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        is_async = inspect.iscoroutinefunction(tool)
-        value = tool(*args, **kwargs) if is_async else await thread.run(lambda: tool(*args, **kwargs))
-        try:
-            return await value if inspect.isawaitable(value) else value
-        except SystemExit as error:
-            raise RuntimeError(f"SystemExit: {error}") from error
+        return await thread.run(partial(tool, *args, **kwargs))
 
     return call
 

@@ -31,7 +31,7 @@ class FunctionAgent:
     fn: Callable[..., Any]
     instructions: str = ""
     journaled: bool = field(default=True, init=False)
-    turns: int = field(default=0, init=False)
+    max_turns: int = field(default=0, init=False)
 
     @property
     def name(self) -> str:

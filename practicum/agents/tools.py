@@ -51,11 +51,6 @@ class ToolsAgent:
     journaled: bool = field(default=True, init=False)
 
     @property
-    def turns(self) -> int:
-        """The most model calls of an attempt."""
-        return self.max_turns
-
-    @property
     def identity(self) -> str:
         """The agent's name in the journal."""
         return f"tools:{self.name} {self.max_turns} {self.instructions}"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 _Queue = SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None]
 
 
@@ -20,14 +20,21 @@ class WorkerThread:
     def __init__(self) -> None:
         self._calls: _Queue | None = None
 
-    async def run(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises. An exception that would end the process (SystemExit) becomes a
-        RuntimeError."""
+    async def run(self, function: Callable[[], Any]) -> Any:
+        """What the function returns or raises; an async one runs in the event loop. An exception that would end the
+        process (SystemExit) becomes a RuntimeError."""
+        try:
+            value = function() if inspect.iscoroutinefunction(function) else await self._call(function)
+            return await value if inspect.isawaitable(value) else value
+        except SystemExit as error:
+            raise RuntimeError(f"SystemExit: {error}") from error
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
         if self._calls is None:
             self._calls = SimpleQueue()
             # A daemon, unlike the threads of an executor: Python waits for all other threads before it ends.
             Thread(target=_work, args=(self._calls,), name="practicum tool", daemon=True).start()
-        outcome: Future[T] = Future()
+        outcome: Future[Any] = Future()
         self._calls.put((function, outcome))
         try:
             return await asyncio.wrap_future(outcome)

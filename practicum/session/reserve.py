@@ -25,7 +25,7 @@ class Reserve:
         """What the final evaluation may need. Outputs count as a quarter of their limit, except one."""
         config = self.setup.config
         # An agent with tools is assumed to need half of its turns.
-        calls_per_act = (self.state.agent.turns + 1) // 2 + (config.scorer in JUDGED)
+        calls_per_act = (self.state.agent.max_turns + 1) // 2 + (config.scorer in JUDGED)
         calls = self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test)
         if not calls:
             return Need()

@@ -19,7 +19,7 @@ from helpers import wait_until
 
 from practicum.core.errors import UsageError
 from practicum.tasks.sandbox import fences
-from practicum.tasks.sandbox.runner import UNFENCED, Limits, ProgramResult, Sandbox, run_code
+from practicum.tasks.sandbox.runner import UNFENCED, Limits, ProgramResult, Sandbox
 
 LIMITS = Limits(cpu=3, wall=30.0)
 
@@ -28,7 +28,7 @@ pytestmark = needs_fences
 
 
 def run(code: str, stdin: str = "", limits: Limits = LIMITS, **files: str) -> ProgramResult:
-    return asyncio.run(run_code({"main.py": code, **files}, limits=limits, stdin=stdin))
+    return asyncio.run(Sandbox(limits).run({"main.py": code, **files}, stdin=stdin))
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 
 def test_a_program_of_several_files_reads_prints_and_ends() -> None:
     ran = asyncio.run(
-        run_code(
+        Sandbox().run(
             {"main.py": "import sys, parts.one\nprint(parts.one.word(input()), sys.argv)", "parts/one.py": WORD},
             args=("a b",),
             stdin="grüezi\n",
@@ -294,9 +294,9 @@ def test_a_limit_cannot_be_raised_again() -> None:
 def test_file_names_must_stay_in_the_folder() -> None:
     for name in ("../out.py", "/tmp/out.py", "", "a/../../b.py", "."):
         with pytest.raises(UsageError, match="relative path within its own folder"):
-            asyncio.run(run_code({"main.py": "", name: ""}))
-    assert "could not be written" in asyncio.run(run_code({"main.py": "", "main.py/b.py": ""})).reason
-    assert asyncio.run(run_code({"other.py": ""})).reason == "there is no file main.py to run"
+            asyncio.run(Sandbox().run({"main.py": "", name: ""}))
+    assert "could not be written" in asyncio.run(Sandbox().run({"main.py": "", "main.py/b.py": ""})).reason
+    assert asyncio.run(Sandbox().run({"other.py": ""})).reason == "there is no file main.py to run"
 
 
 def test_at_once_limits_concurrent_programs() -> None:

@@ -161,18 +161,6 @@ class Sandbox:
         return watcher.result()
 
 
-async def run_code(
-    files: Mapping[str, str],
-    entry: str = "main.py",
-    limits: Limits | None = None,
-    *,
-    args: Sequence[str] = (),
-    stdin: str = "",
-) -> ProgramResult:
-    """Run a program once, in a sandbox of its own; see `Sandbox.run`."""
-    return await Sandbox(limits or Limits()).run(files, entry, args, stdin)
-
-
 class _Watcher:
     """Watches a running program. Its time counts from when the fences stood, which `status` reports."""
 

@@ -31,23 +31,16 @@ _MAX_REASONS = 3
 _HARBOR_RESULT = "harbor result"
 
 
-_FORMATS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "atif": atif.matches,
-    "mini-swe-agent": swe_agent.matches_mini,
-    "swe-agent": swe_agent.matches,
-    "chat": chat.matches,
-    "otel": otel.matches,
-    "claude-code": claude_code.matches,
+_FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
+    "atif": (atif.matches, atif.read),
+    "mini-swe-agent": (swe_agent.matches_mini, swe_agent.read_mini),
+    "swe-agent": (swe_agent.matches, swe_agent.read),
+    "chat": (chat.matches, chat.read),
+    "otel": (otel.matches, otel.OtelReader),
+    "claude-code": (claude_code.matches, claude_code.ClaudeCodeReader),
 }
-"""What recognises a record of each format; the more specific formats come first."""
-
-_READERS: dict[str, Callable[[Any, Place], Iterable[Task]]] = {
-    "atif": atif.read,
-    "mini-swe-agent": swe_agent.read_mini,
-    "swe-agent": swe_agent.read,
-    "chat": chat.read,
-}
-"""Readers of the formats in which each record is a whole trace."""
+"""What recognises a record of each format, the more specific formats first, and what reads it: a function if each
+record is a whole trace, else a class that collects the records of a file."""
 
 
 def load_traces(path: Path | str) -> Traces:
@@ -129,12 +122,12 @@ def _parse(source: Source) -> Iterator[tuple[str, Task]]:
         if detected == _HARBOR_RESULT:
             continue
         format = detected
-        if format in _READERS:
-            for task in _READERS[format](record, place):
+        reader = _FORMATS[format][1]
+        if isinstance(reader, type):
+            collectors.setdefault(format, reader()).add(record, place)
+        else:
+            for task in reader(record, place):
                 yield format, task
-        else:  # a trace of these formats may be spread over the records of a file
-            new = otel.OtelReader if format == "otel" else claude_code.ClaudeCodeReader
-            collectors.setdefault(format, new()).add(record, place)
     for format, collector in collectors.items():
         for task in collector.tasks():
             yield format, task
@@ -148,7 +141,7 @@ def _detect_format(record: Any, previous: str | None) -> str | None:
         return "chat"
     if not isinstance(record, Mapping):
         return None
-    if name := next((name for name, matches in _FORMATS.items() if matches(record)), None):
+    if name := next((name for name, (matches, _) in _FORMATS.items() if matches(record)), None):
         return name
     if atif.is_trial_result(record):
         return _HARBOR_RESULT
