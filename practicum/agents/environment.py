@@ -100,6 +100,7 @@ class Environment:
     async def act(self, name: str, arguments: object) -> tuple[str, bool]:
         """Call a tool. Returns the observation, and True if the tool raised, hung, or could not be called with these
         arguments. Only an error of practicum is raised."""
+        from pydantic_ai.messages import ToolReturn, ToolReturnPart
 
         def failed(text: str) -> tuple[str, bool]:
             return truncate(_encodable(f"error: {text}"), self.max_observation), True
@@ -112,7 +113,9 @@ class Environment:
             checked = tool.args_validator.validate_python(arguments)
             async with clock:
                 value = await self.toolset.call_tool(name, checked, replace(self.context, tool_name=name), tool)
-            return truncate(_encodable(_as_text(name, value)), self.max_observation), False
+            value = value.return_value if isinstance(value, ToolReturn) else value
+            text = ToolReturnPart(tool_name=name, content=value, tool_call_id=name).model_response_str()
+            return truncate(_encodable(text), self.max_observation), False
         except PracticumError:
             raise
         except ValidationError as error:
@@ -196,14 +199,6 @@ def _in_thread(tool: Callable[..., Any], thread: WorkerThread) -> Callable[..., 
         return await thread.run(partial(tool, *args, **kwargs))
 
     return call
-
-
-def _as_text(name: str, value: Any) -> str:
-    """A tool's result as text; as JSON if it is not a text."""
-    from pydantic_ai.messages import ToolReturn, ToolReturnPart
-
-    value = value.return_value if isinstance(value, ToolReturn) else value
-    return ToolReturnPart(tool_name=name, content=value, tool_call_id=name).model_response_str()
 
 
 def _encodable(text: str) -> str:

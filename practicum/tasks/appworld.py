@@ -57,15 +57,12 @@ class AppWorldServer:
     address: str
     session: ClientSession
 
-    async def describe_task(self, id: str) -> dict[str, Any]:
-        """A task: its instruction, supervisor and date."""
-        return dict(await self._request("GET", f"tasks/{quote(id, safe='')}", id))
-
     async def call(self, method: str, id: str, **arguments: Any) -> Any:
         """Call a method of this task's world, and return its output."""
-        return await self._request("POST", method, id, {"task_id": id, **arguments})
+        return await self.request("POST", method, id, {"task_id": id, **arguments})
 
-    async def _request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
+    async def request(self, verb: str, path: str, id: str, body: dict[str, Any] | None = None) -> Any:
+        """The output of a request about a task."""
         from aiohttp import ClientConnectorError, ClientError, ServerTimeoutError
 
         url = f"{self.address}/{path}"
@@ -107,7 +104,7 @@ async def read_task_ids(path: Path, server: str) -> Dataset:
             if id in tasks:
                 raise TaskFileError(f"{path} line {number}: task {id!r} is listed a second time")
             try:
-                described = await client.describe_task(id)
+                described = await client.request("GET", f"tasks/{quote(id, safe='')}", id)
                 person = described["supervisor"]
                 name = f"{person['first_name']} {person['last_name']}"
                 contact = f"{person['email']}, phone {person['phone_number']}"

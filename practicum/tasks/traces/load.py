@@ -1,23 +1,27 @@
-"""Reads a file or a folder of stored traces.
+"""Reads a file or a folder of stored traces. A file is a JSON document, or JSON lines, which are read one at a time.
 
 What cannot be read is reported with file, line and reason, and the rest is read.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
 from practicum.tasks.load import field_names
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
-from practicum.tasks.traces.files import records
 from practicum.tasks.traces.trace import Place, Problem, Source, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
@@ -69,7 +73,9 @@ def load_traces(path: Path | str) -> Traces:
         name = found.relative_to(root).as_posix() if root.is_dir() else found.name
         source = Source(found, root.absolute().name if name == "." else name)
         sources.append(source)
-        for format, task in (("practicum", task) for task in runs.read(source)) if found != file else _parse(source):
+        for format, task in (
+            (("practicum", task) for task in runs.read(source)) if found != file else _source_tasks(source)
+        ):
             id = task.id
             while id in ids:
                 ids[task.id] += 1
@@ -109,10 +115,56 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
                 yield file
 
 
-def _parse(source: Source) -> Iterator[tuple[str, Task]]:
+def _records(source: Source) -> Iterator[tuple[Place, Any]]:
+    """Place and value of each record. What cannot be read is a problem, and the rest is read."""
+    try:
+        with source.path.open("rb") as file:
+            first, second, *_ = (*islice((line for _, line in _lines(file)), 2), b"", b"")
+            file.seek(0)
+            if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
+                raw = file.read().removeprefix(codecs.BOM_UTF8)
+                if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
+                    yield from _parsed(raw, Place(source))
+                    return
+                file.seek(0)  # these are JSON lines, the first of which are broken
+            for number, line in _lines(file):
+                yield from _parsed(line, Place(source, number, f":{number}"))
+    except OSError as error:
+        Place(source).warn(f"cannot be read ({error.strerror or error})")
+
+
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Number and text of each line that is not blank."""
+    for number, line in enumerate(file, 1):
+        text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        if text.strip():
+            yield number, text
+
+
+def _is_json(raw: bytes, kind: type = object) -> bool:
+    try:
+        return isinstance(from_json(raw), kind)
+    except ValueError:
+        return False
+
+
+def _parsed(raw: bytes, place: Place) -> Iterator[tuple[Place, Any]]:
+    """The record; none, and a problem, if this is not JSON."""
+    try:
+        yield place, from_json(raw.decode())
+    except UnicodeDecodeError as error:
+        replace(place, line=place.line or raw.count(b"\n", 0, error.start) + 1).warn("not UTF-8 text")
+    except ValueError as error:
+        line = re.search(r" at line (\d+)", str(error))
+        detail = re.sub(r" at line \d+ column", " at column", str(error))
+        reason = "JSON that ends too early" if detail.startswith("EOF") else "not JSON"
+        replace(place, line=place.line or (int(line[1]) if line else None)).warn(reason, detail)
+
+
+def _source_tasks(source: Source) -> Iterator[tuple[str, Task]]:
     collectors: dict[str, otel.OtelReader | claude_code.ClaudeCodeReader] = {}
     format = place = None
-    for place, record in _flatten(records(source)):
+    for place, record in _flatten(_records(source)):
         detected = _detect_format(record, format)
         if detected is None:
             what = f"has {field_names(record, 6)}" if isinstance(record, Mapping) else "is not an object"

@@ -1,5 +1,8 @@
 """OpenTelemetry GenAI spans: the spans of one trace id, in order of time, are one trace.
 
+A file holds OTLP as JSON (`resourceSpans`, `resourceLogs`), or one flat span object per record. A log record becomes a
+span that holds only that event, since older conventions keep messages in logs.
+
 The messages of a span come from the first of these sources that holds any: `gen_ai.input.messages`,
 `gen_ai.output.messages` and `gen_ai.system_instructions` (on the span, or on its event
 `gen_ai.client.inference.operation.details`); the indexed `gen_ai.prompt.N.*` and `gen_ai.completion.N.*`; the older
@@ -19,17 +22,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import Any, NamedTuple
 
 from practicum.core.types import Task
-from practicum.tasks.traces.fields import Warn, decoded, recorded_score, text_at, value_at
+from practicum.tasks.traces.fields import Warn, decoded, object_at, objects_in, recorded_score, text_at, value_at
 from practicum.tasks.traces.messages import action_item, items_of_content, items_of_messages, result_text
-from practicum.tasks.traces.otlp import Span, SpanEvent, spans
 from practicum.tasks.traces.trace import Item, Place, known_values
 
 _INDEXED = re.compile(r"gen_ai\.(prompt|completion)\.(\d{1,9})\.(?:tool_calls\.(\d{1,9})\.)?(\w+)")
 _ROLE_OF_EVENT = {f"gen_ai.{role}.message": role for role in ("system", "user", "assistant", "tool")}
 _CONTENT_EVENTS = ("gen_ai.content.prompt", "gen_ai.content.completion")
+_VALUES = {"stringValue", "intValue", "doubleValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue"}
+_START_FIELDS = (
+    *("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"),
+    *("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "timestamp"),  # of log records
+)
+_END_FIELDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
@@ -40,6 +50,25 @@ def matches(record: Mapping[str, Any]) -> bool:
     has_trace_id = any(isinstance(value_at(record, path), str) for path in ids)
     fields = {"spanId", "span_id", "attributes", "context", "eventName", "event_name"}
     return has_trace_id and not fields.isdisjoint(record)
+
+
+class _Event(NamedTuple):
+    """An event within a span. `body` is the content of a log record."""
+
+    name: str
+    attributes: Mapping[str, Any]
+    body: Any = None
+
+
+class _Span(NamedTuple):
+    """One operation. Times are in the unit of the file; they only give the order."""
+
+    trace: str
+    start: float | None
+    end: float | None
+    attributes: Mapping[str, Any]
+    events: Sequence[_Event]
+    error: str
 
 
 class _SpanItems(NamedTuple):
@@ -57,7 +86,7 @@ class _Trace:
     evaluations: dict[str, Any] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, span: Span, warn: Warn) -> None:
+    def add(self, span: _Span, warn: Warn) -> None:
         attributes = span.attributes
         is_tool = attributes.get("gen_ai.operation.name") == "execute_tool" or "gen_ai.tool.call.result" in attributes
         input, output = _tool_items(span, warn) if is_tool else _message_items(span, warn)
@@ -88,7 +117,7 @@ class OtelReader:
 
     def add(self, record: Mapping[str, Any], place: Place) -> None:
         """Add a record of the file."""
-        for span in spans(record, place.warn):
+        for span in _spans(record, place.warn):
             self._traces.setdefault(span.trace, _Trace(place)).add(span, place.warn)
 
     def tasks(self) -> Iterator[Task]:
@@ -98,7 +127,76 @@ class OtelReader:
             yield from trace.place.task(_merge(trace.spans), id=id, score=score, meta=trace.meta)
 
 
-def _tool_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
+def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
+    """The spans of a record; a span without a trace id is a problem, and left out."""
+    if "resourceSpans" not in record and "resourceLogs" not in record:
+        yield from _span(record, warn)
+    for resources, scopes, leaves in (
+        ("resourceSpans", ("scopeSpans", "instrumentationLibrarySpans"), "spans"),
+        ("resourceLogs", ("scopeLogs",), "logRecords"),
+    ):
+        for resource in objects_in(record, resources, warn):
+            for scope in (scope for key in scopes for scope in objects_in(resource, key, warn)):
+                for leaf in objects_in(scope, leaves, warn):
+                    yield from _span(leaf, warn)
+
+
+def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
+    attributes = _attributes(record.get("attributes"))
+    conversation = text_at(attributes, "gen_ai.conversation.id")
+    trace = text_at(record, "traceId", "trace_id", "context/trace_id", "context/traceId") or conversation
+    if not trace:
+        warn("a span without a trace id is left out")
+        return
+    events = [
+        _Event(text_at(event, "name"), _attributes(event.get("attributes")), _unwrap(event.get("body")))
+        for event in objects_in(record, "events", warn)
+    ]
+    # The name of a log record's event was an attribute before it had a field of its own.
+    if name := text_at(record, "eventName", "event_name") or text_at(attributes, "event.name"):
+        events.append(_Event(name, attributes, _unwrap(record.get("body"))))
+    start, end = _time(record, _START_FIELDS), _time(record, _END_FIELDS)
+    error = text_at(attributes, "error.type") or text_at(record, "status/message", "status/description")
+    yield _Span(trace.removeprefix("0x"), start, end, attributes, events, error)
+
+
+def _unwrap(value: Any) -> Any:
+    """A value without OTLP's wrapper ({"stringValue": ...}); any other value unchanged."""
+    if isinstance(value, list):
+        return [_unwrap(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if len(value) != 1 or not _VALUES.issuperset(value):
+        return {key: _unwrap(item) for key, item in value.items()}
+    ((kind, inner),) = value.items()
+    if kind == "arrayValue":
+        return _unwrap(object_at(value, kind).get("values") or [])
+    return _attributes(object_at(value, kind).get("values")) if kind == "kvlistValue" else inner
+
+
+def _attributes(attributes: Any) -> dict[str, Any]:
+    if isinstance(attributes, Mapping):
+        return {key: _unwrap(value) for key, value in attributes.items()}
+    pairs = [item for item in attributes if isinstance(item, Mapping)] if isinstance(attributes, list) else []
+    return {item["key"]: _unwrap(item.get("value")) for item in pairs if isinstance(item.get("key"), str)}
+
+
+def _time(record: Mapping[str, Any], keys: Sequence[str]) -> float | None:
+    """The first of these times: a date in nanoseconds, a number unchanged."""
+    value = next((record[key] for key in keys if record.get(key) is not None), None)
+    if isinstance(value, str):
+        try:
+            if value.isdecimal():
+                return int(value)
+            moment = datetime.fromisoformat(value)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
+        except ValueError:
+            return None
+    return value if isinstance(value, int) or (isinstance(value, float) and isfinite(value)) else None
+
+
+def _tool_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     attributes = span.attributes
     id = text_at(attributes, "gen_ai.tool.call.id")
     call = action_item(attributes.get("gen_ai.tool.name"), attributes.get("gen_ai.tool.call.arguments") or "", id)
@@ -106,7 +204,7 @@ def _tool_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     return [call], [Item("observation", result, id)] if result else []
 
 
-def _message_items(span: Span, warn: Warn) -> tuple[list[Item], list[Item]]:
+def _message_items(span: _Span, warn: Warn) -> tuple[list[Item], list[Item]]:
     """The model's input and output, each from the first source that holds anything."""
     details = next((e.attributes for e in span.events if e.name == "gen_ai.client.inference.operation.details"), {})
     attributes = {**details, **span.attributes}
@@ -148,7 +246,7 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
     return {side: [_decode_content(numbered[n]) for n in sorted(numbered)] for side, numbered in messages.items()}
 
 
-def _event_messages(events: Sequence[SpanEvent]) -> dict[str, list[Mapping[str, Any]]]:
+def _event_messages(events: Sequence[_Event]) -> dict[str, list[Mapping[str, Any]]]:
     """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion.
 
     The content of an event is its body, the attribute with the body as JSON, or the attributes themselves.
