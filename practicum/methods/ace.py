@@ -69,7 +69,7 @@ def attempts(s: PlaybookSettings, act: Answer) -> AttemptSeam:
     # A raw attempt holds the right answer, which no retry may see.
     if s.whole_step or not s.reflector:
         return once(act)
-    return refined(act, reflector(s), s.tries, s.refine) if s.tries else reflected(act, reflector(s), s.learn_from)
+    return refined(act, reflector(s), s.rounds, s.refine) if s.rounds else reflected(act, reflector(s), s.learn_from)
 
 
 def reflector(s: PlaybookSettings) -> Reflector:

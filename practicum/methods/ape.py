@@ -17,9 +17,9 @@ from practicum.methods.instruction_search import BeamSettings, search
 Settings = BeamSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Guess the instruction behind examples."""
-    return search(settings, "ape", PROPOSER, induced, shown=1)
+    return search(s, "ape", PROPOSER, induced, shown=1)
 
 
 def induced(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

@@ -120,9 +120,9 @@ class Settings(PlaybookSettings):
         return Dealing(groups=self.groups, copies=self.copies, shuffle=self.shuffle, fan_in=self.fan_in)
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """ACE with its update wrapped in a scan; asynchronous: with another schedule, where groups need no barrier."""
-    s, by, edits = settings, curator(settings), settings.curator == "edits"
+    by, edits = curator(s), s.curator == "edits"
     accounting = s.accounting and not s.exact
     uncovered = s.uncovered if accounting else "drop"
     # Lessons that were left out are shown again in groups of these sizes.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -71,14 +72,10 @@ def _name(block: Any) -> str:
 
 def _held(block: Any) -> Iterator[Any]:
     """The blocks that a block holds: in its closure where it is a function, in its fields where it is an object."""
-    values: list[Any] = []
-    if is_dataclass(block):
-        values = [getattr(block, field.name) for field in fields(block)]
+    values = [getattr(block, field.name) for field in fields(block)] if is_dataclass(block) else []
     for cell in getattr(block, "__closure__", None) or ():
-        try:
+        with suppress(ValueError):  # a variable without a value
             values.append(cell.cell_contents)
-        except ValueError:  # a variable without a value
-            continue
     for value in values:
         of = value.func if isinstance(value, partial) else value
         home = getattr(of, "__module__", type(of).__module__) or ""

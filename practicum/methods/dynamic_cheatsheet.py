@@ -40,9 +40,8 @@ class Settings(Batched):
         return {} if values.get("form") == "synthesis" else {"k": "needs form=synthesis"}
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt with the sheet, then rewrite it."""
-    s = settings
     whole = s.form == "cumulative"
     act = answer(full_view if whole else synthesized_cheatsheet(WRITER, s.k))
     return Method(

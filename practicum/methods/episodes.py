@@ -26,12 +26,12 @@ class Settings(Batched):
     """The number of episodes shown: the most similar successful ones."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt with the episodes so far, keep right answers."""
-    act = answer(similar_turns(settings.k, "episodes"))
+    act = answer(similar_turns(s.k, "episodes"))
     return Method(
         name="episodes",
-        sample=batches(settings.online, settings.epochs, settings.batch),
+        sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=as_experience(),

@@ -16,9 +16,9 @@ from practicum.methods.instruction_search import BeamSettings, search
 Settings = BeamSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Cross, change, select."""
-    return search(settings, "evoprompt", PROPOSER, parents)
+    return search(s, "evoprompt", PROPOSER, parents)
 
 
 def parents(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

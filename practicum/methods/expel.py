@@ -7,13 +7,13 @@ step, with the failed and the successful attempts at a task beside each other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, similar_turns
+from practicum.blocks.act.show import Show, answer, similar_turns
 from practicum.blocks.attempt.attempt import refined
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import as_experience, by_model
@@ -40,9 +40,8 @@ class Settings(Batched):
     """The number of solved tasks shown: the most similar ones."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Retry failures, draw insights, show insights and solved tasks."""
-    s = settings
     act = answer(insights_and_solved_tasks(s.k))
     insights = pruned(vote_on_insights(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
     return Method(
@@ -67,7 +66,7 @@ def both(first: UpdateSeam, second: UpdateSeam) -> UpdateSeam:
     return update
 
 
-def insights_and_solved_tasks(k: int) -> Callable[[Context, Task, Run], Awaitable[View]]:
+def insights_and_solved_tasks(k: int) -> Show:
     """Show all insights, and the most similar solved tasks as earlier turns."""
     solved = similar_turns(k, EPISODES)
 

@@ -88,9 +88,8 @@ def rewritten(warmth: float) -> UpdateSeam:
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         now = next((e.text for e in ranked(context)), "(none yet)")
         parts = [*run.agent_instructions, f"# The instruction now\n{now}", cases(lessons)]
-        text = await _written(Prompt(REFLECTOR, "\n\n".join(parts)), warmth, run)
         ids = tuple(lesson.id for lesson in lessons)
-        return Delta((Add(SECTION, text, sources=sources_of(lessons), lessons=ids),) if text else ())
+        return await _written(Prompt(REFLECTOR, "\n\n".join(parts)), warmth, run, sources_of(lessons), ids)
 
     return update
 
@@ -103,17 +102,18 @@ def joined(warmth: float) -> Join:
         if len(made) < 2:
             return Delta(tuple(made))
         parts = "\n\n".join(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
-        text = await _written(Prompt(JOINER, parts), warmth, run)
-        sources = ordered_union(add.sources for add in made)
-        lessons = ordered_union(add.lessons for add in made)
-        return Delta((Add(SECTION, text, sources=sources, lessons=lessons),) if text else ())
+        sources, lessons = ordered_union(a.sources for a in made), ordered_union(a.lessons for a in made)
+        return await _written(Prompt(JOINER, parts), warmth, run, sources, lessons)
 
     return join
 
 
-async def _written(prompt: Prompt, warmth: float, run: Run) -> str:
+async def _written(
+    prompt: Prompt, warmth: float, run: Run, sources: tuple[str, ...], lessons: tuple[str, ...]
+) -> Delta:
     said = await run.try_ask("reflector", prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
-    return said.instruction.strip() if said is not None else ""
+    text = "" if said is None else said.instruction.strip()
+    return Delta((Add(SECTION, text, sources=sources, lessons=lessons),) if text else ())
 
 
 REFLECTOR = """\

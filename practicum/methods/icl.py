@@ -30,14 +30,14 @@ class Settings(MethodSettings):
     """The most tokens of the examples."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Make one step that keeps all examples. Online, each task becomes an example after it was predicted."""
-    act = answer(fitting_turns("examples", settings.window))
+    act = answer(fitting_turns("examples", s.window))
     return Method(
         name="icl",
-        sample=stream(1) if settings.online else everything(),
+        sample=stream(1) if s.online else everything(),
         act=act,
-        attempt=once(act) if settings.online else shown_answers(),
+        attempt=once(act) if s.online else shown_answers(),
         reflect=as_experience(),
         update=append("examples"),
         accept=always,

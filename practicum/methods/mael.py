@@ -69,9 +69,8 @@ class Settings(Batched):
         return topology if topology in SHAPES else load_team(topology).as_json()
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt as a network, reward each step, keep it in the pool of its agent."""
-    s = settings
     team = cache(partial(team_of, s))
     members = team(0).members
     experience = Experience(s.retrieval, s.alpha, s.similarity, s.reward)

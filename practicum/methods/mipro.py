@@ -10,7 +10,7 @@ demonstrations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import Field
@@ -20,11 +20,8 @@ from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything
 from practicum.blocks.search.mipro_search import MiproSettings, answer_with_combination, bayesian_search
-from practicum.core.context import Context
-from practicum.core.edits import Delta
-from practicum.core.types import Lesson
 from practicum.engine.loop import Method
-from practicum.engine.run import Run
+from practicum.methods.none import keep_nothing
 from practicum.methods.settings import CandidateSettings
 
 
@@ -66,14 +63,9 @@ def method(s: Settings) -> Method:
         act=act,
         attempt=once(act),
         reflect=as_experience(),
-        update=left_to_the_search,
+        update=keep_nothing,
         accept=always,
         schedule=bayesian_search(search),
         roles=("curator",),
         costs="attempts for demonstrations, trying each combination on a minibatch, a call for each instruction",
     )
-
-
-async def left_to_the_search(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-    """Make no delta of lessons: the search stores its candidates itself."""
-    return Delta()

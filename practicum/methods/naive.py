@@ -13,6 +13,6 @@ from practicum.methods.settings import WidePlaybookSettings
 Settings = WidePlaybookSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """ACE with a large batch, and nothing around its curator."""
-    return playbook(settings, "naive", curated(settings), settings.batch)
+    return playbook(s, "naive", curated(s), s.batch)

@@ -23,12 +23,12 @@ class Settings(MethodSettings):
     NO_GATE: ClassVar[str] = "changes nothing that a gate could hold back"
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Make no steps. Online, predict the tasks one after the other and keep nothing."""
     act = answer(full_view)
     return Method(
         name="none",
-        sample=stream(1) if settings.online else nothing(),
+        sample=stream(1) if s.online else nothing(),
         act=act,
         attempt=once(act),
         reflect=as_experience(),
@@ -39,4 +39,5 @@ def method(settings: Settings) -> Method:
 
 
 async def keep_nothing(lessons: object, context: Context, run: Run) -> Delta:
+    """Make no delta."""
     return Delta()

@@ -21,9 +21,9 @@ EXEMPLARS = 3
 Settings = BeamSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Read the trajectory of instructions and scores, write better ones."""
-    return search(settings, "opro", PROPOSER, trajectory)
+    return search(s, "opro", PROPOSER, trajectory)
 
 
 def trajectory(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

@@ -63,11 +63,6 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     }  # fmt: skip
 
     @property
-    def tries(self) -> int:
-        """Rounds of reflection within an attempt: none if reflection waits for all runs of a step."""
-        return 0 if self.whole_step else self.rounds
-
-    @property
     def whole_step(self) -> bool:
         """Whether reflection needs all runs of a step."""
         batched = self.reflection == "batched" or self.rollouts is not None

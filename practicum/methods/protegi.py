@@ -19,10 +19,10 @@ from practicum.methods.instruction_search import BeamSettings, search
 Settings = BeamSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Say what is wrong, edit against it, keep the best."""
     gradients = per_trace(by_model(GRADIENT, rules_shown=False), "failures")
-    return search(settings, "protegi", PROPOSER, corrections, gradients, shown=1)
+    return search(s, "protegi", PROPOSER, corrections, gradients, shown=1)
 
 
 def corrections(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:

@@ -31,9 +31,8 @@ class Settings(MemorySettings):
         return {**super().unused(values), **({"threshold": "needs consolidate=true"} if never else {})}
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt with the most similar memories, choose, extract memories, append them."""
-    s = settings
     show = with_memories(s.memories, MEMORIES)
     update = append_memories()
     return Method(

@@ -41,9 +41,8 @@ class Settings(Batched):
     """The number of reflections shown; those of the task itself come first, being most similar."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt, reflect on failures, try again in the next epoch."""
-    s = settings
     act = answer(with_memories(s.k, SECTION))
     return Method(
         name="reflexion",

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from practicum.blocks.attempt.attempt import Refine
@@ -133,11 +124,6 @@ class PlaybookSettings(MethodSettings):
     TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
 
     @property
-    def tries(self) -> int:
-        """Rounds of reflection within an attempt."""
-        return self.rounds
-
-    @property
     def whole_step(self) -> bool:
         """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
         return False
@@ -164,7 +150,7 @@ Number = Annotated[int, Field(ge=1)]
 def number_or(words: str) -> WrapValidator:
     """For a setting that is a number from 1 on or one of these words: one line of error for both."""
 
-    def read(value: Any, reader: ValidatorFunctionWrapHandler) -> Any:
+    def read(value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
             return reader(value)
         except ValidationError:

@@ -16,9 +16,9 @@ from practicum.methods.settings import WidePlaybookSettings
 Settings = WidePlaybookSettings
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """ACE with a large batch, and a summary of its lessons for the curator."""
-    made = playbook(settings, "summarized", summarized(curated(settings), SUMMARIZER), settings.batch)
+    made = playbook(s, "summarized", summarized(curated(s), SUMMARIZER), s.batch)
     # The summary is the curator's, even if curator=append asks none.
     return replace(made, roles=tuple(dict.fromkeys((*made.roles, "curator"))), costs=f"{made.costs}, a summary a step")
 

@@ -29,11 +29,11 @@ class Settings(SearchSettings):
     """The number of criticisms of earlier steps that are read again: the newest ones."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
-    one = BeamSettings(**settings.model_dump(exclude={"momentum"}), candidates=1, beam=1)
+    one = BeamSettings(**s.model_dump(exclude={"momentum"}), candidates=1, beam=1)
     found = search(one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(GRADIENT, rules_shown=False)))
-    update = with_feedback_history(found.update, settings.momentum)
+    update = with_feedback_history(found.update, s.momentum)
     return replace(
         found,
         update=update,

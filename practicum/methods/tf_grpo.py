@@ -20,6 +20,7 @@ from practicum.blocks.attempt.attempt import grouped, once
 from practicum.blocks.reflect.per_trace import tagged
 from practicum.blocks.reflect.self_contrast import contrasted
 from practicum.blocks.sample.orders import batches
+from practicum.blocks.search.candidates import visible_score
 from practicum.blocks.update.append import within_budget
 from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator
@@ -49,9 +50,8 @@ class Settings(Batched):
     """The most tokens of the playbook."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Attempt each task in a group, put the difference into words, keep it."""
-    s = settings
     act = answer(full_view)
     return Method(
         name="tf_grpo",
@@ -76,7 +76,7 @@ async def _advantage(rollout: Rollout, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
     made = [r for r in rollout.group if not r.trace.lost]
     used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
-    outcomes = {r.score.value if r.score is not None and run.labels else r.feedback.success for r in made}
-    found = await contrasted(rollout.group, run) if len(outcomes) > 1 else None
+    differ = len({visible_score(r, run) for r in made}) > 1
+    found = await contrasted(rollout.group, run) if differ else None
     said = () if found is None else tuple(dict.fromkeys(text.strip() for text in found.separates if text.strip()))
     return [*used, *(Lesson(f"{run.place}/{n}", text, sources=rollout.sources) for n, text in enumerate(said, 1))]

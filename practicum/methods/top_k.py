@@ -21,6 +21,6 @@ class Settings(WidePlaybookSettings):
     """The number of clusters (default: Combee's number of groups, the square root of the number of lessons)."""
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """ACE with a large batch, and one lesson of each cluster for the curator."""
-    return playbook(settings, "top_k", top_k(curated(settings), settings.k), settings.batch)
+    return playbook(s, "top_k", top_k(curated(s), s.k), s.batch)

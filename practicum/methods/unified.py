@@ -8,7 +8,7 @@ scaling it is the specification's stand-alone ACE: bullets before the attempt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -21,11 +21,8 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import pruned, within_budget
 from practicum.blocks.update.dedupe import deduplicated
 from practicum.blocks.update.memory_bank import MEMORIES, append_memories, extract_memories, usage_votes
-from practicum.core.context import Context
-from practicum.core.edits import Delta
-from practicum.core.types import Lesson
-from practicum.engine.loop import Method, UpdateSeam
-from practicum.engine.run import Run
+from practicum.engine.loop import Method
+from practicum.methods.expel import both
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
 
@@ -63,41 +60,30 @@ class Settings(MemorySettings):
         return values if chosen is None else {"passes": chosen, **values}
 
 
-def method(settings: Settings) -> Method:
+def method(s: Settings) -> Method:
     """Retrieve, propose, refine, curate, attempt, extract memories."""
-    s = settings
     bank = MEMORIES if s.memory else ""
     show = with_memories(s.memories, MEMORIES, rest=True) if s.memory else full_view
     rules = deduplicated(curated(SECTION), s.threshold)
     propose = Proposer(s.passes, s.memories, bank, rules)
     distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
+    # Rules are pruned and kept within their budget; memories only grow.
+    both_new = both(curated(SECTION) if s.consolidate else rules, append_memories())
+    new = deduplicated(both_new, s.threshold) if s.consolidate else both_new
+    kept = pruned(new, s.harmful, besides=MEMORIES) if s.harmful else new
     return Method(
         name="unified",
         sample=batches(s.online, s.epochs, s.batch),
         act=acting(s, show, blind=True),
         attempt=once(prepared(acting(s, show, blind=s.online), propose)),
         reflect=with_outcomes(distil, s.bullets),
-        update=rules_and_memories(s, rules),
+        update=with_last_outcomes(within_budget(kept, s.budget, besides=MEMORIES)),
         accept=always,
         roles=("reflector", "judge"),
         act_roles=s.act_roles,
         act_calls=s.act_calls,
         costs="as reasoning_bank, with a proposal and three passes over it for each task",
     )
-
-
-def rules_and_memories(s: Settings, rules: UpdateSeam) -> UpdateSeam:
-    """Rules and memories of one step. Rules are pruned and kept within their budget; memories only grow."""
-
-    def also(first: UpdateSeam) -> UpdateSeam:
-        async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-            return await first(lessons, context, run) + await append_memories()(lessons, context, run)
-
-        return update
-
-    made = deduplicated(also(curated(SECTION)), s.threshold) if s.consolidate else also(rules)
-    kept = pruned(made, s.harmful, besides=MEMORIES) if s.harmful else made
-    return with_last_outcomes(within_budget(kept, s.budget, besides=MEMORIES))
 
 
 SECTION = "rules"

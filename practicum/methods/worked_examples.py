@@ -1,73 +1,64 @@
-"""Worked examples for the prompts of methods that grow a playbook, about subjects that no data set here is about."""
+"""Worked examples for the prompts of methods that grow a playbook, about subjects that no data set here is about.
+
+A small model learns the form from them better than from any description.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-
 from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
-from practicum.blocks.reflect.heads import Diagnosis
-from practicum.blocks.reflect.per_trace import Tag
+from practicum.blocks.reflect.heads import Diagnosis, OfMany, Reflections
+from practicum.blocks.reflect.per_trace import Reflection, Tag
 from practicum.core.types import Turn
 
-EXAMPLES = (
-    Turn(
-        f"""\
-{LIBRARY}
+BROKEN = "If a visitor reports that a lamp or other equipment does not work, answer Blue."
+DISCOUNT = "If the price after a discount is asked for, subtract the discount from the full price."
 
-# Rules the agent relied on
-[e4] (rules) If a visitor asks about opening hours, answer Red.
 
-# The attempt
-{LAMP}""",
-        """\
-{"kind":"a lamp that does not work","correction":"Blue",\
-"insight":"If a visitor reports that a lamp or other equipment does not work, answer Blue.",\
-"diagnosis":"a rule for opening hours was used for a broken lamp","tags":[{"id":"e4","verdict":"harmful"}]}""",
+def case(told: str, attempt: str, rule: str = "") -> str:
+    """An attempt as a reflector reads it, with the rule that the agent relied on."""
+    rules = f"# Rules the agent relied on\n{rule}\n\n" if rule else ""
+    return f"{told}\n\n{rules}# The attempt\n{attempt}"
+
+
+REFLECTED = (
+    (
+        (LIBRARY, LAMP, "[e4] (rules) If a visitor asks about opening hours, answer Red."),
+        Reflection(
+            kind="a lamp that does not work", correction="Blue", insight=BROKEN,
+            diagnosis="a rule for opening hours was used for a broken lamp", tags=[Tag(id="e4", verdict="harmful")],
+        ),
     ),
-    Turn(
-        f"""\
-{SHOP}
-
-# The attempt
-{COAT}
-Answer: 20
-Feedback: The answer is wrong. The right answer is: 60""",
-        """\
-{"kind":"the price after a discount","correction":"80 - 20 = 60",\
-"insight":"If the price after a discount is asked for, subtract the discount from the full price.",\
-"diagnosis":"gave the discount itself","tags":[]}""",
+    (
+        (SHOP, f"{COAT}\nAnswer: 20\nFeedback: The answer is wrong. The right answer is: 60"),
+        Reflection(
+            kind="the price after a discount", correction="80 - 20 = 60", insight=DISCOUNT,
+            diagnosis="gave the discount itself", tags=[],
+        ),
     ),
-    Turn(
-        f"""\
-{LIBRARY}
-
-# Rules the agent relied on
-[e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
-
-# The attempt
-{ATLAS}""",
-        """\
-{"kind":"keeping a book longer","correction":"Green",\
-"insight":"If a visitor wants to keep a book longer, answer Green.",\
-"diagnosis":"a rule for broken equipment was used for a loan","tags":[{"id":"e7","verdict":"harmful"}]}""",
+    (
+        (LIBRARY, ATLAS, f"[e7] (rules) {BROKEN}"),
+        Reflection(
+            kind="keeping a book longer", correction="Green",
+            insight="If a visitor wants to keep a book longer, answer Green.",
+            diagnosis="a rule for broken equipment was used for a loan", tags=[Tag(id="e7", verdict="harmful")],
+        ),
     ),
-)
-"""Worked examples from elsewhere: a small model learns the form from them better than from any description."""
+)  # fmt: skip
+"""Attempts, and the reflections on them."""
 
-_NO_RULES = (re.compile(r"# Rules the agent relied on\n.*?\n\n", re.DOTALL), re.compile(r',"tags":\[.*\]'))
+EXAMPLES = tuple(Turn(case(*parts), said.model_dump_json()) for parts, said in REFLECTED)
+"""Reflections on one attempt each."""
 
 WITHOUT_RULES = tuple(
-    Turn(_NO_RULES[0].sub("", turn.user), _NO_RULES[1].sub(',"tags":[]', turn.assistant)) for turn in EXAMPLES
+    Turn(case(*parts[:2]), said.model_copy(update={"tags": []}).model_dump_json()) for parts, said in REFLECTED
 )
 """The same examples as a reflector sees its cases that does not read the rules."""
 
+SEVERAL = [OfMany(**dict(said), attempt=n) for n, (_, said) in enumerate(REFLECTED[:2], 1)]
+
 AT_A_TIME = Turn(
-    "\n\n".join(f"# Case {n}\n{turn.user}" for n, turn in enumerate(EXAMPLES[:2], 1)),
-    json.dumps(
-        {"reflections": [json.loads(turn.assistant) | {"attempt": n} for n, turn in enumerate(EXAMPLES[:2], 1)]},
-        separators=(",", ":"),
-    ),
+    "\n\n".join(f"# Case {one.attempt}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
+    Reflections(reflections=SEVERAL).model_dump_json(),
 )
 """Two of them in one call."""
 
@@ -76,32 +67,21 @@ DIAGNOSED = (
         EXAMPLES[0].user,
         Diagnosis(
             evidence="a rule for opening hours was used for a broken lamp, and no rule is about equipment",
-            attribution="actionable_gap",
-            cause="it took the only rule there was, which is about something else",
+            attribution="actionable_gap", cause="it took the only rule there was, which is about something else",
             tags=[Tag(id="e4", verdict="harmful")],
-            kind="a lamp that does not work",
-            gap="which desk sees to equipment",
-            insight="If a visitor reports that a lamp or other equipment does not work, answer Blue.",
+            kind="a lamp that does not work", gap="which desk sees to equipment", insight=BROKEN,
         ),
     ),
     (
-        f"""\
-{LIBRARY}
-
-# Rules the agent relied on
-[e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
-
-# The attempt
+        case(LIBRARY, """\
 Task: the printer on the second floor eats my paper
 Answer: Green
-Feedback: The answer is wrong. The right answer is: Blue""",
+Feedback: The answer is wrong. The right answer is: Blue""", f"[e7] (rules) {BROKEN}"),
         Diagnosis(
             evidence="the rule it relied on says Blue for equipment, and it answered Green",
-            attribution="execution_variance",
-            cause="it found the right rule and did not follow it",
+            attribution="execution_variance", cause="it found the right rule and did not follow it",
             tags=[Tag(id="e7", verdict="helpful")],
-            kind="equipment that does not work",
-            gap="nothing: the rule says it",
+            kind="equipment that does not work", gap="nothing: the rule says it",
             insight="If a visitor reports that equipment does not work, answer Blue.",
         ),
     ),
@@ -109,15 +89,11 @@ Feedback: The answer is wrong. The right answer is: Blue""",
         f"{EXAMPLES[1].user}\n\n# The agent's notes, from another run of the same task\nconsulted: no rule",
         Diagnosis(
             evidence="no rule says what to do with a discount; one that does would have given the answer",
-            attribution="actionable_gap",
-            cause="it took the discount for the answer",
-            tags=[],
-            kind="the price after a discount",
-            gap="how a discount is reckoned",
-            insight="If the price after a discount is asked for, subtract the discount from the full price.",
+            attribution="actionable_gap", cause="it took the discount for the answer", tags=[],
+            kind="the price after a discount", gap="how a discount is reckoned", insight=DISCOUNT,
         ),
     ),
-)
+)  # fmt: skip
 """Failures with what the three heads say of them: a rule that misled, one that was not followed, and none at all. A
 small model leans to the last, so that is the common kind; where all had rules, it found rules where there were none."""
 
