@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -32,14 +31,10 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     return await run.ask_fitted("judge", Prompt.from_parts(JUDGE, parts), Verdict, temperature=0.0)
 
 
-@dataclass(frozen=True)
 class JudgeScorer:
-    """Scores by a judge, which sees the target if there is one."""
+    """Scores by a judge, which sees the target if there is one. Its calls are journaled, so the score need not be."""
 
-    name: str = field(default="judge", init=False)
-    needs_target: bool = field(default=False, init=False)
-    pure: bool = field(default=True, init=False)
-    """Its calls are journaled, so its result need not be."""
+    name, needs_target, pure = "judge", False, True
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         verdict = await judge(run.at("score"), task, trace, task.target)

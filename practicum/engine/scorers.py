@@ -7,7 +7,6 @@ names these five parts but not how they are combined.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -26,15 +25,14 @@ SHOWN = 3
 """The most gaps that a note names."""
 
 
-@dataclass(frozen=True)
 class SoftwareScorer:
     """The product of the three, with the measures of the code; correct if the project is complete and runs. It is
     journaled, because running the project is an effect."""
 
-    sandbox: Sandbox = field(default_factory=Sandbox)
-    name: str = field(default="software", init=False)
-    needs_target: bool = field(default=False, init=False)
-    pure: bool = field(default=False, init=False)
+    name, needs_target, pure = "software", False, False
+
+    def __init__(self, sandbox: Sandbox | None = None) -> None:
+        self.sandbox = sandbox or Sandbox()
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         """The score, with what was wrong in its note. Raises TaskFileError for a wrong description of the project."""
@@ -45,21 +43,17 @@ class SoftwareScorer:
             return Score(0.0, False, "the answer holds no files")
         project = await inspect_project(files, self.sandbox)
         ran = await run_project(task.meta, files, self.sandbox)
-        consistency = await _consistency(task.input, project.code, run)
+        consistency = 0.0
+        if project.code.strip():
+            # The cosine of the embeddings of the requirement and of the code without comments, in [0, 1].
+            asked, made = await run.embed([task.input, project.code])
+            consistency = min(max(float(asked @ made), 0.0), 1.0)
         whole = not project.gaps and not ran.reason
         notes = [f"left open: {'; '.join(project.gaps[:SHOWN])}"] if project.gaps else []
         notes += [f"run, it {ran.reason}"] if ran.reason else []
         said = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
         value, note = consistency if whole else 0.0, ". ".join([said, *notes])
         return Score(value, whole, note, project.measures, ran.stopped)
-
-
-async def _consistency(requirement: str, code: str, run: Run) -> float:
-    """The cosine of the embeddings of the requirement and of the code without comments, in [0, 1]."""
-    if not code.strip():
-        return 0.0
-    asked, made = await run.embed([requirement, code])
-    return min(max(float(asked @ made), 0.0), 1.0)
 
 
 class Grades(Output):
@@ -77,13 +71,10 @@ class Grades(Output):
         return (self.grammar + self.fluency + self.relevance + self.logic) / 40
 
 
-@dataclass(frozen=True)
 class CommonGenScorer:
     """Coverage times a judge's mean grade; the judge's call is journaled, so the score need not be."""
 
-    name: str = field(default="commongen", init=False)
-    needs_target: bool = field(default=False, init=False)
-    pure: bool = field(default=True, init=False)
+    name, needs_target, pure = "commongen", False, True
 
     async def __call__(self, task: Task, trace: Trace, run: Run) -> Score:
         """The score, in [0, 1]. Raises TaskFileError for a task without concepts."""
@@ -92,9 +83,8 @@ class CommonGenScorer:
         coverage = concept_coverage(task.meta["concepts"], trace.answer)
         if not trace.answer.strip():
             return coverage
-        prompt = Prompt.from_parts(
-            GRADE, [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"]
-        )
+        parts = [f"# Concepts\n{', '.join(task.meta['concepts'])}", f"# Text\n{trace.answer}"]
+        prompt = Prompt.from_parts(GRADE, parts)
         grades = await run.at("score").ask_fitted("judge", prompt, Grades, temperature=0.0)
         value = coverage.value * grades.mean
         return Score(value, value >= PASS_MARK, " ".join(filter(None, (coverage.note, grades.reason))))

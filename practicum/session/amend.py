@@ -48,19 +48,15 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     return outcome
 
 
-def next_step(store: Store) -> int:
-    """The number of a step that is added to a run."""
-    return 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
-
-
-def new_task_id(store: Store, step: int) -> str:
-    """An id for the task of an added step, which no task of the run has."""
+def next_step(store: Store) -> tuple[int, str]:
+    """The number of a step that is added to a run, and an id for its task, which no task of the run has."""
+    step = 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
     table = schema.tasks
     known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == RUN))}
     id = f"asked-{step}"
     while id in known:
         id += "'"
-    return id
+    return step, id
 
 
 def add_step(store: Store, task: Task, before: Context, report: StepReport, seconds: float) -> None:

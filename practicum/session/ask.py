@@ -25,9 +25,9 @@ from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
-from practicum.session.amend import add_step, new_task_id, next_step, require_ended, save_snapshot
+from practicum.session.amend import add_step, next_step, require_ended, save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import Config, Splits, config_from
+from practicum.session.config import Splits, config_from
 from practicum.session.opening import open_state
 from practicum.session.records import RUN, load_context, override_config, run_config
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
@@ -35,6 +35,9 @@ from practicum.session.setup import Setup, build_setup, set_up, take_method
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
+
+CHANGEABLE = {"concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts"}
+"""Settings that may change when a query is asked again after an interruption."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +170,7 @@ async def _answer(query: str, context: Path | str | Context, parts: Parts, given
 
 
 async def _learn(
-    query: str,
-    context: Path | str | Context,
-    target: str | None,
-    parts: Parts,
-    watch: Watch,
-    given: Mapping[str, Any],
+    query: str, context: Path | str | Context, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any]
 ) -> Answered:
     """Add one step to the run."""
     if (folder := _run_folder(context)) is None:
@@ -183,27 +181,26 @@ async def _learn(
         )
     with Store.open(folder) as store:
         require_ended(store)
-        before, step = read_context(store, RUN), next_step(store)
-        task = Task(new_task_id(store, step), query, target)
+        before = read_context(store, RUN)
+        step, id = next_step(store)
+        task = Task(id, query, target)
         setup = _set_up_to_learn(override_config(run_config(folder), given), task, parts)
         method = setup.method
         # The run's limits were set for learning its tasks.
         budget = Budget(setup.config.limits)
         async with open_state(store, RUN, folder, setup, budget=budget) as state:
             watch.began(RunInfo(folder, setup.config, setup.splits, budget))
-            root = Run(state).at(f"ask {step} {_place(setup.config, task, before)}")
+            # Only the same query, under the same configuration and context, continues what was interrupted.
+            values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
+            root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")
             report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
-            answered = Answered(
-                report.rollouts[0], before, budget.spent, budget.elapsed, state.journal.hits, None, trouble
-            )
-            if trouble and state.failures:
-                return answered
-            await state.write()
-            report = replace(report, step=step)
-            add_step(store, task, before, report, budget.elapsed)
-            await save_snapshot(store, report.context, state.retriever)
-            learned = Learned(step, report.context, report.applied, len(report.refused))
-            return replace(answered, learned=learned)
+            learned, usage, seconds = None, budget.spent, budget.elapsed
+            if not (trouble and state.failures):
+                await state.write()
+                add_step(store, task, before, replace(report, step=step), budget.elapsed)
+                await save_snapshot(store, report.context, state.retriever)
+                learned = Learned(step, report.context, report.applied, len(report.refused))
+            return Answered(report.rollouts[0], before, usage, seconds, state.journal.hits, learned, trouble)
 
 
 def _run_folder(context: Path | str | Context) -> Path | None:
@@ -227,14 +224,6 @@ def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
     labels = task.target is not None or not setup.scorer.needs_target
     judged = not labels and "judge" not in setup.method.roles
     return set_up({**values, "labels": labels, "judged": judged}, splits, parts)
-
-
-def _place(config: Config, task: Task, before: Context) -> str:
-    """Names the query, its configuration and its context: only the same query continues what was interrupted."""
-    values = config.model_dump(
-        mode="json", exclude={"concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts"}
-    )
-    return digest(task.input, task.target or "", before.version, values)[:12]
 
 
 async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple[StepReport, str]:

@@ -113,7 +113,11 @@ def make_agent(config: Config, parts: Parts) -> Agent:
     if name == "chat":
         return ChatAgent(config.instructions, config.choices, config.reasoning)
     if name.startswith(TOOLS):
-        return _make_tools_agent(config, parts)
+        source = name.removeprefix(TOOLS)
+        if parts.tools is None and source.startswith(PYTHON):
+            raise _missing_object("tools", source, "module:name", "agent tools:")
+        tools = import_object(source) if parts.tools is None else parts.tools
+        return ToolsAgent(tools, source, config.instructions, config.choices, config.max_turns, config.tool_timeout)
     if name.startswith(APPWORLD):
         addresses = parse_addresses(name.removeprefix(APPWORLD))
         return AppWorldAgent(addresses, config.instructions, config.max_turns, config.tool_timeout)
@@ -131,14 +135,6 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         f"unknown agent {name!r}: it is one of chat, tools:module:name, appworld:URL, command:PROGRAM, module:function"
         f"{installed}"
     )
-
-
-def _make_tools_agent(config: Config, parts: Parts) -> ToolsAgent:
-    name = config.agent.removeprefix(TOOLS)
-    if name.startswith(PYTHON) and parts.tools is None:
-        raise _missing_object("tools", name, "module:name", "agent tools:")
-    source = import_object(name) if parts.tools is None else parts.tools
-    return ToolsAgent(source, name, config.instructions, config.choices, config.max_turns, config.tool_timeout)
 
 
 def _missing_object(what: str, name: str, form: str, option: str = "") -> UsageError:

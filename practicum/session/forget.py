@@ -196,11 +196,10 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     """
     aliases = {f"task:{id}": _aliases(data) for id, data in run.tasks.items()}
     recorded = [set(json.loads(row.sources)) for table, _ in RECORDS for row in run.of(table)]
-    known = set(aliases).union(*aliases.values(), *recorded)
-    known |= {source for version in versions for done in version.applied for source in done.edit.sources}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"nothing in this run was learned from {name!r}")
+    edited = [done.edit.sources for version in versions for done in version.applied]
+    known = set(aliases).union(*aliases.values(), *recorded, *edited)
+    if unknown := [name for name in names if name not in known]:
+        raise UsageError(f"nothing in this run was learned from {unknown[0]!r}")
     wanted = set(names)
     wanted |= {task for task, others in aliases.items() if wanted & others}
     for row in run.of(schema.rollouts):
@@ -231,7 +230,11 @@ class _ForgottenTexts:
         kept = "\0".join(stays)
         # Most of the old log is in the new one word for word; only the rest is searched for.
         texts = sorted(text for text in lost - stays if len(text) >= MIN_CHARS and text not in kept)
-        self._forms = [form for text in texts for form in _stored_forms(text)]
+        self._forms: list[str] = []
+        for text in texts:
+            # In a row a text is plain, or escaped once by JSON, or twice (JSON inside JSON).
+            once = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)}
+            self._forms += {text} | once | {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
 
     def quoted_in(self, text: str) -> bool:
         """Whether one of them is part of this text, plain or inside JSON."""
@@ -249,8 +252,7 @@ def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
     """Every text in the log."""
     for version in versions:
         for done in version.applied:
-            for name in ("text", "key", "data"):
-                yield from _strings(getattr(done.edit, name, None))
+            yield from _strings([getattr(done.edit, name, None) for name in ("text", "key", "data")])
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -260,12 +262,6 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _strings(part)
-
-
-def _stored_forms(text: str) -> set[str]:
-    """The forms of a text in a row: plain, or escaped once by JSON, or twice (JSON inside JSON)."""
-    once = {json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)}
-    return {text} | once | {json.dumps(form, ensure_ascii=False)[1:-1] for form in once}
 
 
 def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], texts: _ForgottenTexts) -> int:
@@ -325,7 +321,7 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     versions = read_versions(run.store, run.run_id)
     edits = [done for version in versions for done in version.applied]
     left = sum(1 for a in edits if wanted & set(a.edit.sources) or ids & {a.id, *getattr(a.edit, "ids", ())})
-    left += sum(1 for id in run.tasks if f"task:{id}" in wanted)
+    left += sum(f"task:{id}" in wanted for id in run.tasks)
     left += len(run.store.rows(select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     columns = ((schema.versions, "applied"), (schema.tasks, "data"), (schema.runs, "config"), (schema.steps, "data"))

@@ -25,21 +25,19 @@ from practicum.models.budget import Need
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import Splits, raise_limits
-from practicum.session.opening import Shared, open_state
+from practicum.session.opening import Reserve, Shared, open_state
 from practicum.session.records import (
     FINAL,
     RUN,
     as_seed,
     begin,
     create,
-    load_context,
     new_folder,
     read_run,
     seconds_spent,
     step_rows,
     update_run,
 )
-from practicum.session.reserve import Reserve
 from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store import schema
@@ -54,7 +52,8 @@ SAVE_TIME_EVERY = 5.0
 """Seconds of work that may be missing from the count of minutes after a kill."""
 
 LOWERED = {"batch": Count.BATCH_LOWERED, "rollouts": Count.ROLLOUTS_LOWERED}
-"""Settings that are numbers of training tasks, and the counter of those that exceed the tasks there are."""
+"""Settings that are numbers of training tasks, and the counters of those that were given and exceed the tasks there
+are."""
 
 
 async def learn(
@@ -179,8 +178,12 @@ class Session:
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls))
         self.state.on_attempt = self.watch.attempted
-        self._count_lowered()
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
+        settings = methods.read_settings(config.method, config.settings)
+        for name, counter in LOWERED.items():
+            size = getattr(settings, name, None)
+            if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
+                self.state.counts[counter] += 1
         root = Run(self.state)
         # New versions may replace those with which the run ended before it was resumed.
         self.store.execute(invalidate_snapshot(RUN))
@@ -198,20 +201,25 @@ class Session:
                 stopped = stop.reason
         await self.state.write()
         await self.store.flush()
-        result = self._result(best, stopped, root)
+        result = Result(
+            run=self.folder,
+            context=best,
+            scores=self.progress.scores,
+            usage=self.state.budget.spent,
+            by_role=self.state.journal.by_role(),
+            seconds=self.state.budget.elapsed,
+            critical=root.chain.seconds,
+            hits=self.state.journal.hits,
+            refused=self.progress.refused,
+            errors=self.state.nonzero_counts,
+            steps=self.progress.steps,
+            rollouts=self.progress.rollouts,
+            stopped=stopped,
+        )
         await save_snapshot(self.store, best, self.state.retriever)
         state, report = "done" if stopped is None else "stopped", json.dumps(result.as_json(), ensure_ascii=False)
         update_run(self.store, state=state, seconds=result.seconds, result=report)
         return result
-
-    def _count_lowered(self) -> None:
-        """Count settings that exceed the number of tasks. A default does not count."""
-        config = self.setup.config
-        settings = methods.read_settings(config.method, config.settings)
-        for name, counter in LOWERED.items():
-            size = getattr(settings, name, None)
-            if name in config.settings and isinstance(size, int) and size > len(self.setup.splits.train) > 0:
-                self.state.counts[counter] += 1
 
     async def _learn(self, root: Run) -> None:
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
@@ -270,23 +278,3 @@ class Session:
         if scored:
             self.progress.scores[name] = mean_score(scored)
         self.watch.evaluated(name, self.progress.scores.get(name), len(scored))
-
-    def _result(self, context: Context, stopped: str | None, root: Run) -> Result:
-        return Result(
-            run=self.folder,
-            context=context,
-            scores=self.progress.scores,
-            usage=self.state.budget.spent,
-            by_role=self.state.journal.by_role(),
-            seconds=self.state.budget.elapsed,
-            critical=root.chain.seconds,
-            hits=self.state.journal.hits,
-            refused=self.progress.refused,
-            errors=self.state.nonzero_counts,
-            steps=self.progress.steps,
-            rollouts=self.progress.rollouts,
-            stopped=stopped,
-        )
-
-
-__all__ = ["learn", "load_context", "resume"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,6 @@ from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
-from practicum.core.types import Task
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.models.registry import ROLES
@@ -94,20 +94,13 @@ def _check_tasks(setup: Setup) -> None:
     names = {"train": "the tasks", "val": "the validation tasks", "test": "the test tasks"}
     for split, tasks in splits.by_name.items():
         where = names[split]
-        _check_unique(tasks, where)
+        if twice := [id for id, count in Counter(task.id for task in tasks).items() if count > 1]:
+            raise TaskFileError(f"two of {where} have the id {twice[0]!r}")
         if split == "train" and (config.from_traces or not config.labels):
             continue
         if scorer.needs_target:
             require_targets(tasks, scorer.name, where, config.choices or None)
         require_meta(tasks, scorer.name, where)
-
-
-def _check_unique(tasks: Sequence[Task], where: str) -> None:
-    seen: set[str] = set()
-    for task in tasks:
-        if task.id in seen:
-            raise TaskFileError(f"two of {where} have the id {task.id!r}")
-        seen.add(task.id)
 
 
 def _check_method(setup: Setup) -> None:
