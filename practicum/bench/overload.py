@@ -85,10 +85,9 @@ class OverloadPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverloadRow:
-    """One method with n lessons. `readable` and `wrong` are shares of the facts (see `facts.FactCount`); `wall_s` is
-    None if a step was interrupted, `usd` if the price is unknown; `by_code` counts lessons that the curator ignored and
-    that were added unchanged by code."""
+class OverloadRow(Usage):
+    """One method with n lessons, and its usage. `readable` and `wrong` are shares of the facts (see `facts.FactCount`);
+    `wall_s` is None if a step was interrupted; `by_code` counts lessons that the curator ignored and code added."""
 
     n: int
     method: str
@@ -96,24 +95,11 @@ class OverloadRow:
     wrong: float
     entries: int
     context_tokens: int
-    calls: int
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-    usd: float | None
     wall_s: float | None
     by_code: int
     counts: Mapping[str, int]
     run: str
     stopped: str | None = None
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(self.calls, self.input_tokens, self.cached_tokens, self.output_tokens, self.usd)
 
     def as_json(self) -> dict[str, Any]:
         wall = None if self.wall_s is None else round(self.wall_s, 3)
@@ -137,7 +123,7 @@ async def overload(
         for size in plan.sizes:
             for arm in plan.arms:
                 rows.append(await _measure(plan, arm, size, out / f"{arm}-{size}", model, budget))
-                budget.close(rows[-1].usage)
+                budget.close(rows[-1])
                 report(rows[-1])
                 if rows[-1].stopped:
                     return rows
@@ -214,19 +200,11 @@ def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
     usage, errors = result["usage"], result["errors"]
     left = count_facts(facts, [entry["text"] for entry in result["entries"]])
     return OverloadRow(
-        n=len(facts),
-        method=arm,
-        readable=left.readable / len(facts),
-        wrong=left.wrong / len(facts),
-        entries=len(result["entries"]),
-        context_tokens=result["context_tokens"],
-        **usage,
-        wall_s=None if None in steps else sum(steps),
-        by_code=errors.get(Count.KEPT_LESSONS, 0),
-        counts=errors,
-        run=str(folder),
-        stopped=result.get("stopped"),
-    )
+        n=len(facts), method=arm, run=str(folder), stopped=result.get("stopped"), **usage,
+        readable=left.readable / len(facts), wrong=left.wrong / len(facts), entries=len(result["entries"]),
+        context_tokens=result["context_tokens"], wall_s=None if None in steps else sum(steps),
+        by_code=errors.get(Count.KEPT_LESSONS, 0), counts=errors,
+    )  # fmt: skip
 
 
 @asynccontextmanager

@@ -188,18 +188,12 @@ def _row(name: str, plan: SpeedPlan, server: ServerProcess, folder: Path) -> Spe
     more = REASONING if name == SCALED else {}
     server.reset()
     result, wall = timed_run(server.url, tasks, method, {"batch": plan.batch, **settings}, folder, at_once, **more)
+    usage, most = result.usage, server.stats()["max_in_flight"]
     return SpeedRow(
-        name=name,
-        iterations=result.steps,
-        wall_s=wall,
-        critical_s=critical_path(folder, plan.latencies),
-        calls=result.usage.calls,
-        tokens=result.usage.tokens,
-        cached_share=result.usage.cached_share,
-        entries=len(result.context),
-        most=server.stats()["max_in_flight"],
-        errors=result.errors,
-    )
+        name=name, iterations=result.steps, wall_s=wall, critical_s=critical_path(folder, plan.latencies),
+        calls=usage.calls, tokens=usage.tokens, cached_share=usage.cached_share, entries=len(result.context),
+        most=most, errors=result.errors,
+    )  # fmt: skip
 
 
 def critical_path(folder: Path, latencies: ServerOptions) -> float:

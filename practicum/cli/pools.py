@@ -25,8 +25,7 @@ def pools(
     json_: opt.Json = False,
 ) -> None:
     """Show the sizes, the rewards and the most used experiences of a network's pools (method mael)."""
-    from practicum.analysis.network.plot import plot_pools
-    from practicum.analysis.network.pools import pools_of
+    from practicum.analysis.network.pools import plot_pools, pools_of
     from practicum.session.records import load_context
 
     context = load_context(run)

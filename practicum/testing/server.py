@@ -71,12 +71,12 @@ class ServerOptions:
                 raise ValueError(f"unknown fault {kind}:{every}: give KIND:EVERY with one of {', '.join(FAULT_KINDS)}")
 
     def latency_of(self, digest: str, prompt_tokens: int, output_tokens: int) -> float:
-        """Seconds until the request with this digest is answered."""
+        """Seconds until the request with this digest is answered; the tail does not change their mean."""
         mean = self.latency + self.per_1k_prompt * prompt_tokens / 1000 + self.per_output * output_tokens
         if not self.tail:
             return mean
         normal = Random(f"{self.seed}:{digest}").gauss(0, 1)
-        return mean * math.exp(self.tail * normal - self.tail**2 / 2)  # the tail does not change the mean
+        return mean * math.exp(self.tail * normal - self.tail**2 / 2)
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -85,22 +85,6 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "log": str,
 }
 """The options of the command line; `--fault` is another."""
-
-
-class PrefixCache:
-    """An idealised prefix cache: unbounded, filled on arrival, in blocks chained by their hashes."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-
-    def admit(self, prompt: str) -> int:
-        """Remember the prompt, and return how many of its leading tokens were known before."""
-        known, chain = 0, 0
-        for index in range(len(prompt) // _BLOCK_CHARS):
-            chain = hash((chain, prompt[index * _BLOCK_CHARS : (index + 1) * _BLOCK_CHARS]))
-            known += known == index and chain in self._seen
-            self._seen.add(chain)
-        return known * BLOCK_TOKENS
 
 
 class SimulatedServer:
@@ -120,7 +104,7 @@ class SimulatedServer:
         self._max_in_flight = self._in_flight
         self._latency_sum = 0.0
         self._digests: set[str] = set()
-        self._cache = PrefixCache()
+        self._cached_blocks: set[int] = set()
 
     def stats(self) -> dict[str, Any]:
         """Everything counted since the start or the last reset. Calls and tokens are those of answered calls."""
@@ -175,13 +159,7 @@ class SimulatedServer:
         # The messages, and what gives the answer a shape.
         asked = [body.get(key) for key in ("messages", "response_format", "tools", "tool_choice")]
         digest = sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-        fault = self._record(digest)
-        if fault is None or fault in _SPOILED_ANSWERS:
-            return await self._answer(body, digest, arrived, fault)
-        return await _misbehave(fault, request)
-
-    def _record(self, digest: str) -> str | None:
-        """Count and log a request on its arrival, before it can fail; return the kind of its fault, if it has one."""
+        # A request is counted and logged on its arrival, before it can fail.
         if self._log is not None:
             self._log.write(digest + "\n")
             self._log.flush()
@@ -190,14 +168,26 @@ class SimulatedServer:
         number = self._counts["received"]
         fault = next((kind for kind, every in self._options.faults if number % every == 0), None)
         self._counts["faults"] += fault is not None
-        return fault
+        if fault is None or fault in _SPOILED_ANSWERS:
+            return await self._answer(body, digest, arrived, fault)
+        return await _misbehave(fault, request)
+
+    def _admit(self, prompt: str) -> int:
+        """Put a prompt into the prefix cache, which is unbounded and holds blocks chained by their hashes; returns how
+        many of its leading tokens were there before."""
+        known, chain = 0, 0
+        for index in range(len(prompt) // _BLOCK_CHARS):
+            chain = hash((chain, prompt[index * _BLOCK_CHARS : (index + 1) * _BLOCK_CHARS]))
+            known += known == index and chain in self._cached_blocks
+            self._cached_blocks.add(chain)
+        return known * BLOCK_TOKENS
 
     async def _answer(self, body: Body, digest: str, arrived: float, fault: str | None) -> web.Response:
         scripted = self._options.responder(body) if self._options.responder else None
         text, tool = _answer(body, int(digest[:16], 16)) if scripted is None else (scripted, None)
         turns = [(turn.get("role", ""), _text(turn.get("content"))) for turn in body["messages"]]
         prompt_tokens = _tokens(sum(len(content) for _, content in turns))
-        cached_tokens = self._cache.admit("".join(role + content for role, content in turns))
+        cached_tokens = self._admit("".join(role + content for role, content in turns))
         usage = Counter(
             calls=1,
             prompt_tokens=prompt_tokens,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers import Done, make_tasks, run_command, write_tasks
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.sdk.metrics.export import Sum
 
 import practicum
 from practicum.analysis.monitor import monitor
@@ -257,11 +258,12 @@ def test_nothing_is_sent_without_an_endpoint(collector: Collector, monkeypatch: 
 
 def test_every_point_names_the_run(place: Path) -> None:
     report = practicum.run_sync(monitor(place / "run"))
-    series = exported_metrics(report)
-    assert all(one.points for one in series.values())
-    assert {point.attributes["practicum.run"] for one in series.values() for point in one.points} == {"run"}
+    metrics = exported_metrics(report)
+    assert all(metric.data.data_points for metric in metrics)
+    points = [point for metric in metrics for point in metric.data.data_points]
+    assert {(point.attributes or {})["practicum.run"] for point in points} == {"run"}
     # A step whose end nobody noted is not dated by a guess.
     bare = exported_metrics(replace(report, ended={}))
-    assert set(bare) == {name for name, one in series.items() if one.total} | {
+    assert {metric.name for metric in bare} == {metric.name for metric in metrics if isinstance(metric.data, Sum)} | {
         "practicum.component.duration", "practicum.judge.consistency"
     }  # fmt: skip

@@ -14,13 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from practicum.analysis.compare.outcome import (
-    RunOutcome,
-    completed_outcome,
-    failed_outcome,
-    read_outcome,
-    save_outcome,
-)
+from practicum.analysis.compare.outcome import RunOutcome, completed_outcome, failed_outcome, read_outcome, save_outcome
 from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
@@ -250,12 +244,12 @@ class _Runs:
         return load_context(self.folder / run.start)
 
 
+@dataclass
 class _RunWatch(Watch):
     """Collects the scores of a run's predictions, task by task."""
 
-    def __init__(self, halt: Halt) -> None:
-        self.halt = halt
-        self.predicted: dict[str, float] = {}
+    halt: Halt
+    predicted: dict[str, float] = field(default_factory=dict)
 
     def began(self, run: RunInfo) -> None:
         self.halt.add(run)

@@ -172,25 +172,20 @@ def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[st
 
 def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """The difference of each variant from the baseline, with p-values corrected by Holm's method for this table."""
-    base = scores[table.baseline]
-    rows: list[dict[str, Any]] = []
+    base, names = scores[table.baseline], [variant.name for variant in table.variants]
+    rows: dict[str, dict[str, Any]] = {}
     differences = {}
-    for variant in table.variants:
-        own = scores[variant.name]
-        shared = [id for id in base if id in own]
-        if variant.name == table.baseline or not shared:
-            why = "baseline" if variant.name == table.baseline else "alone" if own else "missing"
-            rows.append({"name": variant.name, "verdict": why})
-            continue
-        d = difference([own[id] for id in shared], [base[id] for id in shared])
-        differences[variant.name] = d
-        rows.append({"name": variant.name, **asdict(d), "ci95": list(d.ci95)})
-    corrected = dict(zip(differences, holm([d.p for d in differences.values()]), strict=True))
-    for row in rows:
-        if (p := corrected.get(row["name"])) is not None:
-            row |= {"p_holm": p, "verdict": verdict(differences[row["name"]], p)}
-            row["claim"] = claim(row, table.baseline)
-    return {"title": table.title, "baseline": table.baseline, "rows": rows}
+    for name in names:
+        shared = [id for id in base if id in scores[name]]
+        if name != table.baseline and shared:
+            differences[name] = difference([scores[name][id] for id in shared], [base[id] for id in shared])
+        why = "baseline" if name == table.baseline else "alone" if scores[name] else "missing"
+        rows[name] = {"name": name, "verdict": why}
+    corrected = holm([d.p for d in differences.values()])
+    for (name, d), p in zip(differences.items(), corrected, strict=True):
+        row = {"name": name, **asdict(d), "ci95": list(d.ci95), "p_holm": p, "verdict": verdict(d, p)}
+        rows[name] = {**row, "claim": claim(row, table.baseline)}
+    return {"title": table.title, "baseline": table.baseline, "rows": list(rows.values())}
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:

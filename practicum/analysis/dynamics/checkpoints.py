@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +35,11 @@ from practicum.store.journal import digest
 from practicum.store.versions import read_versions
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """The context after a step, by its version. A step that changed nothing has the version of the one before."""
 
-    step: int
     version: int
-
-    def as_json(self) -> dict[str, int]:
-        """Plain values."""
-        return {"version": self.version, "step": self.step}
+    step: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +65,7 @@ class Dynamics:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; rates lie in [0, 1]."""
-        curves, named = self.curves, [checkpoint.as_json() for checkpoint in self.checkpoints]
+        curves, named = self.curves, [checkpoint._asdict() for checkpoint in self.checkpoints]
         windows = {window_name(window): recency for window, recency in curves.by_window.items()}
         checkpoints = [
             {
@@ -190,7 +185,7 @@ def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
     table = schema.steps
     rows = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
-    steps = [Checkpoint(0, 0), *(Checkpoint(row.step, json.loads(row.data)["version"]) for row in rows)]
+    steps = [Checkpoint(0, 0), *(Checkpoint(json.loads(row.data)["version"], row.step) for row in rows)]
     # A kill may come between a step and its version.
     steps = [checkpoint for checkpoint in steps if checkpoint.version in by_version]
     chosen = tuple(c for c in steps if c.step % every == 0 or c is steps[-1])

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
-from practicum.analysis.monitor.series import (
-    MetricGroup,
-    Series,
-    distribution,
-    mean,
-    window_size,
-    windowed_rates,
-)
+from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, window_size, windowed_rates
 from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.intervals import share_ci95
 from practicum.core.types import Rollout
@@ -134,12 +126,8 @@ def actions(steps: StepRollouts) -> MetricGroup | None:
     return MetricGroup(distribution(every), {"actions": [mean(step) for step in by_step]}) if any(every) else None
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedAttempt:
-    """An attempt with the verdict that the judge gave on it in the run."""
-
-    rollout: Rollout
-    verdict: bool
+JudgedAttempt = tuple[Rollout, bool]
+"""An attempt, and the verdict that the judge gave on it in the run."""
 
 
 def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> list[JudgedAttempt]:
@@ -152,7 +140,7 @@ def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> lis
             # A choice keeps its verdicts in the order of the attempts.
             attempts, verdicts = sorted(attempts, key=number_of), stored
         distinct = {
-            (attempt.trace.answer, verdict): JudgedAttempt(attempt, verdict)
+            (attempt.trace.answer, verdict): (attempt, verdict)
             for attempt, verdict in zip(attempts, verdicts, strict=True)
             if verdict is not None and not _failed(attempt)
         }
@@ -163,7 +151,7 @@ def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> lis
 def scored_attempts(steps: StepRollouts) -> list[JudgedAttempt]:
     """All attempts that have a score, which stands for the verdict of the judge that gave it."""
     attempts = (r for _, rollouts in steps for rollout in rollouts for r in rollout.group)
-    return [JudgedAttempt(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
+    return [(r, r.score.correct) for r in attempts if r.score is not None and not _failed(r)]
 
 
 def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | None:
@@ -171,7 +159,7 @@ def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | Non
 
     `lenient` counts wrong answers that were judged right, `strict` right answers that were judged wrong.
     """
-    pairs = [(a.verdict, a.rollout.score.correct) for a in attempts if a.rollout.score is not None]
+    pairs = [(verdict, rollout.score.correct) for rollout, verdict in attempts if rollout.score is not None]
     if not pairs:
         return None
     wrong = {"lenient": pairs.count((True, False)), "strict": pairs.count((False, True))}

@@ -85,29 +85,23 @@ def latency(
 
     A failed call counts, but its duration is not known.
     """
-    by_attempt, components = _attempt_seconds(calls), _component_numbers(calls, remembers)
-    numbers: dict[str, Any] = {"components": components}
+    numbers: dict[str, Any] = {"components": _component_numbers(calls, remembers)}
     series: dict[str, Series] = {}
+    # An attempt includes its schema repairs.
+    by_attempt: dict[str, float] = defaultdict(float)
+    for call in calls:
+        if call.role == "agent" and call.ok and not call.is_turn:
+            by_attempt[call.parent] += call.seconds
     by_step = [
         [by_attempt[attempt.place] for r in rollouts for attempt in r.group if attempt.place in by_attempt]
         for _, rollouts in steps
     ]
     if every := [seconds for step in by_step for seconds in step]:
-        numbers["attempt_seconds"] = distribution(every)
-        series["attempt_seconds"] = [mean(step) for step in by_step]
-    if timed := [record["seconds"] for record in records if record["seconds"] is not None]:
-        numbers["step_seconds"] = distribution(timed)
-        series["step_seconds"] = [record["seconds"] for record in records]
+        numbers["attempt_seconds"], series["attempt_seconds"] = distribution(every), [*map(mean, by_step)]
+    step_seconds = [record["seconds"] for record in records]
+    if timed := [seconds for seconds in step_seconds if seconds is not None]:
+        numbers["step_seconds"], series["step_seconds"] = distribution(timed), step_seconds
     return MetricGroup(numbers, series)
-
-
-def _attempt_seconds(calls: Sequence[JournalCall]) -> dict[str, float]:
-    """Seconds of each attempt by its place, schema repairs included."""
-    seconds: dict[str, float] = defaultdict(float)
-    for call in calls:
-        if call.role == "agent" and call.ok and not call.is_turn:
-            seconds[call.parent] += call.seconds
-    return seconds
 
 
 def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[dict[str, Any]]:
@@ -130,11 +124,10 @@ def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[di
     rows = []
     ordered = sorted(seconds.items(), key=lambda item: (item[0][0] == "evaluation", -sum(item[1])))
     for (stage, component), durations in ordered:
-        failed = failures[stage, component]
+        failed, numbers = failures[stage, component], distribution(durations) if durations else {}
         row = {"component": component, "stage": stage, "calls": len(durations) + failed, "failures": failed}
-        quantiles = {k: v for k, v in distribution(durations).items() if k != "n"} if durations else {}
-        share = sum(durations) / total if total else None
-        rows.append({**row, "seconds": sum(durations), **quantiles, "share": share})
+        row |= {"seconds": sum(durations), **{name: value for name, value in numbers.items() if name != "n"}}
+        rows.append({**row, "share": sum(durations) / total if total else None})
     return rows
 
 

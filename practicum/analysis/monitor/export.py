@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from logging.handlers import BufferingHandler
@@ -24,7 +23,7 @@ from practicum.analysis.monitor.series import Series
 from practicum.core.errors import PracticumError, UsageError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import Metric
+    from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -61,24 +60,6 @@ class ExportError(PracticumError):
     """Metrics could not be sent: the endpoint cannot be reached, or refuses them."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetricPoint:
-    """One value of a metric; `at` is in nanoseconds since 1970."""
-
-    at: int
-    value: float
-    attributes: Mapping[str, str]
-
-
-@dataclass(slots=True)
-class ExportedMetric:
-    """A metric with its points. A `total` only grows over a run."""
-
-    unit: str
-    total: bool = False
-    points: list[MetricPoint] = field(default_factory=list)
-
-
 def metrics_endpoint() -> str | None:
     """Where the environment says that metrics go; None where it does not say, or disables sending."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -102,24 +83,29 @@ def obstacle() -> str | None:
     return None if installed else "metrics need packages that are not installed: pip install 'practicum[otel]'"
 
 
-def exported_metrics(report: MonitorReport) -> dict[str, ExportedMetric]:
-    """All metrics of a run by name. Steps whose end is not known are left out."""
-    attributes = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
-    metrics: dict[str, ExportedMetric] = {}
+def exported_metrics(report: MonitorReport) -> list[Metric]:
+    """All metrics of a run. Steps whose end is not known are left out."""
+    from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
 
-    def add(name: str, unit: str, at: int, value: float | None, more: Mapping[str, str], total: bool = False) -> None:
+    run = {"practicum.run": report.run.absolute().name, "practicum.method": report.method}
+    began, now = int(min(report.ended.values(), default=time.time()) * NANO), time.time_ns()
+    points: dict[tuple[str, str, bool], list[NumberDataPoint]] = {}
+
+    def add(name: str, unit: str, total: bool, at: int, value: float | None, attributes: Mapping[str, str]) -> None:
         if value is not None:
-            metric = metrics.setdefault(name, ExportedMetric(unit, total))
-            metric.points.append(MetricPoint(at, value, {**attributes, **more}))
+            point = NumberDataPoint({**run, **attributes}, began, at, value)
+            points.setdefault((name, unit, total), []).append(point)
 
-    for name, unit, series, more in _step_series(report):
+    for name, unit, series, attributes in _step_series(report):
         for step, value in zip(report.steps, series, strict=True):
             if step in report.ended:
-                add(name, unit, int(report.ended[step] * NANO), value, more)
-    now = time.time_ns()
-    for name, unit, total, value, more in _run_values(report):
-        add(name, unit, now, value, more, total)
-    return metrics
+                add(name, unit, False, int(report.ended[step] * NANO), value, attributes)
+    for name, unit, total, value, attributes in _run_values(report):
+        add(name, unit, total, now, value, attributes)
+    return [
+        Metric(name, None, unit, Sum(own, AggregationTemporality.CUMULATIVE, True) if total else Gauge(own))
+        for (name, unit, total), own in points.items()
+    ]
 
 
 def _step_series(report: MonitorReport) -> Iterator[tuple[str, str, Series, Mapping[str, str]]]:
@@ -173,14 +159,9 @@ def send(report: MonitorReport) -> int:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     metrics = exported_metrics(report)
-    began = int(min(report.ended.values(), default=time.time()) * NANO)
     # A name from the environment takes precedence over ours.
     resource = Resource({"service.name": "practicum"}).merge(OTELResourceDetector().detect())
-    scope = ScopeMetrics(
-        InstrumentationScope("practicum", version("practicum")),
-        [_metric(name, metric, began) for name, metric in metrics.items()],
-        "",
-    )
+    scope = ScopeMetrics(InstrumentationScope("practicum", version("practicum")), metrics, "")
     exporter = OTLPMetricExporter(max_export_batch_size=POINTS_PER_REQUEST)
     with _exporter_log() as log:
         try:
@@ -190,15 +171,7 @@ def send(report: MonitorReport) -> int:
     if result is not MetricExportResult.SUCCESS:
         reason = ": " + " ".join(log[-1].getMessage().split()) if log else ""
         raise ExportError(f"the metrics did not arrive at {metrics_endpoint()}{reason}")
-    return sum(len(metric.points) for metric in metrics.values())
-
-
-def _metric(name: str, metric: ExportedMetric, began: int) -> Metric:
-    from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum
-
-    points = [NumberDataPoint(point.attributes, began, point.at, point.value) for point in metric.points]
-    data = Sum(points, AggregationTemporality.CUMULATIVE, True) if metric.total else Gauge(points)
-    return Metric(name, None, metric.unit, data)
+    return sum(len(metric.data.data_points) for metric in metrics)
 
 
 @contextmanager

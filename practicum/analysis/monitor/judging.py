@@ -61,12 +61,13 @@ async def judge_again(
 
     async def ask(attempt: JudgedAttempt, run: Run) -> None:
         """Keep the old and the new verdict, None where the judge gives none. A stop keeps those before it."""
-        task, trace = attempt.rollout.task, attempt.rollout.trace
+        rollout, verdict = attempt
         try:
-            now = (await judge(run, task, trace, task.target if with_target else None)).right
+            target = rollout.task.target if with_target else None
+            now = (await judge(run, rollout.task, rollout.trace, target)).right
         except (OutputError, ProviderError):
             now = None
-        pairs.append((attempt.verdict, now))
+        pairs.append((verdict, now))
 
     with tempfile.TemporaryDirectory(prefix="practicum-judge-") as name, Store.create(Path(name) / "judge") as store:
         async with open_state(store, "judge", Path(name), setup) as state:

@@ -83,8 +83,8 @@ def monitor_plots(groups: Groups, steps: Sequence[int], folder: Path, title: str
     where a file cannot be written."""
     check_folder(folder)
     files = []
-    for name, (subject, more) in PICTURES.items():
-        panels = [*_series(name, groups), *(more(groups) if more is not None else ())]
+    for name, (subject, group, more) in PICTURES.items():
+        panels = [*_series(name, groups), *(more(groups[group]) if more is not None and group in groups else ())]
         if panels := [panel for panel in panels if _has_values(panel)]:
             files.append(folder / f"{name}.png")
             _draw(panels, steps, f"{subject} · {title}", files[-1])
@@ -133,8 +133,8 @@ LABELS = {"similarity": "mean", "successes": "from successes", "failures": "from
 """The labels of series that are not labelled by their names."""
 
 
-def _success(groups: Groups) -> list[Panel]:
-    series, window = groups["success"].by_step, groups["success"].numbers.get("window")
+def _success(group: MetricGroup) -> list[Panel]:
+    series, window = group.by_step, group.numbers.get("window")
     if not series:
         return []
     line = Line("success", series["rate"], low=series["low"], high=series["high"])
@@ -144,9 +144,9 @@ def _success(groups: Groups) -> list[Panel]:
     return panels
 
 
-def _learning(groups: Groups) -> list[Panel]:
+def _learning(group: MetricGroup) -> list[Panel]:
     """Only for several domains, since a single one is the picture of success."""
-    domains: Mapping[str, Any] = groups["learning"].numbers["domains"] if "learning" in groups else {}
+    domains: Mapping[str, Any] = group.numbers["domains"]
     if len(domains) < 2:
         return []
     largest = sorted(domains, key=lambda name: -domains[name]["attempts"])[:MOST_DOMAINS]
@@ -165,26 +165,26 @@ def _learning(groups: Groups) -> list[Panel]:
     return [Lines(ylabel, lines, percent=True, xlabel="attempt in its domain")]
 
 
-def _chosen_by(groups: Groups) -> list[Panel]:
-    by: Mapping[str, int] = groups["contrast"].numbers["by"] if "contrast" in groups else {}
+def _chosen_by(group: MetricGroup) -> list[Panel]:
+    by: Mapping[str, int] = group.numbers["by"]
     notes = [f"{n:,}" for n in by.values()]
     return [Bars("tasks, by what chose the answer", [*by], {"tasks": [*by.values()]}, notes)]
 
 
-def _latency(groups: Groups) -> list[Panel]:
-    rows = [row for row in groups["latency"].numbers["components"] if "median" in row]
+def _latency(group: MetricGroup) -> list[Panel]:
+    rows = [row for row in group.numbers["components"] if "median" in row]
     names = [row["component"] + ("\n(evaluation)" if row["stage"] == "evaluation" else "") for row in rows]
     pieces = {"median": [row["median"] for row in rows], "95th percentile": [row["p95"] for row in rows]}
     notes = [f"{row['share'] or 0:.0%} of all seconds, {row['calls']:,} calls" for row in rows]
     return [Bars("seconds per call", names, pieces, notes, stacked=False)]
 
 
-def _tokens(groups: Groups) -> list[Panel]:
-    if "tokens" not in groups or "learning" not in groups["tokens"].numbers:
+def _tokens(group: MetricGroup) -> list[Panel]:
+    if "learning" not in group.numbers:
         return []
-    costs, series = groups["tokens"].numbers["learning"], groups["tokens"].by_step
+    costs = group.numbers["learning"]
     roles, tasks = costs["by_role"], costs["tasks"] or 1
-    lines = [Line(role, series[role], colour) for role, colour in zip(roles, COLOURS, strict=False)]
+    lines = [Line(role, group.by_step[role], colour) for role, colour in zip(roles, COLOURS, strict=False)]
     pieces = {
         "input": [(u["input_tokens"] - u["cached_tokens"]) / tasks for u in roles.values()],
         "cached input": [u["cached_tokens"] / tasks for u in roles.values()],
@@ -195,19 +195,19 @@ def _tokens(groups: Groups) -> list[Panel]:
     return [Lines("tokens per task", lines, stacked=True), bars]
 
 
-PICTURES: Mapping[str, tuple[str, Callable[[Groups], list[Panel]] | None]] = {
-    "success": ("Success", _success),
-    "learning_curve": ("Learning by domain", _learning),
-    "memory": ("Memories", None),
-    "retrieval": ("Retrieval", None),
-    "context": ("Size of the context", None),
-    "drift": ("Drift of the context", None),
-    "contrast": ("Agreement of attempts", _chosen_by),
-    "latency": ("Latency by component", _latency),
-    "pace": ("Pace", None),
-    "tokens": ("Tokens", _tokens),
+PICTURES: Mapping[str, tuple[str, str, Callable[[MetricGroup], list[Panel]] | None]] = {
+    "success": ("Success", "success", _success),
+    "learning_curve": ("Learning by domain", "learning", _learning),
+    "memory": ("Memories", "memory", None),
+    "retrieval": ("Retrieval", "retrieval", None),
+    "context": ("Size of the context", "context", None),
+    "drift": ("Drift of the context", "context", None),
+    "contrast": ("Agreement of attempts", "contrast", _chosen_by),
+    "latency": ("Latency by component", "latency", _latency),
+    "pace": ("Pace", "latency", None),
+    "tokens": ("Tokens", "tokens", _tokens),
 }
-"""For each file its subject, and the function that makes its panels besides those of `SERIES_PANELS`."""
+"""For each file its subject, and the group and the function of its panels besides those of `SERIES_PANELS`."""
 
 
 # Drawing

@@ -7,6 +7,7 @@ Only judging again calls a model. What a method does not have is left out; it is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,16 +49,9 @@ class MonitorReport:
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; six digits are all that a reader can use."""
         run = {"run": str(self.run), "method": self.method, "model": self.model, "state": self.state}
-        groups = {name: _rounded(group.as_json()) for name, group in self.groups.items()}
-        return {**run, "steps": list(self.steps), **groups, "notes": list(self.notes)}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(inner) for inner in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+        groups = json.dumps({name: group.as_json() for name, group in self.groups.items()})
+        rounded = json.loads(groups, parse_float=lambda digits: float(f"{float(digits):.6g}"))
+        return {**run, "steps": list(self.steps), **rounded, "notes": list(self.notes)}
 
 
 async def monitor(

@@ -1,14 +1,17 @@
-"""The experience pools of a network's agents in numbers: their sizes, their rewards and their use (MAEL)."""
+"""The experience pools of a network's agents: their sizes, their rewards and their use, in numbers and as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from practicum.agents.network import Kind
-from practicum.analysis.png import BLUE, GREEN, GREY, PURPLE, RED
+from practicum.analysis.png import BLUE, GREEN, GREY, PURPLE, RED, new_figure, plain, write_png
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
 from practicum.core.edits import Entry
@@ -86,3 +89,27 @@ def pools_of(context: Context) -> list[Pool]:
         if entry.section.startswith(POOL) and "reward" in entry.data:
             entries.setdefault(entry.section.removeprefix(POOL), []).append(entry)
     return [Pool(agent, tuple(own)) for agent, own in sorted(entries.items())]
+
+
+def plot_pools(pools: Sequence[Pool], path: Path) -> None:
+    """Draw one row per agent: sizes by kind of step, and rewards as box plots. Raises StoreError where the file cannot
+    be written."""
+    from matplotlib.ticker import MaxNLocator
+
+    rows = np.arange(len(pools))
+    figure = new_figure(9.0, max(2.8, 1.9 + 0.45 * len(pools)))
+    sizes, rewards = figure.subplots(1, 2, sharey=True)
+    left = np.zeros(len(pools))
+    for kind, colour in KIND_COLOURS.items():
+        width = [sum(entry.data["kind"] == kind for entry in pool.entries) for pool in pools]
+        sizes.barh(rows, width, left=left, color=colour, label=kind)
+        left += width
+    sizes.set_xlabel("experiences")
+    sizes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    rewards.boxplot([pool.rewards for pool in pools], positions=rows, orientation="horizontal", widths=0.5)
+    rewards.set(xlim=(-0.03, 1.03), xlabel="reward", yticks=rows, yticklabels=[pool.agent for pool in pools])
+    sizes.invert_yaxis()
+    plain(sizes, "x")
+    plain(rewards, "x")
+    figure.legend(loc="outside upper center", ncols=len(KIND_COLOURS), fontsize=9, frameon=False)
+    write_png(figure, path)
