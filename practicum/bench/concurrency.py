@@ -75,10 +75,10 @@ def measure_method(method: str, url: str, at_once: int, folder: Path) -> Concurr
     watch, cpu = SharedBudget(), time.process_time()
     result, wall = timed_run(url, at_once, name, {**settings, "batch": at_once}, folder / "run", at_once, watch=watch)
     cpu = time.process_time() - cpu
-    calls, most = result.usage.calls, watch.budget.most_in_flight if watch.budget else 0
+    calls, (budget,) = result.usage.calls, watch.budgets.values()
     return ConcurrencyRow(
-        method=method, at_once=at_once, calls=calls, cpu_ms=round(1000 * cpu / calls, 3), most=most,
-        peak_mb=round(peak_mb(), 1), wall_s=round(wall, 2),
+        method=method, at_once=at_once, calls=calls, cpu_ms=round(1000 * cpu / calls, 3),
+        peak_mb=round(peak_mb(), 1), most=budget.most_in_flight, wall_s=round(wall, 2),
     )  # fmt: skip
 
 

@@ -61,13 +61,10 @@ class MaelPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class MaelRow:
-    """One variant on all test tasks.
-
-    `tokens`, `calls` and `rounds` of critique are averages a task; `rounds` of the attempts with an answer. `pool` is
-    the number of tasks in the pools, `experiences` the number of entries they left. `measures` are averages of the
-    scorer's further measures: with `software`, the size of a project's code (table 3). The score of an attempt is None
-    if its judge failed.
-    """
+    """One variant on all test tasks. `tokens`, `calls` and `rounds` of critique are averages a task; `rounds` of the
+    attempts with an answer. `pool` is the number of tasks in the pools, `experiences` the number of entries they left.
+    `measures` are averages of the scorer's further measures: with `software`, the size of a project's code (table 3).
+    The score of an attempt is None if its judge failed."""
 
     name: str
     retrieval: str
@@ -126,12 +123,10 @@ def variants(sizes: Sequence[int]) -> list[MaelVariant]:
     used = [MaelVariant(f"{how}-wise, {n} tasks", {"retrieval": how}, n) for how in ("task", "step") for n in grown]
     others = (("high", "low"), ("low", "high"), ("low", "low"))
     cells = [
-        MaelVariant(
-            f"{alike} similarity, {good} reward", {"retrieval": "step", "similarity": alike, "reward": good}, grown[-1]
-        )
+        (f"{alike} similarity, {good} reward", {"retrieval": "step", "similarity": alike, "reward": good})
         for alike, good in (others if grown else ())
     ]
-    return bare + used + cells
+    return [*bare, *used, *(MaelVariant(name, settings, grown[-1]) for name, settings in cells)]
 
 
 async def mael(

@@ -67,16 +67,10 @@ def timed_run(
 
     rounds = {"rounds": 0} if "rounds" in setting_docs(method) else {}
     run = learn(
-        simulated_world.tasks(tasks, easy=5),
-        method=method,
-        model=f"{url}#sim",
-        settings={**rounds, **settings},
-        choices=simulated_world.LABELS,
-        instructions=simulated_world.INSTRUCTIONS,
-        concurrency=concurrency,
-        out=folder,
+        simulated_world.tasks(tasks, easy=5), method=method, model=f"{url}#sim", settings={**rounds, **settings},
+        choices=simulated_world.LABELS, instructions=simulated_world.INSTRUCTIONS, concurrency=concurrency, out=folder,
         **options,
-    )
+    )  # fmt: skip
     began = time.perf_counter()
     result = asyncio.run(run)
     return result, time.perf_counter() - began

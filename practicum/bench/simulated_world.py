@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
@@ -39,6 +40,13 @@ PLACES = ("the front", "the back", "the left", "the right", "the top")
 
 MAX_DECISIONS = 48
 """The bound in the curator's schema."""
+
+FIXED: Mapping[str, Mapping[str, Any]] = {
+    "Attribution": {"attribution": "actionable_gap"}, "RootCause": {"tags": []}, "State": {"assessment": []},
+    "Ability": {"alone": False}, "Verdict": {}, "Contrast": {}, "Memories": {}, "Answered": {}, "Critique": {},
+    "Quality": {},
+}  # fmt: skip
+"""Answers to schemas that need no text of their own: their fields that matter here."""
 
 
 def words(seed: str, count: int) -> str:
@@ -74,12 +82,8 @@ def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int
     seed = int(sha256(f"{text}{before if reasons else ''}".encode()).hexdigest()[:12], 16)
     answer = fill(schema, seed)
     match name:
-        case "Attribution":
-            answer["attribution"] = "actionable_gap"
-        case "RootCause":
-            answer["tags"] = []
-        case "State":
-            answer["assessment"] = []
+        case _ if name in FIXED:
+            answer |= FIXED[name]
         case "Reflection" | "Review" | "CoverageGap":
             about = f"{words(str(seed), 11)} and names case {seed % 10**8}"
             answer["insight"] = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
@@ -89,12 +93,8 @@ def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int
             first = {**answer["decisions"][0], "op": "ADD", "ids": [], "text": ""}
             lessons = re.findall(r"^Lesson (\d+)", last, re.MULTILINE)[:MAX_DECISIONS]
             answer["decisions"] = [{**first, "lesson": int(number)} for number in lessons]
-        case "Ability":
-            answer["alone"] = False
         case "Plan":
             answer["parts"] = [{"text": f"{part} of {words(f'{seed} {part}', 9)}", "needs": []} for part in PLACES]
-        case "Verdict" | "Contrast" | "Memories" | "Answered" | "Critique" | "Quality":
-            pass
         case _:
             number = int(last.split(":")[0].split()[-1])
             # A message of over 100 tokens has a reflection after the task.

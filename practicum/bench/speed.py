@@ -10,9 +10,7 @@ reflection follows each attempt, so an iteration is attempts, reflections, level
 A run before the clock starts loads the libraries and the embedder.
 
     critical path     duration of the run if practicum itself took no time: the calls that waited for each other
-    wall / critical   wall time over the critical path: what practicum adds to the models' time
-    speed-up          wall time of one task at a time over this one's
-    ceiling           the same ratio of the critical paths: the most that is possible with these calls
+    speed-up          wall time of one task at a time over this one's; its ceiling is the ratio of the critical paths
 """
 
 from __future__ import annotations

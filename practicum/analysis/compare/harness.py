@@ -55,9 +55,9 @@ class _Unwatched(ComparisonWatch):
     """Does nothing."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Halt:
-    """Stops all runs of a comparison: those under way and those that have not begun."""
+    """Stops all runs of a comparison or a bench: those under way and those that have not begun."""
 
     reason: str = ""
     budgets: dict[Path, Budget] = field(default_factory=dict)
@@ -111,10 +111,8 @@ async def compare(
 
     `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to
     every method that has them, or to one method as "ace.rounds". Other keywords are fields of `Config` that all runs
-    share; `max_calls` or `max_tokens` is the budget of each run, its evaluation included. At most `runs_at_once` runs
-    are open at a time (default: as many as calls are allowed at once).
-
-    Raises UsageError before anything is paid for where something does not fit.
+    share; `max_calls` or `max_tokens` is the budget of each run, its evaluation included. The default of `runs_at_once`
+    is the number of calls allowed at once. Raises UsageError before anything is paid for where something does not fit.
     """
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("the tables of this study have their own baselines: leave out --baseline")

@@ -60,11 +60,9 @@ class RunCost(Usage):
 
 
 class RunOutcome(BaseModel, frozen=True, extra="forbid"):
-    """The outcome of one run.
-
-    `by_task` has the scores that count, by task id. `learning` and `testing` are the costs of the two stages, `by_role`
-    those of each role in both. `stopped` says why the run ended early (a spent budget), `failed` why it has no score.
-    """
+    """The outcome of one run. `by_task` has the scores that count, by task id; `learning` and `testing` are the costs
+    of the two stages, `by_role` those of each role in both. `stopped` says why the run ended early (a spent budget),
+    `failed` why it has no score."""
 
     variant: str
     seed: int
@@ -118,9 +116,8 @@ def read_outcome(path: Path) -> RunOutcome | None:
     try:
         return RunOutcome.model_validate_json(file.read_bytes())
     except (OSError, ValidationError) as error:
-        raise StoreError(
-            f"cannot read {file}: delete it, and the run is measured again without paying for it"
-        ) from error
+        message = f"cannot read {file}: delete it, and the run is measured again without paying for it"
+        raise StoreError(message) from error
 
 
 def save_outcome(outcome: RunOutcome, path: Path) -> None:

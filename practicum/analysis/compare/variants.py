@@ -15,11 +15,8 @@ from practicum.core.errors import UsageError
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with settings, under its own name.
-
-    A `stream` variant learns only from the scored tasks, and predicts each of them before learning from it. `after`
-    names the variant whose result (with the same seed) it starts from.
-    """
+    """A method with settings, under its own name. A `stream` variant learns only from the scored tasks, and predicts
+    each of them before learning from it. `after` names the variant whose result (with the same seed) it starts from."""
 
     name: str
     method: str
@@ -56,8 +53,8 @@ class Study:
     def with_settings(self, settings: Mapping[str, Any], online: bool = False) -> Study:
         """Add the user's settings: "name" for every method that has it, "which.name" for one method or variant.
 
-        The settings that define a variant stay as they are, unless the user gives another value to that variant by its
-        name. Raises UsageError for a setting that reaches no variant.
+        The settings that define a variant can only be changed by its name. Raises UsageError for a setting that reaches
+        no variant.
         """
         unused = set(settings)
         tables = tuple(

@@ -44,12 +44,11 @@ class Checkpoint(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Dynamics:
-    """The tasks that each checkpoint solved, and the curves that follow from them.
+    """The tasks that each checkpoint solved, of shape (tasks, checkpoints), and the curves that follow from them.
 
-    `solved` has the shape (tasks, checkpoints). `split` is "val", "test", or the name of tasks that are not the
-    run's. A task that could not be scored at some checkpoint is not among `tasks`. `errors` counts attempts that
-    failed, which are not solved, and attempts that nothing could score. `usage` is what this call paid for, in total
-    and `by_role`, and `hits` the number of results it found in the journal.
+    `split` is "val", "test", or the name of tasks that are not the run's; `tasks` are those scored at every checkpoint.
+    `errors` counts attempts that failed, or that nothing could score. `usage` is what this call paid for, in total and
+    `by_role`, and `hits` the number of results it found in the journal.
     """
 
     run: Path
@@ -101,26 +100,18 @@ def window_name(window: Window) -> str:
 
 
 async def dynamics(
-    run: Path | str,
-    tasks: Sequence[Task] | None = None,
-    *,
-    every: int = 1,
-    concurrency: int | None = None,
-    parts: Parts | None = None,
-    on_checkpoint: Callable[[int, int], None] | None = None,
-    watch: Watch | None = None,
-) -> Dynamics:
+    run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
+    parts: Parts | None = None, on_checkpoint: Callable[[int, int], None] | None = None, watch: Watch | None = None,
+) -> Dynamics:  # fmt: skip
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
     The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
-    `every`-th step and the last. The run may be done or stopped. Its limits do not apply here, but what is paid here
-    counts towards them if it is resumed. `parts` are those that the run was made with; `concurrency` may differ.
-    `on_checkpoint` is called after each checkpoint with the number that are done and the number of all; `watch` is
-    notified of the run, whose budget can be stopped, and of each attempt.
+    `every`-th step and the last. The limits of the run do not apply here, but what is paid here counts towards them if
+    it is resumed. `parts` are those that the run was made with. `on_checkpoint` is called after each checkpoint with
+    the numbers of those done and of all; `watch` is notified of the run, whose budget can be stopped, and of attempts.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
-    where the provider lost a whole checkpoint or no task could be scored; and Stopped where it was stopped. What was
-    done is kept.
+    where a whole checkpoint was lost or no task could be scored; and Stopped. What was done is kept.
     """
     if every < 1:
         raise UsageError(f"every={every}: give 1 to score every step, 2 to score every second, and so on")

@@ -81,10 +81,8 @@ def verdict_places(calls: Sequence[JournalCall]) -> set[str]:
 def latency(
     calls: Sequence[JournalCall], remembers: bool, steps: StepRollouts, records: Sequence[Mapping[str, Any]]
 ) -> MetricGroup:
-    """Seconds by component, of attempts, and of steps. In a method that `remembers`, the reflector extracts memories.
-
-    A failed call counts, but its duration is not known.
-    """
+    """Seconds by component, of attempts, and of steps. In a method that `remembers`, the reflector extracts memories. A
+    failed call counts, but its duration is not known."""
     numbers: dict[str, Any] = {"components": _component_numbers(calls, remembers)}
     series: dict[str, Series] = {}
     # An attempt includes its schema repairs.

@@ -37,19 +37,12 @@ the settings of its method."""
 
 
 async def judge_again(
-    attempts: Sequence[JudgedAttempt],
-    n: int,
-    config: Config,
-    *,
-    with_target: bool,
-    seed: int,
-    parts: Parts,
-    limits: Mapping[str, Any],
-) -> dict[str, Any]:
+    attempts: Sequence[JudgedAttempt], n: int, config: Config, *,
+    with_target: bool, seed: int, parts: Parts, limits: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     """Show `n` attempts, drawn by `seed`, to the run's judge again; returns how often its verdict is the same.
 
-    `with_target` shows the right answers too, as in a run whose scorer is the judge. Raises UsageError where there are
-    no attempts, or the judge cannot be opened.
+    `with_target` shows the right answers too. Raises UsageError for no attempts, or a judge that cannot be opened.
     """
     if not attempts:
         raise UsageError("the run has no verdicts of a judge, so there is nothing to compare with")

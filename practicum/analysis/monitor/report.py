@@ -30,12 +30,9 @@ from practicum.store.versions import read_versions
 
 @dataclass(frozen=True)
 class MonitorReport:
-    """The metrics of a run at one moment.
-
-    `groups` has the groups of metrics by name, without those that the method does not have. `steps` are the numbers of
-    the steps, one for each value of a series. `ended` says when each step ended (seconds since 1970). `notes` explain
-    what was left out.
-    """
+    """The metrics of a run at one moment. `groups` has the groups of metrics that the method has, by name; a series has
+    a value for each of the `steps`. `ended` says when each step ended (seconds since 1970). `notes` explain what was
+    left out."""
 
     run: Path
     method: str
@@ -55,20 +52,14 @@ class MonitorReport:
 
 
 async def monitor(
-    run: Path | str,
-    *,
-    judge_again: int | None = None,
-    seed: int = 0,
-    parts: Parts | None = None,
+    run: Path | str, *, judge_again: int | None = None, seed: int = 0, parts: Parts | None = None,
     limits: Mapping[str, Any] | None = None,
-) -> MonitorReport:
-    """Report the metrics of a run, which may still be at work.
+) -> MonitorReport:  # fmt: skip
+    """Report the metrics of a run, which may still be at work. `parts` are those that the run was made with.
 
     `judge_again` shows that many of its attempts, drawn by `seed`, to its judge once more, within `limits` (max_calls,
-    max_tokens, max_usd, max_minutes). Nothing else here costs anything. `parts` are those that the run was made with.
-
-    Raises StoreError where `run` is no run folder, and UsageError where it has no steps yet, or no verdicts to compare
-    with.
+    max_tokens, max_usd, max_minutes). Nothing else here costs anything. Raises StoreError where `run` is no run folder,
+    and UsageError where it has no steps yet, or no verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
         raise UsageError(f"judge_again={judge_again}: at least one attempt must be judged again")

@@ -38,10 +38,8 @@ def window_size(outcomes: int) -> int:
 
 
 def windowed_rates(outcomes: Sequence[Sequence[bool]], window: int) -> dict[str, list[float | None]]:
-    """For each step the share of true outcomes, with its 95% interval, as series `rate`, `low` and `high`.
-
-    A rate counts the outcomes of its own step and of as few steps before it as bring `window` of them together.
-    """
+    """For each step the share of true outcomes, with its 95% interval, as series `rate`, `low` and `high`. It counts
+    the outcomes of its own step and of as few steps before it as bring `window` of them together."""
     series: dict[str, list[float | None]] = {"rate": [], "low": [], "high": []}
     first = hits = n = 0
     for step in outcomes:
