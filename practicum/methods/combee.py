@@ -66,7 +66,6 @@ class Settings(PlaybookSettings):
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
-        slots, filled = self.in_flight, f"the {self.in_flight} attempts in flight fill"
         exact = self.given("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered")
         yield self.exact and exact, f"exact=true is the paper's own way, which settles {exact}: leave that out"
         auto = self.given("slope", "max_batch")
@@ -93,19 +92,13 @@ class Settings(PlaybookSettings):
         )
         yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give --batch-size N"
         yield self.given("staleness") and not self.asynchronous, "staleness needs asynchronous=true"
-        yield (
-            self.asynchronous and self.groups != "sqrt" and self.groups > slots,
-            f"groups={self.groups} is more than {filled}",
-        )
-        yield (
-            self.asynchronous and self.given("copies") and self.copies > self.dealing.count(slots),
-            f"copies={self.copies} is more than the groups that {filled}",
-        )
-        barrier = self.given("exact", "shuffle", "levels", "join", "slope", "max_batch")
-        yield (
-            self.asynchronous and barrier,
-            f"{barrier} has no effect with asynchronous=true: groups are filled as lessons arrive",
-        )
+        if self.asynchronous:
+            slots, filled = self.in_flight, f"the {self.in_flight} attempts in flight fill"
+            too_many = self.given("copies") and self.copies > self.dealing.count(slots)
+            barrier = self.given("exact", "shuffle", "levels", "join", "slope", "max_batch")
+            yield self.groups != "sqrt" and self.groups > slots, f"groups={self.groups} is more than {filled}"
+            yield too_many, f"copies={self.copies} is more than the groups that {filled}"
+            yield barrier, f"{barrier} has no effect with asynchronous=true: groups are filled as lessons arrive"
 
     @property
     def in_flight(self) -> int:

@@ -45,8 +45,6 @@ class Settings(CandidateSettings):
     """How the parent instruction is chosen."""
     groups: int = Field(default=1, ge=1)
     """Groups of a minibatch that are reflected on in parallel before one call joins the results; 1: one call in all."""
-    warmth: float = Field(default=1.0, ge=0)
-    """The temperature for writing instructions."""
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()

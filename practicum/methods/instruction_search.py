@@ -18,8 +18,6 @@ class SearchSettings(CandidateSettings, Batched):
 
     batch: int = Field(default=16, ge=1)
     """Tasks of a step; all candidates of the step are tried on them."""
-    warmth: float = Field(default=1.0, ge=0)
-    """The temperature for writing candidates."""
 
 
 class BeamSettings(SearchSettings):
@@ -33,7 +31,7 @@ class BeamSettings(SearchSettings):
 
 def search(
     s: BeamSettings, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
-    shown: int | None = None, costs: str = "trying each candidate on the batch",
+    shown: int | None = None,
 ) -> Method:  # fmt: skip
     """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. The proposing
     model reads the best `shown` candidates (None: all)."""
@@ -47,5 +45,5 @@ def search(
         update=propose(system, ask, s.candidates, s.warmth, shown),
         accept=keep_best(s.beam),
         roles=("curator", *(["reflector"] if reflect else [])),
-        costs=f"{costs}, a reflection for each failure" if reflect else costs,
+        costs="trying each candidate on the batch" + (", a reflection for each failure" if reflect else ""),
     )

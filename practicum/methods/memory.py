@@ -15,11 +15,11 @@ from practicum.engine.run import ActSeam
 from practicum.methods.settings import Batched
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "routine": {"k": 1, "memories": 3},
-    "standard": {"k": 3, "memories": 5},
-    "critical": {"k": 5, "memories": 10},
+    "routine": {"k": 1, "memories": 3, "passes": 3},
+    "standard": {"k": 3, "memories": 5, "passes": 3},
+    "critical": {"k": 5, "memories": 10, "passes": 5},
 }
-"""The presets of the specification (section "Practical trade-offs")."""
+"""The presets of the specification (section "Practical trade-offs"); a method takes the settings that it has."""
 
 
 class MemorySettings(Batched):
@@ -67,7 +67,9 @@ class MemorySettings(Batched):
     @classmethod
     def _of_preset(cls, values: Any) -> Any:
         """Explicit settings override those of the preset."""
-        return {**_preset(values), **values} if isinstance(values, Mapping) else values
+        if not isinstance(values, Mapping):
+            return values
+        return {**{name: value for name, value in _preset(values).items() if name in cls.model_fields}, **values}
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         several = self.given("k", "warmth", "choose")

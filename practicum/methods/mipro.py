@@ -43,8 +43,6 @@ class Settings(CandidateSettings):
     """The most right answers of the agent itself in a set of demonstrations."""
     labeled: int = Field(default=4, ge=0)
     """The number of demonstrations up to which a set is filled with target answers."""
-    warmth: float = Field(default=1.0, ge=0)
-    """The temperature for writing instructions."""
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()

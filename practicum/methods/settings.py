@@ -88,6 +88,9 @@ class CandidateSettings(MethodSettings):
 
     TRACES: ClassVar[Mapping[str, Any] | None] = None
 
+    warmth: float = Field(default=1.0, ge=0)
+    """The temperature for writing instructions."""
+
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield self.online, "candidates are tried on the same tasks, and a stream shows each once: leave out online"
         yield from super().conflicts()

@@ -33,10 +33,9 @@ def method(s: Settings) -> Method:
     """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
     one = BeamSettings(**s.model_dump(exclude={"momentum"}), candidates=1, beam=1)
     found = search(one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(GRADIENT, rules_shown=False)))
-    update = with_feedback_history(found.update, s.momentum)
     return replace(
         found,
-        update=update,
+        update=with_feedback_history(found.update, s.momentum),
         accept=keep_if_no_worse,
         costs="a criticism for each task, one rewrite, and trying it on the batch",
     )

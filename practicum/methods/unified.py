@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import full_view, with_memories
@@ -25,9 +25,6 @@ from practicum.engine.loop import Method
 from practicum.methods.expel import both
 from practicum.methods.memory import MemorySettings, acting
 from practicum.methods.settings import is_off
-
-PASSES: Mapping[str, int] = {"routine": 3, "standard": 3, "critical": 5}
-"""Passes of reflection by preset."""
 
 
 class Settings(MemorySettings):
@@ -53,12 +50,6 @@ class Settings(MemorySettings):
         bank = ("items", "extract", "extraction", "index", "consolidate", *memories)
         return {**super().unused(values), **dict.fromkeys(bank, "needs memory=true")}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _passes_of_preset(cls, values: Any) -> Any:
-        chosen = PASSES.get(str(values.get("preset"))) if isinstance(values, Mapping) else None
-        return values if chosen is None else {"passes": chosen, **values}
-
 
 def method(s: Settings) -> Method:
     """Retrieve, propose, refine, curate, attempt, extract memories."""
@@ -68,8 +59,8 @@ def method(s: Settings) -> Method:
     propose = Proposer(s.passes, s.memories, bank, rules)
     distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
     # Rules are pruned and kept within their budget; memories only grow.
-    both_new = both(curated(SECTION) if s.consolidate else rules, append_memories())
-    new = deduplicated(both_new, s.threshold) if s.consolidate else both_new
+    new = both(curated(SECTION) if s.consolidate else rules, append_memories())
+    new = deduplicated(new, s.threshold) if s.consolidate else new
     kept = pruned(new, s.harmful, besides=MEMORIES) if s.harmful else new
     return Method(
         name="unified",
