@@ -147,11 +147,9 @@ class Environment:
 async def open_environment(
     source: object, name: str, task: Task, seconds: float, max_observation: int
 ) -> AsyncIterator[Environment]:
-    """The environment of one attempt, closed at the end. Raises AgentError if the user's code fails or hangs.
-
-    `seconds` bounds each call into the source. The source never sees the right answer: of the task it gets `id`,
-    `input` and `meta`.
-    """
+    """The environment of one attempt, closed at the end. Raises AgentError if the user's code fails or hangs. `seconds`
+    bounds each call into the source. The source never sees the right answer: of the task it gets `id`, `input` and
+    `meta`."""
     from pydantic_ai import RunContext
     from pydantic_ai.models.test import TestModel
     from pydantic_ai.toolsets import CombinedToolset

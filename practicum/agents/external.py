@@ -44,11 +44,9 @@ def context_text(view: View) -> str:
 
 
 def request(task: Task, view: View, instructions: str, place: str) -> dict[str, Any]:
-    """The JSON object that a program reads; it never holds the task's target or `meta`.
-
-    `place` is an idempotency key: an attempt that is repeated after a crash has the same place. "annotated" asks for
-    "doubts" and "missing" in the answer, "noting" for a "note".
-    """
+    """The JSON object that a program reads; it never holds the task's target or `meta`. `place` is an idempotency key:
+    an attempt that is repeated after a crash has the same place. "annotated" asks for "doubts" and "missing" in the
+    answer, "noting" for a "note"."""
     flags = {name: True for name in ("annotated", "noting") if getattr(view, name)}
     return {
         **flags,

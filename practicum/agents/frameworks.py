@@ -64,11 +64,9 @@ def _certificates() -> ssl.SSLContext:
 
 
 def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:
-    """A pydantic-ai `Agent` with its tools and output type: the context is added to its instructions for the run.
-
-    `run` goes to each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have `reasoning`,
-    `used`, `doubts` and `missing`.
-    """
+    """A pydantic-ai `Agent` with its tools and output type: the context is added to its instructions for the run. `run`
+    goes to each `agent.run` (deps, usage_limits, ...). An output with a field `answer` may also have `reasoning`,
+    `used`, `doubts` and `missing`."""
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
         from pydantic_ai.messages import BaseToolCallPart, BaseToolReturnPart, RetryPromptPart, TextPart, ThinkingPart
@@ -99,10 +97,8 @@ def langchain_input(input: str, learned: str) -> dict[str, Any]:
 
 def langchain(runnable: Any, ask: Callable[[str, str], Any] = langchain_input, **invoke: Any) -> AgentFunction:
     """A LangChain runnable or a LangGraph graph. `ask` makes its input from the task's input and the context; `invoke`
-    goes to each `ainvoke` (config, context, ...).
-
-    A chain over the variables of a prompt has `ask=lambda input, learned: {"question": input, "rules": learned}`.
-    """
+    goes to each `ainvoke` (config, context, ...). A chain over the variables of a prompt has `ask=lambda input,
+    learned: {"question": input, "rules": learned}`."""
 
     async def run(input: str, context: str) -> tuple[object, Steps]:
         output = await runnable.ainvoke(ask(input, _instructions(context)), **invoke)
@@ -237,12 +233,9 @@ def _instructions(context: str, own: str | None = None) -> str:
 
 
 def _answer(output: object, steps: Steps, context: str) -> dict[str, Any] | None:
-    """Any output as the mapping that practicum reads; None if it has no answer.
-
-    If the output has an `answer`, the fields that practicum knows are taken from it. Any other output is the answer
-    itself, as JSON if it is not a text. The entries used are those that the agent lists, else those whose [id] is in
-    the text it wrote.
-    """
+    """Any output as the mapping that practicum reads; None if it has no answer. If the output has an `answer`, the
+    fields that practicum knows are taken from it. Any other output is the answer itself, as JSON if it is not a text.
+    The entries used are those that the agent lists, else those whose [id] is in the text it wrote."""
     from pydantic_core import to_jsonable_python
 
     value = to_jsonable_python(output, fallback=str)

@@ -29,11 +29,9 @@ FAILURES = (AgentError, OutputError, ProviderError)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What one agent is asked: a kind of step, and the state it acts on.
-
-    `task` is the id of the (sub)task: "" is the whole, "2" its second part, "2.1" the first part of that. `again` holds
-    the ids, down to its own, of subtasks that were handed back before: with `task` it identifies the attempt at a part.
-    """
+    """What one agent is asked: a kind of step, and the state it acts on. `task` is the id of the (sub)task: "" is the
+    whole, "2" its second part, "2.1" the first part of that. `again` holds the ids, down to its own, of subtasks that
+    were handed back before: with `task` it identifies the attempt at a part."""
 
     kind: Kind
     agent: str

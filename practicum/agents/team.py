@@ -109,11 +109,9 @@ def make_team(size: int, shape: str, seed: int = 0) -> Team:
 
 
 def load_team(source: Path | str | Mapping[str, Any]) -> Team:
-    """Read a team from a file, or from a JSON object as such a file holds.
-
-    A file is GraphML or JSON: {"agents": [{"name", "role"?, "model"?}], "links": [[name, name]]}, or networkx's
-    node-link data. Raises UsageError with the file's name and what is wrong in it.
-    """
+    """Read a team from a file, or from a JSON object as such a file holds. A file is GraphML or JSON: {"agents":
+    [{"name", "role"?, "model"?}], "links": [[name, name]]}, or networkx's node-link data. Raises UsageError with the
+    file's name and what is wrong in it."""
     name = "the topology" if isinstance(source, Mapping) else source
     try:
         if isinstance(source, Mapping):

@@ -35,11 +35,9 @@ model that is held to a schema fills an unbounded field until it is cut off."""
 
 @dataclass(frozen=True)
 class ToolsAgent:
-    """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages.
-
-    `tool_timeout` is in seconds, for each call of a tool and for opening and closing the environment; a function that
-    hangs is left running. `max_observation` is in characters.
-    """
+    """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages. `tool_timeout`
+    is in seconds, for each call of a tool and for opening and closing the environment; a function that hangs is left
+    running. `max_observation` is in characters."""
 
     source: object
     name: str

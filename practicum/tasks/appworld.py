@@ -90,10 +90,8 @@ class AppWorldServer:
 
 
 async def read_task_ids(path: Path, server: str) -> Dataset:
-    """The tasks whose ids a file lists, one per line, as AppWorld's data/datasets/train.txt does.
-
-    Raises TaskFileError, with file and line, for an id that is listed twice or that the server does not know.
-    """
+    """The tasks whose ids a file lists, one per line, as AppWorld's data/datasets/train.txt does. Raises TaskFileError,
+    with file and line, for an id that is listed twice or that the server does not know."""
     addresses = parse_addresses(server)
     tasks: dict[str, Task] = {}
     async with connect(addresses[0]) as client:

@@ -160,9 +160,7 @@ class Formula(Format):
 
 class RewardBench2(Format):
     """The best of several answers, which are shuffled with the id as the seed, so that their order is reproducible.
-
-    Lines with several correct answers (the subset Ties), which the benchmark scores by ratings, are left out.
-    """
+    Lines with several correct answers (the subset Ties), which the benchmark scores by ratings, are left out."""
 
     about = "the best of four answers to choose (RewardBench 2)"
     scorer = "choice"
@@ -256,10 +254,8 @@ class Dataset:
 
 
 def convert(path: Path | str, format: str | None = None) -> Dataset:
-    """The tasks of a public data set's file. Without `format`, the fields of the first line tell it.
-
-    Raises UsageError for an unknown format, and TaskFileError, with file, line and field, for a malformed file.
-    """
+    """The tasks of a public data set's file. Without `format`, the fields of the first line tell it. Raises UsageError
+    for an unknown format, and TaskFileError, with file, line and field, for a malformed file."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format {format!r}; use one of {', '.join(FORMATS)}")
     records = list(_records(Path(path)))

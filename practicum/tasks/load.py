@@ -74,11 +74,8 @@ def unique_tasks(numbered: Iterable[tuple[int, Task]], path: Path | str) -> list
 def require_targets(
     tasks: Sequence[Task], scorer_name: str, path: Path | str, choices: Sequence[str] | None = None
 ) -> None:
-    """Check that the scorer can use the target of every task, before anything is paid for.
-
-    Raises TaskFileError, naming the first task whose target is missing, cannot be used (a broken pattern, no number)
-    or is not among `choices`.
-    """
+    """Check that the scorer can use the target of every task, before anything is paid for. Raises TaskFileError, naming
+    the first task whose target is missing, cannot be used (a broken pattern, no number) or is not among `choices`."""
     known = {normalise(choice) for choice in choices or ()}
     for task in tasks:
         if task.target is None:
@@ -93,10 +90,8 @@ def require_targets(
 
 
 def require_meta(tasks: Sequence[Task], scorer_name: str, path: Path | str) -> None:
-    """Check that the `meta` of every task holds what the scorer needs, before anything is paid for.
-
-    Raises TaskFileError, naming the first task that lacks it.
-    """
+    """Check that the `meta` of every task holds what the scorer needs, before anything is paid for. Raises
+    TaskFileError, naming the first task that lacks it."""
     for task in tasks:
         if fault := meta_fault(scorer_name, task.meta):
             raise TaskFileError(f"{path}: task {task.id!r} {fault}")

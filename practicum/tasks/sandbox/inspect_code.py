@@ -40,10 +40,8 @@ def inspect_file(name: str, source: str) -> dict[str, Any]:
 
 
 def empty_bodies(tree: ast.AST) -> list[tuple[int, str]]:
-    """Functions and branches that contain only pass, `...`, a docstring, or NotImplementedError.
-
-    Abstract methods and those of a protocol may be empty.
-    """
+    """Functions and branches that contain only pass, `...`, a docstring, or NotImplementedError. Abstract methods and
+    those of a protocol may be empty."""
     found = []
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     protocols = [node for node in classes if any("Protocol" in ast.unparse(base) for base in node.bases)]

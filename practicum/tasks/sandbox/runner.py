@@ -88,11 +88,9 @@ class Sandbox:
         *,
         limits: Limits | None = None,
     ) -> ProgramResult:
-        """Write `files` (relative path to text) into an empty folder and run `entry` there.
-
-        `limits` replace those of the sandbox for this program. Faults of the program are in the result. Raises
-        UsageError when this machine lacks the fences, and for a path that is not inside the folder.
-        """
+        """Write `files` (relative path to text) into an empty folder and run `entry` there. `limits` replace those of
+        the sandbox for this program. Faults of the program are in the result. Raises UsageError when this machine lacks
+        the fences, and for a path that is not inside the folder."""
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
         limits = limits or self.limits

@@ -24,10 +24,8 @@ class _TestResults(BaseModel):
 
 
 def score_world(task: Task, trace: Trace) -> Score:
-    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how.
-
-    Raises AgentError when AppWorld did not evaluate the world.
-    """
+    """Task goal completion: 1 when all of AppWorld's tests pass, else 0. The note says which failed, and how. Raises
+    AgentError when AppWorld did not evaluate the world."""
     state = trace.data.get("state")
     try:
         results = _TestResults.model_validate(state["evaluation"] if isinstance(state, dict) else state)

@@ -31,10 +31,8 @@ def code_blocks(answer: str) -> list[CodeBlock]:
 
 
 def _code_block(info: str, line_before: str, code: str) -> CodeBlock:
-    """A block with the info string after its opening fence, and the line before it.
-
-    Its file name is a relative one in the info string, in the line before, or in a comment on its first line.
-    """
+    """A block with the info string after its opening fence, and the line before it. Its file name is a relative one in
+    the info string, in the line before, or in a comment on its first line."""
     first = info.split()[0].lower() if info else ""
     first_line = code.lstrip().partition("\n")[0]
     comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
@@ -47,10 +45,8 @@ def _code_block(info: str, line_before: str, code: str) -> CodeBlock:
 
 
 def python_code(answer: str, name: str | None) -> str:
-    """The Python code of an answer: all blocks up to the last one that defines `name`; later ones only use it.
-
-    Without a block that defines it, all blocks; without any block, the answer itself.
-    """
+    """The Python code of an answer: all blocks up to the last one that defines `name`; later ones only use it. Without
+    a block that defines it, all blocks; without any block, the answer itself."""
     codes = [block.code for block in code_blocks(answer) if block.language in PYTHON]
     if not codes:
         return answer
@@ -67,10 +63,8 @@ def defines_name(code: str, name: str) -> bool:
 
 
 def project_files(answer: str) -> dict[str, str]:
-    """The files of a small project by name, each in a fenced block that names it.
-
-    Python without a name is main.py. If a name occurs twice, the last block counts.
-    """
+    """The files of a small project by name, each in a fenced block that names it. Python without a name is main.py. If
+    a name occurs twice, the last block counts."""
     files: dict[str, str] = {}
     for block in code_blocks(answer):
         unnamed_python = block.language in PYTHON and block.language

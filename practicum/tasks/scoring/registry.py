@@ -34,10 +34,8 @@ GROUP = "practicum.scorers"
 
 @dataclass(frozen=True, slots=True)
 class AnswerScorer:
-    """Scores answers without a model. `score(task, trace)` gives a Score or an awaitable of one.
-
-    It is called only for attempts that did not fail, at tasks that have what it needs; `Run.score` checks both.
-    """
+    """Scores answers without a model. `score(task, trace)` gives a Score or an awaitable of one. It is called only for
+    attempts that did not fail, at tasks that have what it needs; `Run.score` checks both."""
 
     name: str
     score: Callable[[Task, Trace], Score | Awaitable[Score]]
@@ -85,11 +83,9 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
 
 
 def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
-    """The scorer with this name: a built-in one, one that a package registers, or `module:function`.
-
-    Raises UsageError for an unknown name, for `choice` without choices, for a function that cannot be imported or
-    called as `(task, answer[, trace])`, and for `tests` where generated code cannot be run.
-    """
+    """The scorer with this name: a built-in one, one that a package registers, or `module:function`. Raises UsageError
+    for an unknown name, for `choice` without choices, for a function that cannot be imported or called as `(task,
+    answer[, trace])`, and for `tests` where generated code cannot be run."""
     if ":" in name:
         return function_scorer(name, import_function(name))
     if name in ("software", *JUDGED):

@@ -48,9 +48,7 @@ def regex(target: str, answer: str) -> Score:
 
 def list_items(target: str, answer: str) -> Score:
     """The share of positions at which two comma-separated lists have the same normalised text; correct when all do.
-
-    Items that only one list has count as different.
-    """
+    Items that only one list has count as different."""
     expected, given = ([normalise(item) for item in text.split(",")] for text in (target, answer))
     same = sum(a == b for a, b in zip(expected, given, strict=False))
     length = max(len(expected), len(given))
@@ -58,11 +56,9 @@ def list_items(target: str, answer: str) -> Score:
 
 
 def numeric(target: str, answer: str) -> Score:
-    """Correct when the last numbers of both agree up to rounding to two decimals.
-
-    They may differ by half a unit of the last decimal place that both show (33.33 for 33.3333, but not 0.004 for
-    0.001), by at most 0.005 (18.4 does not round to 18), and by a billionth of their size (floating-point noise).
-    """
+    """Correct when the last numbers of both agree up to rounding to two decimals. They may differ by half a unit of the
+    last decimal place that both show (33.33 for 33.3333, but not 0.004 for 0.001), by at most 0.005 (18.4 does not
+    round to 18), and by a billionth of their size (floating-point noise)."""
     expected, given = last_number(target), last_number(answer)
     if expected is None or given is None:
         return _verdict(False, "the answer holds no number")
@@ -72,10 +68,8 @@ def numeric(target: str, answer: str) -> Score:
 
 
 def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
-    """Correct when the answer is the target, or names the target and no other choice, as whole words.
-
-    Case and surrounding text do not count. A choice inside a longer one ("York" in "New York") is not named by it.
-    """
+    """Correct when the answer is the target, or names the target and no other choice, as whole words. Case and
+    surrounding text do not count. A choice inside a longer one ("York" in "New York") is not named by it."""
     known = {normalise(choice) for choice in choices}
     longest_first = "|".join(re.escape(choice) for choice in sorted(known, key=len, reverse=True))
     text = normalise(answer)
@@ -108,11 +102,9 @@ def normalise(text: str) -> str:
 
 
 def last_number(text: str) -> Decimal | None:
-    """The last number in a text, or after its last "####" (GSM8K's mark of an answer); None if there is none.
-
-    Reads 1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round brackets is negative, as in
-    accounting, when only a label precedes it: "(200)", "Loss: ($200)", but not "seven (7)".
-    """
+    """The last number in a text, or after its last "####" (GSM8K's mark of an answer); None if there is none. Reads
+    1,234.5, $5, -$5, 8.5x, 12% (as 12), 1e9 and 1.5 x 10^9. A number in round brackets is negative, as in accounting,
+    when only a label precedes it: "(200)", "Loss: ($200)", but not "seven (7)"."""
     matches = list(_NUMBER.finditer(text.rpartition("####")[2]))
     if not matches:
         return None

@@ -247,10 +247,8 @@ def _indexed_messages(attributes: Mapping[str, Any]) -> dict[str, list[Mapping[s
 
 
 def _event_messages(events: Sequence[_Event]) -> dict[str, list[Mapping[str, Any]]]:
-    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion.
-
-    The content of an event is its body, the attribute with the body as JSON, or the attributes themselves.
-    """
+    """The messages in events such as `gen_ai.user.message`; `gen_ai.choice` is the completion. The content of an event
+    is its body, the attribute with the body as JSON, or the attributes themselves."""
     messages: dict[str, list[Mapping[str, Any]]] = {"prompt": [], "completion": []}
     for event in events:
         body = event.body if event.body is not None else decoded(event.attributes.get("gen_ai.event.content"))

@@ -18,11 +18,9 @@ _AGENT_KINDS = ("thought", "message", "action")
 
 
 class Item(NamedTuple):
-    """Something said or done.
-
-    Its kind is "system", "user", "thought", "message" (the agent's own), "action", "observation" or, for an unknown
-    role, the role. `call` is the id that a tool call shares with its result, if it has one.
-    """
+    """Something said or done. Its kind is "system", "user", "thought", "message" (the agent's own), "action",
+    "observation" or, for an unknown role, the role. `call` is the id that a tool call shares with its result, if it has
+    one."""
 
     kind: str
     text: str
