@@ -1,17 +1,172 @@
-"""What an external agent (a program or a function) is given, and how its answer becomes a trace."""
+"""Agents from outside: a program that is given one JSON line and prints one, or a Python function.
+
+Neither is given the task's target or its `meta`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import asyncio
+import contextlib
+import inspect
+import json
+import shlex
+import shutil
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from practicum.agents.annotations import read_annotations, read_citations
-from practicum.core.errors import AgentError
+from practicum.agents.base import AgentRun
+from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
+from practicum.tasks.sandbox.processes import kill_group
+
+PIPES_CLOSE = 2.0
+"""Seconds to wait until the pipes of a killed program close. A child that left its process group may keep them open."""
+
+
+@dataclass
+class CommandAgent:
+    """Starts a program anew for each attempt; `timeout` is in seconds. A failure quotes its standard error.
+
+    The program reads a JSON object with "task" (its id and input), "context", "instructions" and "place", which is an
+    idempotency key: an attempt that is repeated after a crash has the same place. "annotated" asks for "doubts" and
+    "missing" in the answer, "noting" for a "note". See `read_answer` for what it may print.
+    """
+
+    command: str
+    instructions: str = ""
+    timeout: float = 120.0
+    journaled: bool = field(default=True, init=False)
+    max_turns: int = field(default=0, init=False)
+    words: list[str] = field(init=False)
+
+    @property
+    def identity(self) -> str:
+        """The agent's name in the journal."""
+        return f"command:{self.command} {self.instructions}"
+
+    def __post_init__(self) -> None:
+        try:
+            self.words = shlex.split(self.command)
+        except ValueError as error:
+            raise UsageError(f"--agent command:{self.command} cannot be parsed: {error}") from error
+        if not self.words:
+            raise UsageError("--agent command: names no program")
+        if shutil.which(self.words[0]) is None:
+            raise UsageError(f"cannot start the agent {self.words[0]!r}: no such program, or it is not executable")
+
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
+        request = {
+            **{name: True for name in ("annotated", "noting") if getattr(view, name)},
+            "task": {"id": task.id, "input": task.input},
+            "context": context_text(view),
+            "instructions": self.instructions,
+            "place": run.place,
+        }
+        line = json.dumps(request, ensure_ascii=False) + "\n"
+        text = (await self._run(line.encode())).decode(errors="replace").strip()
+        try:
+            # Not splitlines(): a JSON string may hold U+2028 and similar characters unescaped.
+            value = json.loads(text.rsplit("\n", 1)[-1]) if text else None
+        except json.JSONDecodeError as error:
+            raise AgentError(f"{self.words[0]} printed {text[-120:]!r}, which is not JSON") from error
+        if value is None:
+            raise AgentError(f"{self.words[0]} printed nothing; it must print one line of JSON with 'answer'")
+        return read_answer(value, self.words[0], view)
+
+    async def _run(self, line: bytes) -> bytes:
+        """The program's standard output, given this line. Raises AgentError if it fails or takes too long."""
+        try:
+            # A session of its own, so that Ctrl-C at the terminal reaches practicum alone, which lets it finish.
+            process = await asyncio.create_subprocess_exec(
+                *self.words, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+            )
+        except OSError as error:
+            raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
+        completed = False
+        try:
+            out, err = await asyncio.wait_for(process.communicate(line), self.timeout)
+            completed = True
+        except TimeoutError as error:
+            if process.returncode is None:
+                raise AgentError(f"{self.words[0]} did not answer within {self.timeout:g} s") from error
+            raise AgentError(
+                f"{self.words[0]} ended, but a process it started still held its output after {self.timeout:g} s: "
+                "wait for that process, or redirect its output"
+            ) from error
+        finally:
+            if not completed:
+                kill_group(process.pid)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.communicate(), PIPES_CLOSE)
+        if process.returncode:
+            tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["nothing on standard error"]
+            raise AgentError(f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}")
+        return out
+
+
+@dataclass(frozen=True)
+class FunctionAgent:
+    """Calls a function once for each attempt; one that is not async runs in a thread, so it may block.
+
+    `fn` gets the task's input and the context as text, and these further arguments if it has a parameter of the name:
+
+    - `place`: an idempotency key. An attempt that is repeated after a crash has the same place.
+    - `annotated`: True if the answer should hold "doubts" and "missing"; `noting`: True if it should hold a "note".
+    - `instructions`: the run's instructions, if it has any; else the parameter's own default holds.
+
+    See `read_answer` for what it may return.
+    """
+
+    fn: Callable[..., Any]
+    instructions: str = ""
+    journaled: bool = field(default=True, init=False)
+    max_turns: int = field(default=0, init=False)
+
+    @property
+    def name(self) -> str:
+        """The agent's name in messages."""
+        return f"{getattr(self.fn, '__module__', '?')}:{getattr(self.fn, '__qualname__', type(self.fn).__name__)}"
+
+    @property
+    def identity(self) -> str:
+        """The agent's name in the journal. It includes the instructions if the function is given them."""
+        return " ".join([self.name, *self._accepted(self._instructions).values()])
+
+    @property
+    def _instructions(self) -> dict[str, str]:
+        return {"instructions": self.instructions} if self.instructions else {}
+
+    def _accepted(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values that the function has a parameter for."""
+        try:
+            parameters = inspect.signature(self.fn).parameters
+        except (TypeError, ValueError):
+            return {}  # written in C, without a signature
+        return {name: value for name, value in values.items() if name in parameters}
+
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
+        offered = {"place": run.place, "annotated": view.annotated, "noting": view.noting, **self._instructions}
+        extra = self._accepted(offered)
+        context = context_text(view)
+        try:
+            if inspect.iscoroutinefunction(self.fn):
+                value = await self.fn(task.input, context, **extra)
+            else:
+                value = await asyncio.to_thread(self.fn, task.input, context, **extra)
+                # An object with an async __call__ is not a coroutine function, but its result must be awaited.
+                value = await value if inspect.isawaitable(value) else value
+        except PracticumError:
+            raise
+        except Exception as error:
+            # The user's code may raise anything; on one task that is a failed attempt, not a crash of the batch.
+            raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
+        return read_answer(value, self.name, view)
 
 
 class _Step(BaseModel):
@@ -41,20 +196,6 @@ def context_text(view: View) -> str:
     """A view as one text: pages, then earlier turns, then the note."""
     turns = [f"Task: {t.user}\nAnswer: {t.assistant}" for t in view.turns]
     return "\n".join([*view.pages, *turns, *([view.note] if view.note else [])])
-
-
-def request(task: Task, view: View, instructions: str, place: str) -> dict[str, Any]:
-    """The JSON object that a program reads; it never holds the task's target or `meta`. `place` is an idempotency key:
-    an attempt that is repeated after a crash has the same place. "annotated" asks for "doubts" and "missing" in the
-    answer, "noting" for a "note"."""
-    flags = {name: True for name in ("annotated", "noting") if getattr(view, name)}
-    return {
-        **flags,
-        "task": {"id": task.id, "input": task.input},
-        "context": context_text(view),
-        "instructions": instructions,
-        "place": place,
-    }
 
 
 def read_answer(value: object, agent: str, view: View) -> Trace:

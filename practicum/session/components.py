@@ -10,8 +10,7 @@ from practicum import methods
 from practicum.agents.appworld import AppWorldAgent
 from practicum.agents.base import Agent
 from practicum.agents.chat import ChatAgent
-from practicum.agents.command import CommandAgent
-from practicum.agents.function import FunctionAgent
+from practicum.agents.external import CommandAgent, FunctionAgent
 from practicum.agents.tools import ToolsAgent
 from practicum.blocks.accept.gate import gated
 from practicum.blocks.attempt.attempt import reading

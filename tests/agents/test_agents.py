@@ -13,8 +13,7 @@ from attempts import RULES, act
 from helpers import client, make_tasks, wait_until
 
 import practicum
-from practicum.agents.command import CommandAgent
-from practicum.agents.function import FunctionAgent
+from practicum.agents.external import CommandAgent, FunctionAgent
 from practicum.core.errors import AgentError, JournalMismatch, UsageError
 from practicum.core.types import Step, Trace
 from practicum.models.scripted import Call

@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import practicum
 from practicum.agents import frameworks
-from practicum.agents.function import FunctionAgent
+from practicum.agents.external import FunctionAgent
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View, render_annotated, render_full
