@@ -135,19 +135,15 @@ class Copies:
 
     A lesson is covered when one of its copies is covered, and counts as left out only after its last copy. `held`
     counts the copies of each lesson that are not applied yet; `covered` are lessons of which an applied copy was
-    covered. A lesson is removed with its last copy, so this never holds more than the groups do.
+    covered. A lesson is removed with its last copy.
     """
 
     held: Counter[str] = field(default_factory=Counter)
     covered: set[str] = field(default_factory=set)
 
     def fresh(self, delta: Delta) -> tuple[Delta, int]:
-        """The delta without additions for lessons that another copy covered, and without resolutions that name an entry
-        which it deletes; and the number of removed additions.
-
-        Other edits stay: a change of an entry may say more than the other copy's. An addition that the delta itself
-        refers to stays as well.
-        """
+        """The delta without additions for lessons that another copy covered, unless the delta refers to them, and
+        without resolutions that name an entry which it deletes; and the number of removed additions."""
 
         def repeats(edit: Edit) -> bool:
             return (

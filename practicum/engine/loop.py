@@ -156,10 +156,7 @@ async def sequential(
 
 @dataclass(frozen=True)
 class Check:
-    """Checks what the seams of a method return, so that a mistake in a method is reported where it was made.
-
-    Every method raises MethodError, which names the method, the seam and the step.
-    """
+    """Checks what the seams of a method return. A mistake raises MethodError, which names the seam and the step."""
 
     method: str
     step: int = 1
@@ -240,11 +237,10 @@ class Losses:
     ever: bool = False
 
     def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
-        """Count a step. Raises ProviderError at the third lost step in a row.
+        """Count a step, unless it had no attempts. Raises ProviderError at the third lost step in a row.
 
-        A step is lost if every attempt was lost, or every reflection; `unparsed` says that a reflection could not be
-        parsed. Unparsed answers stop the run only if there never was a good one: the journal holds them, so a resume
-        could not get past them. A step without attempts does not count.
+        A step is lost if every attempt or every reflection was lost; `unparsed` says that a reflection could not be
+        parsed. Unparsed answers stop the run only if there never was a good one, since a resume reads them again.
         """
         if not rollouts:
             return

@@ -63,9 +63,9 @@ class Chain:
 class Run:
     """A place in a run, and the only way to every effect: model calls, attempts, scores, embeddings, chance.
 
-    `about` names the sources ("task:t1") of what happens here. `teaches` is False where nothing is learned, as in
-    evaluation. `warmth` is the agent's temperature if several attempts should differ, and `member` numbers such
-    attempts. `actor` names the seat that plays the agent, where there are several.
+    `about` names the sources ("task:t1") of what happens here. `teaches` is False in evaluation. `warmth` is the
+    agent's temperature if several attempts should differ, and `member` numbers such attempts. `actor` names the seat
+    that plays the agent, where there are several.
     """
 
     _state: RunState
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def reusable(self) -> dict[str, dict[tuple[object, str, int], Rollout]]:
-        """Attempts that may stand for another, by the digest of their context."""
+        """Attempts that may be reused for another task, by the digest of their context."""
         return self._state.reusable
 
     def rng(self, name: str = "") -> random.Random:
@@ -172,10 +172,7 @@ class Run:
         return None if known is None else json.loads(known.answer)
 
     def note(self, name: str, value: Any) -> None:
-        """Store a JSON value that a resume could not compute again, such as how long something took.
-
-        It is written before any later result, so nothing that rests on it can be known without it.
-        """
+        """Store a JSON value that a resume could not compute again, such as a duration, before any later result."""
         place = f"{self.place}/{name}"
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
@@ -186,11 +183,8 @@ class Run:
             self._state.journal.post(row)
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What an action on the outside world returned, as a JSON value.
-
-        A resume repeats the action, because the world may live in memory, but returns the first result: a clock or a
-        die among the tools then changes nothing that rests on it.
-        """
+        """What an action on the outside world returned, as a JSON value. A resume repeats the action, because the world
+        may live in memory, but returns the first result."""
         known = self.recall(name)
         result = await do()
         if known is None:
@@ -202,8 +196,7 @@ class Run:
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
-        A failure cancels no sibling: all jobs run to their end, what they paid for is kept, and then the first failure
-        in the order of the jobs is raised.
+        A failure cancels no sibling, so what they pay for is kept; then the first in the order of the jobs is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
         results = await asyncio.gather(
@@ -322,10 +315,8 @@ class Run:
         return await self._state.vectors(texts)
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
-        """The `k` entries of a context that are most similar to a text, best first; on ties the older one is first.
-
-        What an index finds is noted, because a rebuilt index may find other entries. Once a place.
-        """
+        """The `k` entries of a context that are most similar to a text, best first, once at each place. Ties go to the
+        older entry. What an index finds is noted, because a rebuilt index may find other entries."""
         known = self.recall("nearest")
         if known is not None:
             self._open(f"{self.place}/nearest")

@@ -89,17 +89,12 @@ def make_scorer(config: Config, parts: Parts) -> Scorer:
     name = config.scorer or "exact"
     if name.startswith(PYTHON):
         raise _missing_object("scorer", name, "module:function")
-    match name:
-        case "judge":
-            return JudgeScorer()
-        case "commongen":
-            return CommonGenScorer()
-        case "software":
-            software = SoftwareScorer()
-            software.sandbox.require()
-            return software
-        case _:
-            return registry.load_scorer(name, config.choices or None)
+    if name == "software":
+        software = SoftwareScorer()
+        software.sandbox.require()
+        return software
+    asking: Mapping[str, Scorer] = {"judge": JudgeScorer(), "commongen": CommonGenScorer()}
+    return asking.get(name) or registry.load_scorer(name, config.choices or None)
 
 
 def make_agent(config: Config, parts: Parts) -> Agent:

@@ -18,7 +18,6 @@ from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
-from practicum.engine.state import RunState
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.opening import open_state
@@ -113,30 +112,30 @@ async def evaluate(
                     await Run(state).evaluate(partial(_act, setup.method, turn), "eval", tasks, context, n)
             except Stopped as stop:
                 stopped = stop.reason
-            rollouts = [turn[task.id] for turn in turns for task in tasks if task.id in turn]
-            return _summary(rollouts, repeat, state, stopped)
+            rollouts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
+            # A task that could be scored counts with the mean of its repeats.
+            by_task: dict[str, list[float]] = {}
+            for rollout in rollouts:
+                if rollout.score is not None:
+                    by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
+            if not by_task and stopped is None:
+                why = f": {state.last_error}" if state.last_error else ""
+                raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
+            return Evaluation(
+                score=fmean(map(fmean, by_task.values())) if by_task else nan,
+                ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
+                n=len(by_task),
+                repeat=repeat,
+                errors=sum(r.trace.error is not None or r.score is None for r in rollouts),
+                usage=state.budget.spent,
+                by_role=state.journal.by_role(),
+                seconds=state.budget.elapsed,
+                rollouts=rollouts,
+                counts=state.nonzero_counts,
+                stopped=stopped,
+            )
 
 
 async def _act(method: Method, done: dict[str, Rollout], task: Task, context: Context, run: Run) -> Rollout:
     done[task.id] = await method.act(task, context, run)
     return done[task.id]
-
-
-def _summary(rollouts: Sequence[Rollout], repeat: int, state: RunState, stopped: str | None) -> Evaluation:
-    """The mean over the tasks that could be scored, each with the mean of its repeats."""
-    by_task: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        if rollout.score is not None:
-            by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
-    if not by_task and stopped is None:
-        why = f": {state.last_error}" if state.last_error else ""
-        raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
-    score, ci95 = nan, (0.0, 1.0)
-    if by_task:
-        score, ci95 = fmean(map(fmean, by_task.values())), repeated_ci95(list(by_task.values()))
-    errors = sum(r.trace.error is not None or r.score is None for r in rollouts)
-    usage, by_role, seconds = state.budget.spent, state.journal.by_role(), state.budget.elapsed
-    counts = state.nonzero_counts
-    return Evaluation(
-        score, ci95, len(by_task), repeat, errors, usage, by_role, seconds, tuple(rollouts), counts, stopped
-    )

@@ -138,8 +138,7 @@ async def open_session(
     store: Store, folder: Path, setup: Setup, seed: Context, watch: Watch | None = None, shared: Shared | None = None
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet."""
-    seconds = seconds_spent(store)
-    async with open_state(store, RUN, folder, setup, seconds=seconds, shared=shared) as state:
+    async with open_state(store, RUN, folder, setup, seconds=seconds_spent(store), shared=shared) as state:
         yield Session(folder, setup, state, store, seed, watch or Watch())
 
 

@@ -140,14 +140,13 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
     if not section.strip() or "\n" in section:
         raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
     made = read(file, section)
-    same: dict[int, str] = {}
+    same: dict[str, str] = {}
 
     def edits(context: Context) -> Delta:
         known = {entry.text: entry.id for entry in reversed(context.in_section(section))}
-        for n, new in enumerate(made):
-            id = known.setdefault(new.text, f"e{context.next_number + n}")
-            if id != f"e{context.next_number + n}":
-                same[n] = id
+        for number, new in enumerate(made, context.next_number):
+            if (older := known.setdefault(new.text, f"e{number}")) != f"e{number}":
+                same[f"e{number}"] = older
         return Delta(tuple(made))
 
     with Store.open(Path(run)) as store:
@@ -161,7 +160,7 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
             raise ProviderError(
                 f"the entries are in version {outcome.context.version}, but could not be indexed: {error}"
             ) from error
-    return Added(outcome.context, entries, {entries[n].id: id for n, id in same.items()})
+    return Added(outcome.context, entries, same)
 
 
 def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
