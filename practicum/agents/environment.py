@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from practicum.agents.worker import WorkerThread
+from practicum.agents.user_code import UserCode
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Task
 from practicum.core.views import truncate
@@ -35,42 +35,6 @@ MAX_OBSERVATION = 2000
 
 MAX_STATE = 200_000
 """Most characters of a state as JSON, since it is stored with each attempt."""
-
-
-@dataclass(frozen=True)
-class UserCode:
-    """Calls the user's code, in a thread if it is not async. `name` stands for it in messages, `seconds` bounds each
-    call."""
-
-    name: str
-    seconds: float
-    thread: WorkerThread
-
-    async def call(self, function: Callable[[], Any]) -> Any:
-        """What the function returns. Raises AgentError if it raises or takes too long."""
-        from pydantic_ai.exceptions import UserError
-
-        clock = asyncio.timeout(self.seconds)
-        try:
-            async with clock:
-                return await self.thread.run(function)
-        except PracticumError:
-            raise
-        except UserError as error:
-            raise UsageError(f"the tools of {self.name} cannot be used: {error}") from error
-        except Exception as error:
-            if clock.expired():
-                raise AgentError(f"{self.name} was not ready within {self.seconds:g} s") from error
-            raise AgentError(f"{self.name} raised {type(error).__name__}: {error}") from error
-
-    async def enter(self, value: Any, stack: AsyncExitStack) -> Any:
-        """Enter a context manager, to be left with the stack; any other value is returned as it is."""
-        for enter, leave in (("__aenter__", "__aexit__"), ("__enter__", "__exit__")):
-            if hasattr(value, enter):
-                entered = await self.call(getattr(value, enter))
-                stack.push_async_callback(self.call, partial(getattr(value, leave), None, None, None))
-                return entered
-        return value
 
 
 @dataclass(frozen=True)
@@ -155,12 +119,12 @@ async def open_environment(
     from pydantic_ai.toolsets import CombinedToolset
     from pydantic_ai.usage import RunUsage
 
-    code = UserCode(name, seconds, WorkerThread())
+    code = UserCode(name, seconds)
     async with AsyncExitStack() as stack:
-        stack.callback(code.thread.close)
+        stack.callback(code.close)
         seen = replace(task, target=None, recorded=None)
         value = await code.enter(await code.call(partial(source, seen)) if callable(source) else source, stack)
-        combined: CombinedToolset[None] = CombinedToolset(_toolsets(name, getattr(value, "tools", value), code.thread))
+        combined: CombinedToolset[None] = CombinedToolset(_toolsets(code, getattr(value, "tools", value)))
         toolset: AbstractToolset[None] = await code.enter(combined, stack)
         # pydantic-ai requires a model here; no tool ever asks it.
         context: RunContext[None] = RunContext(deps=None, model=TestModel(), usage=RunUsage())
@@ -170,31 +134,30 @@ async def open_environment(
         yield Environment(value, toolset, tools, context, code, max_observation)
 
 
-def _toolsets(name: str, tools: object, thread: WorkerThread) -> Sequence[AbstractToolset[None]]:
+def _toolsets(code: UserCode, tools: object) -> Sequence[AbstractToolset[None]]:
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 
     listed = [tools] if isinstance(tools, AbstractToolset) else tools
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise UsageError(
-            f"{name} has no tools: it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
-        )
+        wanted = "it must be, return, or have as `tools` a list of functions or pydantic-ai toolsets"
+        raise UsageError(f"{code.name} has no tools: {wanted}")
     sets = [tool for tool in listed if isinstance(tool, AbstractToolset)]
     functions = [tool for tool in listed if not isinstance(tool, AbstractToolset)]
     if wrong := [type(tool).__name__ for tool in functions if not callable(tool)]:
-        raise UsageError(f"a tool of {name} is of type {wrong[0]}: it must be a function or a toolset")
+        raise UsageError(f"a tool of {code.name} is of type {wrong[0]}: it must be a function or a toolset")
     try:
-        return [FunctionToolset([_in_thread(tool, thread) for tool in functions]), *sets]
+        return [FunctionToolset([_in_thread(tool, code) for tool in functions]), *sets]
     except (UserError, TypeError, ValueError) as error:
-        raise UsageError(f"the tools of {name} cannot be used: {error}") from error
+        raise UsageError(f"the tools of {code.name} cannot be used: {error}") from error
 
 
-def _in_thread(tool: Callable[..., Any], thread: WorkerThread) -> Callable[..., Awaitable[Any]]:
+def _in_thread(tool: Callable[..., Any], code: UserCode) -> Callable[..., Awaitable[Any]]:
     """The same function to pydantic-ai, but called in the attempt's thread, so that it may block."""
 
     @wraps(tool)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        return await thread.run(partial(tool, *args, **kwargs))
+        return await code.run(partial(tool, *args, **kwargs))
 
     return call
 
