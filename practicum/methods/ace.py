@@ -9,8 +9,7 @@ is enforced by code.
 from __future__ import annotations
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.reuse import reused
-from practicum.blocks.act.show import Answer, answer, full_view
+from practicum.blocks.act.show import Answer, answer, full_view, reused
 from practicum.blocks.attempt.attempt import once, refined, reflected
 from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace, without_reflector
 from practicum.blocks.sample.orders import batches
@@ -75,7 +74,7 @@ def attempts(s: PlaybookSettings, act: Answer) -> AttemptSeam:
 def reflector(s: PlaybookSettings) -> Reflector:
     """Turn an attempt into a lesson."""
     if not s.reflector:
-        return without_reflector()
+        return without_reflector
     return by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
 
 

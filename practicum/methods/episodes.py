@@ -34,7 +34,7 @@ def method(s: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=as_experience(),
+        reflect=as_experience,
         update=newest_per_key(append("episodes")),
         accept=always,
         costs="nothing",

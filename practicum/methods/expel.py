@@ -83,7 +83,7 @@ async def solved_and_tried(rollouts: Sequence[Rollout], context: Context, run: R
     """A lesson for each solved task, and one with all tries of each task for the insights."""
     made = [r for r in rollouts if not r.trace.lost]
     tries = [Lesson(f"{r.place}/tries", "", _tries(r), sources=r.sources) for r in made]
-    return [*await as_experience()(made, context, run), *tries]
+    return [*await as_experience(made, context, run), *tries]
 
 
 def _tries(rollout: Rollout) -> str:

@@ -14,10 +14,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import SECTION, answer_with_best, cases, ranked
+from practicum.blocks.search.candidates import SECTION, best_instruction, cases, ranked
 from practicum.blocks.search.gepa_search import Select, pareto_search
 from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
@@ -55,7 +56,7 @@ class Settings(CandidateSettings):
 
 def method(s: Settings) -> Method:
     """Attempt a minibatch, write a new instruction from it, keep it if it is better, compare all on the same tasks."""
-    act = answer_with_best()
+    act = answer(best_instruction)
     update = rewritten(s.warmth)
     if s.groups > 1:
         update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))
@@ -65,7 +66,7 @@ def method(s: Settings) -> Method:
         sample=shuffled_epochs(1, s.minibatch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(without_reflector()),
+        reflect=per_trace(without_reflector),
         update=update,
         accept=always,
         schedule=pareto_search(minibatch=s.minibatch, attempts=s.attempts, select=s.select),

@@ -35,10 +35,10 @@ def method(s: Settings) -> Method:
     act = answer(fitting_turns("examples", s.window))
     return Method(
         name="icl",
-        sample=stream(1) if s.online else everything(),
+        sample=stream(1) if s.online else everything,
         act=act,
         attempt=once(act) if s.online else shown_answers(),
-        reflect=as_experience(),
+        reflect=as_experience,
         update=append("examples"),
         accept=always,
         costs="nothing",

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import ProposalPrompt, answer_with_best, keep_best, propose
+from practicum.blocks.search.candidates import ProposalPrompt, best_instruction, keep_best, propose
 from practicum.engine.loop import Method, ReflectSeam
 from practicum.methods.settings import Batched, CandidateSettings
 
@@ -35,13 +36,13 @@ def search(
 ) -> Method:  # fmt: skip
     """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. The proposing
     model reads the best `shown` candidates (None: all)."""
-    act = answer_with_best()
+    act = answer(best_instruction)
     return Method(
         name=name,
         sample=shuffled_epochs(s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=reflect or per_trace(without_reflector()),
+        reflect=reflect or per_trace(without_reflector),
         update=propose(system, ask, s.candidates, s.warmth, shown),
         accept=keep_best(s.beam),
         roles=("curator", *(["reflector"] if reflect else [])),

@@ -16,10 +16,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
+from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import as_experience
 from practicum.blocks.sample.orders import everything
-from practicum.blocks.search.mipro_search import MiproSettings, answer_with_combination, bayesian_search
+from practicum.blocks.search.mipro_search import MiproSettings, bayesian_search, best_combination
 from practicum.engine.loop import Method
 from practicum.methods.none import keep_nothing
 from practicum.methods.settings import CandidateSettings
@@ -52,15 +53,15 @@ class Settings(CandidateSettings):
 
 def method(s: Settings) -> Method:
     """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
-    act = answer_with_combination()
+    act = answer(best_combination)
     search = MiproSettings(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
 
     return Method(
         name="mipro",
-        sample=everything(),
+        sample=everything,
         act=act,
         attempt=once(act),
-        reflect=as_experience(),
+        reflect=as_experience,
         update=keep_nothing,
         accept=always,
         schedule=bayesian_search(search),

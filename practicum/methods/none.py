@@ -28,10 +28,10 @@ def method(s: Settings) -> Method:
     act = answer(full_view)
     return Method(
         name="none",
-        sample=stream(1) if s.online else nothing(),
+        sample=stream(1) if s.online else nothing,
         act=act,
         attempt=once(act),
-        reflect=as_experience(),
+        reflect=as_experience,
         update=keep_nothing,
         accept=always,
         costs="nothing",

@@ -10,8 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from practicum.blocks.act.reuse import reused
-from practicum.blocks.act.show import annotated_view, answer
+from practicum.blocks.act.show import annotated_view, answer, reused
 from practicum.blocks.attempt.attempt import annotated_twin, grouped
 from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect.per_trace import Reflector, chosen, per_trace

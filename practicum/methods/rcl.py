@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from practicum.blocks.act.reuse import reused
+from practicum.blocks.act.show import reused
 from practicum.blocks.reflect.per_trace import LearnFrom
 from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator, Mutations

@@ -34,7 +34,7 @@ class Settings(MemorySettings):
 def method(s: Settings) -> Method:
     """Attempt with the most similar memories, choose, extract memories, append them."""
     show = with_memories(s.memories, MEMORIES)
-    update = append_memories()
+    update = append_memories
     return Method(
         name="reasoning_bank",
         sample=batches(s.online, s.epochs, s.batch),

@@ -59,7 +59,7 @@ def method(s: Settings) -> Method:
     propose = Proposer(s.passes, s.memories, bank, rules)
     distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
     # Rules are pruned and kept within their budget; memories only grow.
-    new = both(curated(SECTION) if s.consolidate else rules, append_memories())
+    new = both(curated(SECTION) if s.consolidate else rules, append_memories)
     new = deduplicated(new, s.threshold) if s.consolidate else new
     kept = pruned(new, s.harmful, besides=MEMORIES) if s.harmful else new
     return Method(

@@ -12,12 +12,13 @@ from helpers import make_tasks
 from runs import indoors
 from scripts import number, right, scripted
 
+from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.search.candidates import (
     FEEDBACK,
     RECALLED,
     SECTION,
-    answer_with_best,
+    best_instruction,
     cases,
     history,
     keep_best,
@@ -49,7 +50,7 @@ def step(
     run = indoors(model or scripted(obeying))
 
     async def work() -> Delta:
-        rollouts = await once(answer_with_best())(Batch(tuple(make_tasks(4))), context, run.at("attempt"))
+        rollouts = await once(answer(best_instruction))(Batch(tuple(make_tasks(4))), context, run.at("attempt"))
         return await accept(context, Delta(edits), rollouts, run.at("accept"))
 
     outcome = context.apply(asyncio.run(work()))
@@ -189,7 +190,7 @@ def test_the_newest_feedback_is_kept_and_read_again_before_new_lessons(most: int
 def test_without_labels_the_feedback_is_the_score() -> None:
     run = indoors(scripted(obeying))
     rollouts = asyncio.run(
-        once(answer_with_best())(Batch(tuple(make_tasks(1))), initial_context([candidate("solve 0")]), run)
+        once(answer(best_instruction))(Batch(tuple(make_tasks(1))), initial_context([candidate("solve 0")]), run)
     )
     (rollout,) = rollouts
     assert visible_score(rollout, run) == 1.0

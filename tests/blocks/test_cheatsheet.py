@@ -55,7 +55,7 @@ def test_attempts_are_lessons_without_their_outcome_unless_they_are_lost() -> No
     made = Rollout(task, Trace("an answer"), None, Feedback(False, "It is wrong."), "step 1/0")
     lost = replace(made, trace=Trace("", error="away", lost=True))
     run = indoors(scripted())
-    (lesson,) = asyncio.run(attempts_as_lessons()([made, lost], Context(), run))
+    (lesson,) = asyncio.run(attempts_as_lessons([made, lost], Context(), run))
     assert "an answer" in lesson.text
     assert (lesson.id, lesson.data) == ("step 1/0", {"input": task.input})
 
@@ -90,7 +90,7 @@ def shown(model: ScriptedClient, context: Context) -> View:
 
 
 def test_a_sheet_is_written_for_a_task_from_similar_attempts() -> None:
-    delta = asyncio.run(append_attempts()(lessons(2), OLD, indoors(scripted())))
+    delta = asyncio.run(append_attempts(lessons(2), OLD, indoors(scripted())))
     context = OLD.apply(delta).context
     assert [(e.text, e.key) for e in context.in_section(CASES)] == [("tried 0", "say 0"), ("tried 1", "say 1")]
     model = writing("For you.")

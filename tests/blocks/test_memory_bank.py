@@ -55,7 +55,7 @@ def lessons(
 
 
 def appended(found: Sequence[Lesson], run: Run, context: Context, threshold: float | None = None) -> Context:
-    update = append_memories() if threshold is None else deduplicated(append_memories(), threshold)
+    update = append_memories if threshold is None else deduplicated(append_memories, threshold)
     return context.apply(asyncio.run(update(found, context, run))).context
 
 

@@ -104,7 +104,7 @@ def test_a_lost_reflection_is_counted_and_the_others_are_kept(answer: str | Exce
 
 def test_nothing_is_learned_from_a_lost_attempt() -> None:
     gone = rollout(Feedback(False, "The attempt failed: gone"), lost=True, error="gone")
-    for reflect in (per_trace(MODEL), per_trace(without_reflector()), as_experience()):
+    for reflect in (per_trace(MODEL), per_trace(without_reflector), as_experience):
         model = client(lambda call: reflection())
         assert reflected(reflect, [gone], model) == ([], {})
         assert model.calls == []
@@ -131,7 +131,7 @@ def test_reflections_made_during_the_attempt_are_kept_as_they_are(only_confirmed
 @pytest.mark.parametrize(("said", "verdict"), [(RIGHT, "helpful"), (WRONG, "harmful"), (UNKNOWN, "neutral")])
 def test_without_a_reflector_the_outcome_votes_and_the_attempt_is_the_lesson(said: Feedback, verdict: str) -> None:
     model = client()
-    ((lesson,), _) = reflected(per_trace(without_reflector()), [rollout(said)], model)
+    ((lesson,), _) = reflected(per_trace(without_reflector), [rollout(said)], model)
     assert model.calls == []
     assert dict(lesson.votes) == {"e0": verdict}
     assert lesson.text == evidence(rollout(said))
@@ -159,6 +159,6 @@ def test_a_success_only_votes_if_only_failures_are_learned_from() -> None:
 def test_an_experience_is_the_task_with_its_right_answer(
     said: Feedback, answer: str, good: bool, corrected: bool
 ) -> None:
-    ((lesson,), _) = reflected(as_experience(), [rollout(said)])
+    ((lesson,), _) = reflected(as_experience, [rollout(said)])
     assert lesson.text == "What is 0?"
     assert dict(lesson.data) == {"answer": answer, "good": good, "corrected": corrected}

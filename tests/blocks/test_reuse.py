@@ -11,7 +11,7 @@ from helpers import context_bytes, make_tasks, world
 from runs import indoors
 from scripts import Learned, annotated, insight, learned, number, resumed, right, scripted, warm, wrong
 
-from practicum.blocks.act.reuse import reused
+from practicum.blocks.act.show import reused
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
 from practicum.core.types import Feedback, Rollout, Task, Trace

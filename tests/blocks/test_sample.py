@@ -50,6 +50,6 @@ def test_a_stream_keeps_the_given_order() -> None:
 
 
 def test_everything_is_one_step_and_nothing_is_none() -> None:
-    assert [len(b.tasks) for b in batches(everything(), 5)] == [5]
-    assert batches(everything(), 0) == []
-    assert batches(nothing(), 5) == []
+    assert [len(b.tasks) for b in batches(everything, 5)] == [5]
+    assert batches(everything, 0) == []
+    assert batches(nothing, 5) == []

@@ -77,15 +77,11 @@ class Trial:
     def as_json(self) -> dict[str, Any]:
         """The evidence, as it is stored with the step."""
         return {
-            "gate": "kept" if self.kept else "dropped",
-            "by": "test" if self.decided else "mean",
-            "alpha": self.alpha,
-            "tasks": len(self.differences),
+            "gate": "kept" if self.kept else "dropped", "by": "test" if self.decided else "mean",
+            "alpha": self.alpha, "tasks": len(self.differences),
             "mean": sum(self.differences.values()) / max(len(self.differences), 1),
-            "e_worse": self.wealth[0],
-            "e_better": self.wealth[1],
-            "differences": dict(self.differences),
-        }
+            "e_worse": self.wealth[0], "e_better": self.wealth[1], "differences": dict(self.differences),
+        }  # fmt: skip
 
 
 def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:

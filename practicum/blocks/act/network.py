@@ -130,26 +130,17 @@ def by_network(
                 past_trace = str(best.entry.data.get("trace", ""))
                 break
         decider = Decider(team, task, context, experience, past_trace)
-        solved = await Network(team, decider.decide, rounds, depth).solve(
-            task.input, replace(run, warmth=warmth).at("network")
-        )
-        moves = [
-            {
-                **asdict(m.question),
-                "action": m.answer.text,
-                "experience": m.answer.experience,
-                "said": m.answer.form,
-                "to": [*m.to],
-            }
-            for m in solved.moves
-        ]
+        working = replace(run, warmth=warmth).at("network")
+        solved = await Network(team, decider.decide, rounds, depth).solve(task.input, working)
+        moves = []
+        for asked, said, to in ((m.question, m.answer, m.to) for m in solved.moves):
+            known = {"action": said.text, "experience": said.experience, "said": said.form, "to": [*to]}
+            moves.append({**asdict(asked), **known})
         trace = Trace(
             solved.text,
             steps=tuple(Step(f"{m.question.agent}, {m.question.kind}", m.answer.text) for m in solved.moves),
-            error=solved.error or None,
-            lost=solved.lost,
-            data={"moves": moves, "rounds": solved.rounds},
-        )
+            error=solved.error or None, lost=solved.lost, data={"moves": moves, "rounds": solved.rounds},
+        )  # fmt: skip
         score = await run.score(task, trace)
         feedback = await learning_feedback(task, trace, score, run)
         shown = sorted((m.answer.similarity, m.answer.experience) for m in solved.moves if m.answer.experience)
@@ -218,10 +209,8 @@ class Decider:
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
                 parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts]
-                lines = [
-                    f"{n}. {part.text}" + (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "")
-                    for n, part in enumerate(parts, 1)
-                ]
+                needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
+                lines = [f"{n}. {part.text}{more}" for n, (part, more) in enumerate(zip(parts, needs, strict=True), 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)

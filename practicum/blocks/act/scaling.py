@@ -108,10 +108,6 @@ def outcome_of(trace: Trace) -> str:
     return json.dumps(json.loads(to_json(outcome, serialize_unknown=True)), sort_keys=True)
 
 
-Rank = tuple[bool, bool, int, float]
-"""Whether there is an answer, whether there was an attempt at all, the verdict, and the score in [0, 1]."""
-
-
 @dataclass(frozen=True)
 class _Attempts:
     """Attempts at one task, and what is known about them: the verdicts of a judge by outcome, scores if they may be
@@ -157,8 +153,9 @@ class _Attempts:
             return rollout.feedback
         return self.judged.get(outcome_of(rollout.trace)) if self.how.by == "judge" else None
 
-    def rank(self, rollout: Rollout) -> Rank:
-        """How good an attempt is, by all that the choice may know."""
+    def rank(self, rollout: Rollout) -> tuple[bool, bool, int, float]:
+        """How good an attempt is, by all that the choice may know: whether there is an answer, whether there was an
+        attempt at all, the verdict, and the score in [0, 1]."""
         verdict = self.verdict(rollout)
         success = None if verdict is None else verdict.success
         value = rollout.score.value if self.scored and rollout.score is not None else 0.0
@@ -206,12 +203,9 @@ class _Attempts:
         """The attempt that stands, with the others as its siblings and a record of the choice."""
         outcomes, verdicts = [outcome_of(r.trace) for r in self.tries], map(self.verdict, self.tries)
         choice: dict[str, object] = {
-            "of": len(self.tries),
-            "by": by,
-            "why": why,
-            "agreement": outcomes.count(outcomes[best]) / len(self.tries),
+            "of": len(self.tries), "by": by, "why": why, "agreement": outcomes.count(outcomes[best]) / len(self.tries),
             "verdicts": [None if verdict is None else verdict.success for verdict in verdicts],
-        }
+        }  # fmt: skip
         others = tuple(r for n, r in enumerate(self.tries) if n != best)
         return replace(self.tries[best], choice=choice, siblings=others)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Rollout, Score, Task, Trace
 from practicum.core.views import View, render_annotated, render_full, render_selected, render_turns
@@ -39,11 +40,36 @@ def answer(show: Show) -> Answer:
     return act
 
 
+def reused(act: Answer) -> Answer:
+    """Apply `act`, or return the rollout of the same task under a context of the same digest: a task may come back,
+    from the replay buffer or in a later epoch, before anything that the agent reads has changed.
+
+    The members of a group are kept apart. A try with a note is not reused, nor is an attempt that was lost, failed with
+    an error, or has no verdict where one was wanted. What is kept follows from the attempts so far, so a resume finds
+    it again.
+    """
+
+    async def wrapped(task: Task, context: Context, run: Run, note: str = "") -> Rollout:
+        if note:
+            return await act(task, context, run, note)
+        known, digest, key = run.reusable, context.digest, (act, task.id, run.member)
+        if old := known.get(digest, {}).get(key):
+            run.count(Count.REUSED_ATTEMPTS)
+            return replace(old, place=run.place, of=old.place)
+        rollout = await act(task, context, run)
+        # No judge is asked about an attempt that nothing is learned from.
+        if rollout.trace.error is None and (rollout.feedback.success is not None or not run.teaches):
+            if digest not in known:
+                known.clear()
+            known.setdefault(digest, {})[key] = rollout
+        return rollout
+
+    return wrapped
+
+
 async def learning_feedback(task: Task, trace: Trace, score: Score | None, run: Run) -> Feedback:
     """The feedback on an attempt: from its score or, if learning may not use a score, from a judge where there is one.
-
-    In evaluation nothing is learned, so no judge is paid.
-    """
+    In evaluation nothing is learned, so no judge is paid."""
     unknown = score is None or not run.labels
     if run.judged and unknown and trace.error is None and run.teaches:
         return await judged_feedback(run, task, trace)

@@ -133,16 +133,12 @@ def curated(section: str) -> UpdateSeam:
     """Bullets become entries, with the verdict on their use; no model is asked."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return Delta(
-            tuple(
-                Add(
-                    section, x.text, sources=x.sources, lessons=(x.id,),
-                    helpful=int(x.data.get("verdict") == "helpful"), harmful=int(x.data.get("verdict") == "harmful"),
-                )
-                for x in lessons
-                if x.data.get("stage") == BULLET
-            )
-        )  # fmt: skip
+        adds = []
+        for x in lessons:
+            if x.data.get("stage") == BULLET:
+                helpful, harmful = (int(x.data.get("verdict") == verdict) for verdict in ("helpful", "harmful"))
+                adds.append(Add(section, x.text, "", {}, helpful, harmful, sources=x.sources, lessons=(x.id,)))
+        return Delta(tuple(adds))
 
     return update
 

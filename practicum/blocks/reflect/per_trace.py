@@ -97,14 +97,10 @@ def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
     return {} if rollout.of else dict.fromkeys(rollout.trace.used, ratings[rollout.feedback.success])
 
 
-def without_reflector() -> Reflector:
+async def without_reflector(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
-
-    async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        # It is shortened: the curator's prompt holds other lessons too, and it may become an entry as it is.
-        return tagged(rollout, run.place, brief(rollout))
-
-    return reflect
+    # It is shortened: the curator's prompt holds other lessons too, and it may become an entry as it is.
+    return tagged(rollout, run.place, brief(rollout))
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
@@ -133,9 +129,7 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
 def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
     """Apply `reflect` to up to `most` tasks that failed; for the others, only count the entries that were used (RCL,
-    section 3.1).
-
-    Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
+    section 3.1). Groups with both outcomes come first, then those whose runs differ most, then the order of the batch.
     """
 
     async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
@@ -151,35 +145,25 @@ def chosen(reflect: ReflectSeam, most: int) -> ReflectSeam:
 
 def _contrast(rollout: Rollout, labels: bool) -> tuple[bool, float]:
     """Whether a run of the group succeeded, and the variance of the outcomes: of scores if learning may see them."""
-    made = [r for r in rollout.group if not r.trace.lost]
-    successes = [r.feedback.success is True for r in made]
-    values = [
-        float(success) if r.score is None or not labels else r.score.value
-        for r, success in zip(made, successes, strict=True)
-    ]
+    made = [(r.score, r.feedback.success is True) for r in rollout.group if not r.trace.lost]
     # `pvariance` is exact: with rounding errors, equal scores would seem to vary.
-    return any(successes), pvariance(values)
+    spread = pvariance(score.value if score is not None and labels else float(success) for score, success in made)
+    return any(success for _, success in made), spread
 
 
-def as_experience() -> ReflectSeam:
-    """No reflection: the task with its answer or, after a failure, the right answer, and whether that is good.
-
-    A failure without a known right answer is kept as bad, and not shown again.
-    """
-
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        lessons = []
-        for rollout in rollouts:
-            if rollout.trace.lost:
-                continue
-            known = rollout.feedback
-            corrected = known.success is False and known.target is not None
-            answer = known.target if corrected else rollout.trace.answer
-            data = {"answer": answer, "good": known.success is True or corrected, "corrected": corrected}
-            lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
-        return lessons
-
-    return reflect
+async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """No reflection: the task with its answer or, after a failure, the right answer, and whether that is good. A
+    failure without a known right answer is kept as bad, and not shown again."""
+    lessons = []
+    for rollout in rollouts:
+        if rollout.trace.lost:
+            continue
+        known = rollout.feedback
+        corrected = known.success is False and known.target is not None
+        answer = known.target if corrected else rollout.trace.answer
+        data = {"answer": answer, "good": known.success is True or corrected, "corrected": corrected}
+        lessons.append(Lesson(rollout.place, rollout.task.input, sources=rollout.sources, data=data))
+    return lessons
 
 
 def tagged(rollout: Rollout, place: str, text: str = "") -> Lesson:

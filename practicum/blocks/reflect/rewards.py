@@ -19,7 +19,6 @@ from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.types import Lesson, Prompt, Rollout, Score, Task, Trace
-from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
 
@@ -39,22 +38,14 @@ class Quality(Output):
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 
-def rewarded() -> ReflectSeam:
+async def rewarded(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once.
 
     A step whose reward is unknown, because its judge failed or nothing was changed, is no experience: its lesson has no
     text and holds only the experience that the step was shown, if any.
     """
-
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        jobs = [
-            (f"{i}.{rollout.task.id}", partial(_lessons, rollout))
-            for i, rollout in enumerate(rollouts)
-            if not rollout.trace.lost
-        ]
-        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
-
-    return reflect
+    jobs = [(f"{i}.{r.task.id}", partial(_lessons, r)) for i, r in enumerate(rollouts) if not r.trace.lost]
+    return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
 
 async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
@@ -88,10 +79,8 @@ async def _qualities(rollout: Rollout, moves: Sequence[MoveData], run: Run) -> d
             continue
         if not move["task"] and whole is not None:
             known[n] = whole
-        elif n in parts:
-            jobs.append((str(n), partial(_measured, parts[n], move)))
         else:
-            jobs.append((str(n), partial(_judged, rollout.task.input, move)))
+            jobs.append((str(n), partial(_quality, rollout.task.input, parts.get(n), move)))
     said = await run.gather(jobs)
     return known | {int(name): quality for (name, _), quality in zip(jobs, said, strict=True)}
 
@@ -114,15 +103,14 @@ def _scored_parts(task: Task, moves: Sequence[MoveData], run: Run) -> dict[int, 
     return found
 
 
-async def _measured(task: Task, move: MoveData, run: Run) -> float | None:
-    return _clipped(await run.score(task, Trace(move["action"])))
-
-
 def _clipped(score: Score | None) -> float | None:
     return None if score is None else min(max(score.value, 0.0), 1.0)
 
 
-async def _judged(task: str, move: MoveData, run: Run) -> float | None:
+async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> float | None:
+    """The quality of a solution: by the task that scores it or, if there is none, by a judge."""
+    if scored is not None:
+        return _clipped(await run.score(scored, Trace(move["action"])))
     part = [f"# The part\n{move['state']}"] if move["task"] else []
     prompt = Prompt(JUDGE, "\n\n".join([f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]))
     said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)

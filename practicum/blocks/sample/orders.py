@@ -30,19 +30,15 @@ def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
     return stream(batch) if online else shuffled_epochs(epochs, batch)
 
 
-def everything() -> SampleSeam:
+def everything(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
     """Take all tasks in one step. Without tasks there is no step."""
-
-    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
-        if tasks:
-            yield Batch(tuple(tasks), steps=1)
-
-    return sample
+    if tasks:
+        yield Batch(tuple(tasks), steps=1)
 
 
-def nothing() -> SampleSeam:
+def nothing(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
     """Make no step at all: the agent without learning."""
-    return lambda tasks, history, run: iter(())
+    return iter(())
 
 
 def shuffled(tasks: Sequence[Task], epoch: int, run: Run) -> list[Task]:

@@ -65,9 +65,8 @@ def replayed(
                 step += 1
                 # Each step is read once, so a long run does not slow down.
                 for report in history[read:]:
-                    replay_buffer(
-                        task_results(report.step, report.rollouts, report.lessons), graduate, evict, buffer=buffer
-                    )
+                    results = task_results(report.step, report.rollouts, report.lessons)
+                    replay_buffer(results, graduate, evict, buffer=buffer)
                     # A group with one failed run can be reflected on, even if its best run keeps it out of the buffer.
                     failed.extend(not all(known) for r in report.rollouts if (known := _successes(r)))
                 read = len(history)
@@ -80,10 +79,8 @@ def replayed(
                 unseen = [task for task in unseen if task.id not in drawn]
                 fresh, unseen = unseen[: size - wanted], unseen[size - wanted :]
                 all_replayed = not fresh
-                rows = [
-                    {"task": item.task, "entered": item.entered, "passes": item.passes, "failures": item.failures}
-                    for item in inside
-                ]
+                names = ("task", "entered", "passes", "failures")
+                rows = [{name: getattr(item, name) for name in names} for item in inside]
                 data = {"rollouts": size, "replayed": [*drawn], "buffer": rows, **reason}
                 yield Batch((*drawn.values(), *fresh), epoch, data=data)
 
@@ -136,11 +133,7 @@ def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesso
 
 
 def replay_buffer(
-    results: Iterable[TaskResult],
-    graduate: int = 3,
-    evict: int = 3,
-    *,
-    buffer: dict[str, BufferedTask] | None = None,
+    results: Iterable[TaskResult], graduate: int = 3, evict: int = 3, *, buffer: dict[str, BufferedTask] | None = None
 ) -> dict[str, BufferedTask]:
     """The buffer after these results, by task, in the order of entry. Tasks that left it are included.
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from practicum.blocks.act.show import Answer, answer
+from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
@@ -55,13 +55,9 @@ def ranked(context: Context) -> list[Entry]:
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
-def answer_with_best() -> Answer:
-    """An attempt with the best candidate there is."""
-
-    async def show(context: Context, task: Task, run: Run) -> View:
-        return instruction_view(best[0].text) if (best := ranked(context)) else View()
-
-    return answer(show)
+async def best_instruction(context: Context, task: Task, run: Run) -> View:
+    """The best candidate there is."""
+    return instruction_view(best[0].text) if (best := ranked(context)) else View()
 
 
 def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
@@ -86,10 +82,7 @@ def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, sh
 
 def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
     """`update` also reads the newest `most` lessons of earlier steps, marked as RECALLED, before those of this step.
-
-    Lessons without text are not kept. Candidates that rest on a recalled lesson have its sources, so that unlearning
-    reaches them.
-    """
+    Lessons without text are not kept. Candidates that rest on a recalled lesson have its sources, for unlearning."""
 
     async def updated(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         kept = context.in_section(FEEDBACK)
@@ -104,10 +97,8 @@ def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
 
 
 def keep_best(beam: int) -> AcceptSeam:
-    """Try each proposed candidate on the tasks of the step, all at once, and keep the `beam` best of old and new.
-
-    The best candidate had its attempts in the step already: they count for it.
-    """
+    """Try each proposed candidate on the tasks of the step, all at once, and keep the `beam` best of old and new. The
+    best candidate had its attempts in the step already: they count for it."""
 
     async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         adds = [edit for edit in delta.edits if isinstance(edit, Add)]

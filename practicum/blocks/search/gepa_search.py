@@ -31,17 +31,10 @@ Select = Literal["pareto", "current_best", "epsilon_greedy", "top_k_pareto"]
 def pareto_search(*, minibatch: int, attempts: int, select: Select) -> Schedule:
     """Iterations until `attempts` were made. Candidates are compared on the validation tasks if there are any, else on
     the tasks that are learned from."""
-
-    def schedule(
-        method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
-    ) -> AsyncIterator[StepReport]:
-        options = {
-            "candidate_selection_strategy": select, "reflection_minibatch_size": min(minibatch, len(tasks)),
-            "max_metric_calls": attempts,
-        }  # fmt: skip
-        return _Search(method, tasks, context, run, validation, options).steps()
-
-    return schedule
+    options = {"candidate_selection_strategy": select, "max_metric_calls": attempts}
+    return lambda method, tasks, context, run, validation: _Search(
+        method, tasks, context, run, validation, {**options, "reflection_minibatch_size": min(minibatch, len(tasks))}
+    ).steps()
 
 
 @dataclass(eq=False)

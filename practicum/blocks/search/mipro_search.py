@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.blocks.act.show import Answer, answer
-from practicum.blocks.search.candidates import SECTION, evaluate_candidate, instruction_view, ranked, visible_score
+from practicum.blocks.search.candidates import SECTION, best_instruction, evaluate_candidate, ranked, visible_score
 from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
@@ -54,15 +53,10 @@ class MiproSettings:
     warmth: float
 
 
-def answer_with_combination() -> Answer:
-    """An attempt with the instruction and the demonstrations that are shown, the latter as earlier turns."""
-
-    async def show(context: Context, task: Task, run: Run) -> View:
-        view = instruction_view(best[0].text) if (best := ranked(context)) else View()
-        turns = render_turns(demonstrations(context))
-        return replace(view, turns=turns.turns, tokens=view.tokens + turns.tokens)
-
-    return answer(show)
+async def best_combination(context: Context, task: Task, run: Run) -> View:
+    """The best instruction and its demonstrations, the latter as earlier turns."""
+    view, turns = await best_instruction(context, task, run), render_turns(demonstrations(context))
+    return replace(view, turns=turns.turns, tokens=view.tokens + turns.tokens)
 
 
 def demonstrations(context: Context) -> list[Entry]:
@@ -74,13 +68,7 @@ def demonstrations(context: Context) -> list[Entry]:
 def bayesian_search(how: MiproSettings) -> Schedule:
     """A schedule of trials of combinations. Candidates are compared on the validation tasks; without those, on most of
     the tasks, and the agent learns from the rest."""
-
-    def schedule(
-        method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None
-    ) -> AsyncIterator[StepReport]:
-        return _Search(how, method, tasks, context, run, validation).steps()
-
-    return schedule
+    return lambda method, tasks, context, run, validation: _Search(how, method, tasks, context, run, validation).steps()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,25 +35,21 @@ def append(section: str) -> UpdateSeam:
     return update
 
 
-def pooled() -> UpdateSeam:
+async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of agents to
     the pool of its agent, and count a use of each experience that was shown."""
-
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        edits: list[Edit] = [
-            Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,))
-            for x in lessons
-            if x.data.get("experience") in context
-        ]
-        for lesson in lessons:
-            if "reward" in lesson.data:
-                kept = ("kind", "reward", "trace", "said")
-                data = {name: lesson.data[name] for name in kept if lesson.data[name] != ""}
-                section, key = POOL + lesson.data["agent"], lesson.data["state"]
-                edits.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
-        return Delta(tuple(edits))
-
-    return update
+    edits: list[Edit] = [
+        Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,))
+        for x in lessons
+        if x.data.get("experience") in context
+    ]
+    for lesson in lessons:
+        if "reward" in lesson.data:
+            kept = ("kind", "reward", "trace", "said")
+            data = {name: lesson.data[name] for name in kept if lesson.data[name] != ""}
+            section, key = POOL + lesson.data["agent"], lesson.data["state"]
+            edits.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+    return Delta(tuple(edits))
 
 
 def newest_per_key(update: UpdateSeam) -> UpdateSeam:

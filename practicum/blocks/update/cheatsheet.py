@@ -20,7 +20,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update
 from practicum.core.types import Lesson, Prompt, Rollout, Task, Turn
 from practicum.core.views import View, count_tokens, render_selected
-from practicum.engine.loop import ReflectSeam, UpdateSeam, sources_of
+from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.retrieval.search import Filter
 
@@ -37,14 +37,10 @@ class Sheet(Output):
     sheet: Annotated[str, MaxChars(4000)] = Field(description="the whole cheatsheet, written anew")
 
 
-def attempts_as_lessons() -> ReflectSeam:
+async def attempts_as_lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """Each attempt as it was, without its outcome: the writer of the sheet judges it, as in the paper."""
-
-    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-        made = (r for r in rollouts if not r.trace.lost)
-        return [Lesson(r.place, evidence(r), sources=r.sources, data={"input": r.task.input}) for r in made]
-
-    return reflect
+    made = (r for r in rollouts if not r.trace.lost)
+    return [Lesson(r.place, evidence(r), sources=r.sources, data={"input": r.task.input}) for r in made]
 
 
 def rewrite_cheatsheet(system: str) -> UpdateSeam:
@@ -84,13 +80,9 @@ def synthesized_cheatsheet(system: str, k: int) -> Show:
     return show
 
 
-def append_attempts() -> UpdateSeam:
+async def append_attempts(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Keep every attempt, to be found by its task."""
-
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return Delta(tuple(Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons))
-
-    return update
+    return Delta(tuple(Add(CASES, x.text, x.data["input"], sources=x.sources, lessons=(x.id,)) for x in lessons))
 
 
 def sheet(context: Context) -> Entry | None:

@@ -38,38 +38,32 @@ def accounted(
     settle = keep_or_drop(uncovered, section)
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        delta = await update(lessons, context, run)
-        delta = await _retry(delta, lessons, by or update, again, context, run)
+        delta = await retried(by or update, again, await update(lessons, context, run))(lessons, context, run)
         standing = tuple(resolution for resolution in delta.resolutions if resolution.entry not in delta.deleted)
         return replace(delta, resolutions=standing) + settle(left_out(lessons, delta), run)
 
     return wrapped
 
 
-def retried(by: UpdateSeam, again: Sequence[int]) -> UpdateSeam:
-    """An update for lessons that another update left out: they go through `by` in groups of each size of `again` in
-    turn, as long as any are left. Lessons that are still left out have no edit and no resolution."""
+def retried(by: UpdateSeam, again: Sequence[int], first: Delta | None = None) -> UpdateSeam:
+    """An update for lessons that another update, whose delta was `first`, left out: they go through `by` in groups of
+    each size of `again` in turn, as long as any are left. Lessons that are still left out have no edit and no
+    resolution."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        return await _retry(Delta(), lessons, by, again, context, run)
+        delta = Delta() if first is None else first
+        for turn, size in enumerate(again, 1):
+            # Their votes were counted the first time.
+            left = [replace(lesson, votes={}) for lesson in left_out(lessons, delta)]
+            if not left:
+                break
+            run.count(Count.REPEATED_LESSONS, len(left))
+            groups = [left[start : start + size] for start in range(0, len(left), size)]
+            jobs = [(str(i), partial(by, group, context)) for i, group in enumerate(groups)]
+            delta = combine([delta, *await run.at(f"again {turn}").gather(jobs)])
+        return delta
 
     return update
-
-
-async def _retry(
-    delta: Delta, lessons: Sequence[Lesson], by: UpdateSeam, again: Sequence[int], context: Context, run: Run
-) -> Delta:
-    """The delta, combined with the deltas of further calls about the lessons that it left out."""
-    for turn, size in enumerate(again, 1):
-        # Their votes were counted the first time.
-        left = [replace(lesson, votes={}) for lesson in left_out(lessons, delta)]
-        if not left:
-            break
-        run.count(Count.REPEATED_LESSONS, len(left))
-        groups = [left[start : start + size] for start in range(0, len(left), size)]
-        jobs = [(str(i), partial(by, group, context)) for i, group in enumerate(groups)]
-        delta = combine([delta, *await run.at(f"again {turn}").gather(jobs)])
-    return delta
 
 
 def keep_or_drop(uncovered: Uncovered, section: str) -> LastWord:

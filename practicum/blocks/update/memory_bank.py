@@ -22,7 +22,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit
 from practicum.core.types import Lesson, Prompt, Rollout, Turn
-from practicum.engine.loop import ReflectSeam, UpdateSeam
+from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 
 MEMORIES = "memories"
@@ -83,8 +83,15 @@ async def _extracted(
     one: Rollout, chosen: Rollout, most: int, temperature: float, index: Index, context: Context, run: Run
 ) -> list[Lesson]:
     """The memories of one attempt at a task of which another, or the same, was chosen."""
-    run = replace(run, about=chosen.sources)
-    prompt = _prompt(one, chosen, most, context, run)
+    run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
+    if known := [entry.text for id in one.trace.used if (entry := context.get(id)) is not None]:
+        parts.append("# Memories it relied on, which are known already\n" + "\n".join(known))
+    if found := in_words(chosen.choice.get("contrast", {})):
+        parts.append(f"# Found by comparing it with other attempts at the task\n{found}")
+    if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
+        parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
+    parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
+    prompt = Prompt.from_parts(EXTRACT.format(most=most), parts, turns=EXTRACTED)
     said = await run.try_ask("reflector", prompt, _at_most(most), Count.LOST_EXTRACTIONS, temperature=temperature)
     if said is None:
         return []
@@ -97,19 +104,6 @@ async def _extracted(
         Lesson(f"{run.place}/{n}", add.text, sources=add.sources, data={**add.data, "key": add.key})
         for n, add in enumerate(made, 1)
     ]
-
-
-def _prompt(one: Rollout, chosen: Rollout, most: int, context: Context, run: Run) -> Prompt:
-    parts = [*run.agent_instructions]
-    if known := [entry.text for id in one.trace.used if (entry := context.get(id)) is not None]:
-        parts.append("# Memories it relied on, which are known already\n" + "\n".join(known))
-    findings = chosen.choice.get("contrast")
-    if findings and (said := in_words(findings)):
-        parts.append(f"# Found by comparing it with other attempts at the task\n{said}")
-    if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
-        parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
-    parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
-    return Prompt.from_parts(EXTRACT.format(most=most), parts, turns=EXTRACTED)
 
 
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
@@ -133,19 +127,15 @@ async def usage_votes(rollouts: Sequence[Rollout], context: Context, run: Run) -
     return lessons
 
 
-def append_memories() -> UpdateSeam:
+async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Each memory becomes an entry as it is, found by its key; none is ever rewritten or dropped (append-only)."""
-
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        edits: list[Edit] = []
-        for lesson in lessons:
-            if "outcome" in lesson.data:
-                data = dict(lesson.data)
-                key = data.pop("key")
-                edits.append(Add(MEMORIES, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
-        return votes(lessons) + Delta(tuple(edits))
-
-    return update
+    edits: list[Edit] = []
+    for lesson in lessons:
+        if "outcome" in lesson.data:
+            data = dict(lesson.data)
+            key = data.pop("key")
+            edits.append(Add(MEMORIES, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
+    return votes(lessons) + Delta(tuple(edits))
 
 
 EXTRACT = """\
