@@ -18,7 +18,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.core.bounded import MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, ordered_union
+from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
 from practicum.core.types import Lesson, Prompt, Rollout, Task
 from practicum.core.views import View, count_tokens
 from practicum.engine.loop import AcceptSeam, Batch, UpdateSeam, sources_of
@@ -106,21 +106,20 @@ def keep_best(beam: int) -> AcceptSeam:
         means = await run.gather(jobs)
         run.count(Count.TRIED_CANDIDATES, len(adds))
         old, now = ranked(context), _mean(rollouts, run)
-        seen: list[Edit] = []
         # First candidates have to be better than none.
         least = now[0] if not old and now is not None else -1.0
         if old and now is not None:
             before = int(old[0].data.get("n", 0))
             whole = (value(old[0]) * before + now[0] * now[1]) / (before + now[1])
             old[0] = replace(old[0], data={**old[0].data, "score": round(whole, 6), "n": before + now[1]})
-            seen.append(Update(old[0].id, data=old[0].data))
         tried = zip(adds, means, strict=True)
         new = [_scored(add, mean) for add, mean in tried if mean is not None and mean[0] > least]
         # The older one on ties, so that no more than `beam` are kept.
         pool: list[Entry | Add] = [*sorted(old, key=lambda e: e.number), *new]
         best = sorted(pool, key=value, reverse=True)[:beam]
+        seen = [Update(e.id, data=e.data) for e in old[:1] if now is not None and e in best]
         removed = (Delete(e.id, reason="fell out of the beam") for e in old if e not in best)
-        return Delta((*(e for e in seen if old[0] in best), *(add for add in new if add in best), *removed))
+        return Delta((*seen, *(add for add in new if add in best), *removed))
 
     return accept
 
