@@ -43,10 +43,8 @@ WORSE = "the gate dropped it: worse on held-out tasks"
 
 @dataclass
 class Trial:
-    """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets.
-
-    `parts` has shape (2, stakes): the bet that the delta is worse, and the bet that it is better.
-    """
+    """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets. `parts` has shape
+    (2, stakes): the bet that the delta is worse, and the bet that it is better."""
 
     alpha: float
     differences: dict[str, float] = field(default_factory=dict)
@@ -120,10 +118,8 @@ def gated(method: Method, tasks: Sequence[Task], alpha: float) -> Method:
 
 
 def unshown_part(context: Context, delta: Delta) -> Delta:
-    """The part of a delta that changes nothing that is shown: votes, and edits of hidden entries.
-
-    The lessons of all other edits are resolved as dropped, whatever they voted.
-    """
+    """The part of a delta that changes nothing that is shown: votes, and edits of hidden entries. The lessons of all
+    other edits are resolved as dropped, whatever they voted."""
     kept: list[Edit] = []
     # Each edit is tried on the outcome of those before it. A ref is known only within its delta, so an addition with a
     # ref is applied together with the edits after it.

@@ -48,10 +48,8 @@ class Scaling:
 
 
 def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
-    """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings.
-
-    In learning, the attempts are also contrasted with each other, which decides between those that are equally good.
-    """
+    """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
+    attempts are also contrasted with each other, which decides between those that are equally good."""
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
         attempts = _Attempts(how, run)

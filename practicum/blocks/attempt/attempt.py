@@ -68,9 +68,7 @@ def reading(method: Method) -> Method:
 
 def reflected(act: ActSeam, reflector: Reflector, learn_from: LearnFrom) -> AttemptSeam:
     """Attempt each task once, and reflect on it as soon as it is done, without waiting for the rest of the batch.
-
-    `per_trace` makes the same lessons of such rollouts as of others.
-    """
+    `per_trace` makes the same lessons of such rollouts as of others."""
 
     async def attempt(task: Task, context: Context, run: Run) -> Rollout:
         rollout = await act(task, context, run)

@@ -86,10 +86,8 @@ class Proposer:
                 break
             bullets = written
         data = {"stage": BULLET, "memories": [e.id for e in memories]}
-        return [
-            Lesson(f"{run.place}/{n}", text, sources=run.about, data=data)
-            for n, text in enumerate(dict.fromkeys(bullets), 1)
-        ]
+        made = enumerate(dict.fromkeys(bullets), 1)
+        return [Lesson(f"{run.place}/{n}", text, sources=run.about, data=data) for n, text in made]
 
 
 def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
@@ -108,9 +106,7 @@ def prepared(act: ActSeam, propose: Proposer) -> ActSeam:
 
 def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
     """The bullets that were tried, with a verdict on each; the outcomes of the attempts; and the lessons of `reflect`.
-
-    With `keep="relied_on"`, bullets that the attempt did not cite are dropped, and counted.
-    """
+    With `keep="relied_on"`, bullets that the attempt did not cite are dropped, and counted."""
 
     async def wrapped(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         lessons: list[Lesson] = []

@@ -18,10 +18,8 @@ SHORTEST = 400
 
 
 def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
-    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1).
-
-    Only a group with both outcomes has the second one. A group without a failure is reflected on by its first attempt.
-    """
+    """The attempt to reflect on, and one that succeeded under the same context (RCL, section 3.1). Only a group with
+    both outcomes has the second one. A group without a failure is reflected on by its first attempt."""
     failed = next((r for r in rollout.group if r.feedback.success is False and not r.trace.lost), None)
     passed = next((r for r in rollout.group if r.feedback.success is True), None)
     return (rollout, None) if failed is None else (failed, passed)
@@ -43,10 +41,8 @@ def brief(rollout: Rollout) -> str:
 
 
 def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> list[str]:
-    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first.
-
-    `rollout` may have siblings and a twin. With `rules_shown`, the entries that the agent relied on are shown.
-    """
+    """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `rollout` may have
+    siblings and a twin. With `rules_shown`, the entries that the agent relied on are shown."""
     failed, passed = contrast(rollout)
     parts = [*run.agent_instructions]
     if rules_shown and (used := relied_on(rollout, context)):

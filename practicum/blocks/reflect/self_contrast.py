@@ -43,11 +43,8 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
     if sum(r.trace.error is None for r in tries) < 2:
         return None
     outcomes = {True: "went well", False: "failed", None: "outcome unknown"}
-    parts = [
-        f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}"
-        for n, r in enumerate(tries, 1)
-        if not r.trace.lost
-    ]
+    made = [(n, r) for n, r in enumerate(tries, 1) if not r.trace.lost]
+    parts = [f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}" for n, r in made]
     prompt = Prompt.from_parts(SELF_CONTRAST, [*run.agent_instructions, *parts], turns=CONTRASTED)
     return await run.try_ask("reflector", prompt, Contrast, Count.LOST_CONTRASTS)
 

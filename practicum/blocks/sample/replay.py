@@ -99,11 +99,8 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class BufferedTask:
-    """A task that is in the replay buffer, or was.
-
-    `entered`, `graduated` and `evicted` are step numbers. `passes` and `failures` count how many there were in a row;
-    only failures that were reflected on are counted.
-    """
+    """A task that is in the replay buffer, or was. `entered`, `graduated` and `evicted` are step numbers. `passes` and
+    `failures` count how many there were in a row; only failures that were reflected on are counted."""
 
     task: str
     entered: int

@@ -62,9 +62,7 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
 
 def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
     """Up to `most` new candidates from one call, which reads the best `shown` candidates (None: all) and the lessons.
-
-    New candidates have the sources of both. If the call fails, which is counted, there are none.
-    """
+    New candidates have the sources of both. If the call fails, which is counted, there are none."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)

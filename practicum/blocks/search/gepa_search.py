@@ -39,10 +39,8 @@ def pareto_search(*, minibatch: int, attempts: int, select: Select) -> Schedule:
 
 @dataclass(eq=False)
 class _Search:
-    """The adapter that the package calls, and the steps that its iterations become.
-
-    The package calls the public methods in its own thread. They ask for coroutines, which run in the event loop.
-    """
+    """The adapter that the package calls, and the steps that its iterations become. The package calls the public
+    methods in its own thread. They ask for coroutines, which run in the event loop."""
 
     method: Method
     tasks: Sequence[Task]

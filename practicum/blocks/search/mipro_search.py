@@ -98,10 +98,8 @@ class Shown:
 
 @dataclass(eq=False)
 class _Search:
-    """The adapter through which the package asks models, and the steps that its comparisons become.
-
-    The package calls the public methods in its own thread. They ask for coroutines, which run in the event loop.
-    """
+    """The adapter through which the package asks models, and the steps that its comparisons become. The package calls
+    the public methods in its own thread. They ask for coroutines, which run in the event loop."""
 
     how: MiproSettings
     method: Method

@@ -221,10 +221,8 @@ class Playbook(Output):
 
 
 def rewrite(system: str) -> UpdateSeam:
-    """The ablation of ACE's table 18: the whole playbook is rewritten at each step.
-
-    Each new entry rests on all that was there before, so it has the sources of all entries and lessons.
-    """
+    """The ablation of ACE's table 18: the whole playbook is rewritten at each step. Each new entry rests on all that
+    was there before, so it has the sources of all entries and lessons."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)

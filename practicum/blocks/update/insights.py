@@ -39,10 +39,8 @@ class Operations(Output):
 
 
 def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
-    """Operations on the insights from this step's attempts, in one call, which is not shown the section `besides`.
-
-    A call that fails, or an operation on an insight that does not exist, changes nothing and is counted.
-    """
+    """Operations on the insights from this step's attempts, in one call, which is not shown the section `besides`. A
+    call that fails, or an operation on an insight that does not exist, changes nothing and is counted."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [lesson for lesson in lessons if lesson.detail]

@@ -136,10 +136,8 @@ async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
 async def _solved(
     conflicts: Sequence[Sequence[Edit]], update: UpdateSeam, fan_in: int, context: Context, run: Run
 ) -> Delta:
-    """The model's solution of edits in conflict; those of one entry are read together, as far as one call can.
-
-    The edits of several calls may be in conflict again. As long as there are fewer, they go to the model again.
-    """
+    """The model's solution of edits in conflict; those of one entry are read together, as far as one call can. The
+    edits of several calls may be in conflict again. As long as there are fewer, they go to the model again."""
     if not conflicts:
         return Delta()
     asked = sum(map(len, conflicts))

@@ -99,11 +99,8 @@ async def _extracted(
     run.count(Count.EXCESS_MEMORIES, max(len(items) - most, 0))
     run.count(Count.NO_MEMORIES, not items)
     key, well = one.task.input if index == "task" else "", one.feedback.success is True
-    made = [memory_entry(item, well, one.sources, key) for item in items[:most]]
-    return [
-        Lesson(f"{run.place}/{n}", add.text, sources=add.sources, data={**add.data, "key": add.key})
-        for n, add in enumerate(made, 1)
-    ]
+    made = enumerate((memory_entry(item, well, one.sources, key) for item in items[:most]), 1)
+    return [Lesson(f"{run.place}/{n}", x.text, sources=x.sources, data={**x.data, "key": x.key}) for n, x in made]
 
 
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:

@@ -85,10 +85,8 @@ class Dealing:
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """`update` on groups of lessons, all at once, and `join` of their deltas.
-
-    Votes are counted once for each lesson, before it is copied. Fewer than four lessons are one plain update.
-    """
+    """`update` on groups of lessons, all at once, and `join` of their deltas. Votes are counted once for each lesson,
+    before it is copied. Fewer than four lessons are one plain update."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         silent = [replace(lesson, votes={}) for lesson in lessons if lesson.text]

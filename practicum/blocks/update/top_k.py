@@ -25,10 +25,8 @@ from practicum.engine.run import Run
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Top-K retrieval: the lessons are embedded and clustered, and the update sees the one nearest to each center.
-
-    `k` is the number of clusters, by default the square root of the number of lessons, as for Combee's groups.
-    """
+    """Top-K retrieval: the lessons are embedded and clustered, and the update sees the one nearest to each center. `k`
+    is the number of clusters, by default the square root of the number of lessons, as for Combee's groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
