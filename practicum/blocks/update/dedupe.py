@@ -131,12 +131,30 @@ def _most_similar(
 
 def _closest(old: np.ndarray, new: np.ndarray, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """For each new vector the highest similarity among the old ones, if at least the threshold, and its row (the
-    oldest on ties); elsewhere -inf and 0."""
+    oldest on ties); elsewhere -inf and 0.
+
+    Most rows are far from similar, which some of the dimensions are enough to tell: by Cauchy and Schwarz the rest
+    adds at most the product of the lengths of what is left. Only rows that might reach the threshold are compared in
+    full.
+    """
     best, where = np.full(len(new), -np.inf, dtype=np.float32), np.zeros(len(new), dtype=np.int64)
+    dims = int(new.shape[1] * min(1.2 - threshold, 1))
+    heads = _heads(new, dims).T
     step = PAIRS // len(new)
     for start in range(0, len(old), step):
-        similarity = old[start : start + step] @ new.T
-        at, top = similarity.argmax(axis=0), similarity.max(axis=0)
+        rows = old[start : start + step]
+        # Rounding takes less than 1e-5 from a bound.
+        near = np.flatnonzero((_heads(rows, dims) @ heads).max(axis=1) >= threshold - 1e-5)
+        if not len(near):
+            continue
+        similarity = rows[near] @ new.T
+        at = similarity.argmax(axis=0)
+        top = similarity.max(axis=0)
         better = (top >= threshold) & (top > best)
-        best[better], where[better] = top[better], start + at[better]
+        best[better], where[better] = top[better], start + near[at[better]]
     return best, where
+
+
+def _heads(vectors: np.ndarray, dims: int) -> np.ndarray:
+    """The first `dims` dimensions and, as one more, the length of the rest."""
+    return np.column_stack((vectors[:, :dims], np.linalg.norm(vectors[:, dims:], axis=1)))
