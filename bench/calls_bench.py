@@ -202,7 +202,7 @@ def compare(at_once: int, calls: int, repeat: int, limit: float) -> list[dict[st
                 server.reset()
                 what = f"{variant} with {at_once} calls at once"
                 given = ["--url", server.url, "--at-once", str(at_once), "--calls", str(calls)]
-                kept.append(json.loads(in_process(what, [__file__, "--one", variant, *given], limit)))
+                kept.append(in_process(what, [__file__, "--one", variant, *given], limit))
                 print(f"{what}: {kept[-1]['cpu_ms']:.2f} ms a call", file=sys.stderr)
     bare = min(turn["cpu_ms"] for turn in turns["openai"])
     return [

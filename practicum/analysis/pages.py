@@ -9,10 +9,8 @@ from practicum.analysis.formats import interval, p_value, percent, points, verdi
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill in a template of this package, which writes numbers with the functions of `formats` as filters.
-
-    HTML templates escape every value; an unknown value is an error.
-    """
+    """Fill in a template of this package, which has the functions of `formats` as filters. HTML templates escape every
+    value; an unknown value is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
     environment = Environment(

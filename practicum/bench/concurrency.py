@@ -1,7 +1,6 @@
 """Many attempts at once, at zero latency: the CPU time of a call, and the peak memory of the process.
 
-Each method has a process of its own, and the server has another.
-`python -m practicum.bench.concurrency METHOD URL N` is one such process: it prints one line of JSON.
+Each method has a process of its own, `python -m practicum.bench.concurrency METHOD URL N`, and the server has another.
 """
 
 from __future__ import annotations
@@ -59,10 +58,9 @@ def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
     """Measure each method in a process of its own."""
     rows: list[ConcurrencyRow] = []
     for method in METHODS:
-        what = f"{method}, {at_once} at once"
+        what, module = f"{method}, {at_once} at once", "practicum.bench.concurrency"
         with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
-            command = ["-m", "practicum.bench.concurrency", method, server.url, str(at_once)]
-            row = ConcurrencyRow(**json.loads(in_process(what, command, LIMIT)))
+            row = ConcurrencyRow(**in_process(what, ["-m", module, method, server.url, str(at_once)], LIMIT))
         report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
         rows.append(row)
     return rows

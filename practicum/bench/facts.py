@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
+from typing import NamedTuple
 
 from practicum.core.errors import UsageError
 
@@ -55,8 +56,7 @@ def make_facts(count: int, seed: int = 0) -> list[Fact]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class FactCount:
+class FactCount(NamedTuple):
     """The number of facts that can still be read, and of those that stand only with another fact's number."""
 
     readable: int
@@ -64,15 +64,7 @@ class FactCount:
 
 
 def count_facts(facts: Sequence[Fact], texts: Iterable[str]) -> FactCount:
-    """Count the facts that the entries' texts still hold. A fact is readable if one text has both its parts."""
-    stated = stated_values(facts, texts)
-    readable = sum(fact.value in stated[fact.key] for fact in facts)
-    wrong = sum(bool(stated[fact.key]) and fact.value not in stated[fact.key] for fact in facts)
-    return FactCount(readable, wrong)
-
-
-def stated_values(facts: Sequence[Fact], texts: Iterable[str]) -> dict[str, set[str]]:
-    """The values that the texts state for each key.
+    """Count the facts that the entries' texts still hold. A fact is readable if one text has both its parts.
 
     If a text has several values, a key goes with the first value after it, or else with the last one before it. So a
     rule that lists many names and then many numbers states hardly any of them.
@@ -88,4 +80,5 @@ def stated_values(facts: Sequence[Fact], texts: Iterable[str]) -> dict[str, set[
             if word.casefold() in keys and numbers:
                 after = [number for where, number in numbers if where > position]
                 stated[keys[word.casefold()]].add(after[0] if after else numbers[-1][1])
-    return stated
+    readable = sum(fact.value in stated[fact.key] for fact in facts)
+    return FactCount(readable, sum(map(bool, stated.values())) - readable)

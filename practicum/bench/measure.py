@@ -56,11 +56,8 @@ def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 def timed_run(
     url: str, tasks: int, method: str, settings: Mapping[str, Any], folder: Path, concurrency: int, **options: Any
 ) -> tuple[Result, float]:
-    """Learn from tasks of the simulated world that `url` serves; half of them are hard. If the method has rounds of
-    reflection, it makes one reflection a task.
-
-    Returns the result and the seconds of the whole run, including its folder and its connections.
-    """
+    """Learn from tasks of the simulated world that `url` serves; half of them are hard, and each gets one reflection at
+    most. Returns the result and the seconds of the whole run, including its folder and its connections."""
     from practicum.bench import simulated_world
     from practicum.methods import setting_docs
     from practicum.session.learn import learn
@@ -76,9 +73,9 @@ def timed_run(
     return result, time.perf_counter() - began
 
 
-def in_process(what: str, command: Sequence[str], limit: float | None = None) -> str:
-    """The last line that a Python program prints, run in a process of its own since a peak of memory does not go down
-    again. Raises PracticumError if it fails or takes longer than `limit` seconds; `what` names it."""
+def in_process(what: str, command: Sequence[str], limit: float | None = None) -> Any:
+    """The JSON value that a Python program prints last, run in a process of its own since a peak of memory does not go
+    down again. Raises PracticumError if it fails or takes longer than `limit` seconds; `what` names it."""
     try:
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -88,7 +85,7 @@ def in_process(what: str, command: Sequence[str], limit: float | None = None) ->
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no error message"]
         raise PracticumError(f"{what} ended with exit code {done.returncode}: {last[0]}")
-    return done.stdout.splitlines()[-1]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def peak_mb() -> float:

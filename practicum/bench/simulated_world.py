@@ -72,12 +72,9 @@ def tasks(count: int, easy: int = 6) -> list[Task]:
 
 
 def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int = 0) -> str:
-    """The answer of a simulated model.
-
-    `name` is the name of the schema, `text` the whole prompt, `last` its last message, and `before` the number of
-    earlier calls with this prompt. The answer is made up to fit the schema, and only the fields that matter here are
-    set, so that methods may add and remove others.
-    """
+    """The answer of a simulated model: made up to fit the schema, with only the fields that matter here set. `name` is
+    the name of the schema, `text` the whole prompt, `last` its last message, and `before` the number of earlier calls
+    with this prompt."""
     reasons = "reasoning" in schema.get("properties", ())
     seed = int(sha256(f"{text}{before if reasons else ''}".encode()).hexdigest()[:12], 16)
     answer = fill(schema, seed)

@@ -94,11 +94,8 @@ class ComparisonPlan:
 def make_plan(
     study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False, **common: Any
 ) -> ComparisonPlan:
-    """Plan a comparison. `common` are fields of `Config` that all runs share.
-
-    Raises UsageError for everything that would go wrong later: overlapping splits, unknown methods or settings, and
-    methods that cannot run with these tasks.
-    """
+    """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
+    would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
     if seeds < 1:
         raise UsageError(f"--seeds {seeds}: at least one seed is needed")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
@@ -173,10 +170,8 @@ def _check_splits(splits: Splits, online: bool) -> None:
 
 
 def locked(folder: Path) -> AbstractContextManager[object]:
-    """Hold the comparison's folder, made where it does not exist, against other processes until the block ends.
-
-    Raises StoreError at once where another process holds it, or where the folder cannot be written to.
-    """
+    """Hold the comparison's folder, made where it does not exist, against other processes until the block ends. Raises
+    StoreError at once where another process holds it, or where the folder cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / "lock").acquire(blocking=False)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import select
 
-from practicum.analysis.dynamics.curves import Curves, Window, curves
+from practicum.analysis.dynamics.curves import Curves, curves
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Rollout, Task, Usage
@@ -65,7 +65,7 @@ class Dynamics:
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; rates lie in [0, 1]."""
         curves, named = self.curves, [checkpoint._asdict() for checkpoint in self.checkpoints]
-        windows = {window_name(window): recency for window, recency in curves.by_window.items()}
+        windows = {str(window or "all"): recency for window, recency in curves.by_window.items()}
         checkpoints = [
             {
                 **names,
@@ -92,11 +92,6 @@ class Dynamics:
             "by_role": roles_json(self.by_role),
             "hits": self.hits,
         }
-
-
-def window_name(window: Window) -> str:
-    """A window as it is typed and printed."""
-    return "all" if window is None else str(window)
 
 
 async def dynamics(
@@ -167,10 +162,8 @@ def _choose_tasks(
 
 
 def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list[Context]]:
-    """The start, every `every`-th step and the last one, each with its context.
-
-    Versions that no step made (a rollback, or the best context restored at the end) are no checkpoints.
-    """
+    """The start, every `every`-th step and the last one, each with its context. Versions that no step made (a rollback,
+    or the best context restored at the end) are no checkpoints."""
     by_version: dict[int | None, Context] = {None: Context()}
     for version in read_versions(store, RUN):
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)

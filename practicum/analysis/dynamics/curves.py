@@ -60,9 +60,7 @@ class Curves:
 
 def curves(solved: npt.NDArray[np.bool_], windows: Sequence[Window] = WINDOWS) -> Curves:
     """The course of a run from `solved`, of shape (tasks, checkpoints), in time linear in its size for any window.
-
-    Raises ValueError where it has no task, no checkpoint, or another shape, and for a window below 1.
-    """
+    Raises ValueError where it has no task, no checkpoint, or another shape, and for a window below 1."""
     if solved.ndim != 2 or not solved.size:
         raise ValueError(f"need a matrix of tasks by checkpoints with at least one of each, not {solved.shape}")
     if any(window is not None and window < 1 for window in windows):

@@ -17,11 +17,6 @@ ALL_DOMAINS = "all"
 """The domain of tasks that name none."""
 
 
-def success_by(steps: StepRollouts) -> str:
-    """What counts as success in a run: "score" where anything was scored, otherwise "verdict"."""
-    return "score" if any(r.score is not None for _, rollouts in steps for r in rollouts) else "verdict"
-
-
 def outcome(rollout: Rollout, by: str) -> bool | None:
     """Whether an attempt succeeded, by its score or its verdict; None where this is unknown."""
     if by == "verdict":
@@ -29,16 +24,9 @@ def outcome(rollout: Rollout, by: str) -> bool | None:
     return None if rollout.score is None else rollout.score.correct
 
 
-def without_reused(steps: StepRollouts) -> StepRollouts:
-    """Leave out rollouts that reuse an earlier attempt, since nothing was attempted for them."""
-    return [(step, [rollout for rollout in rollouts if not rollout.of]) for step, rollouts in steps]
-
-
 def success(steps: StepRollouts, by: str) -> MetricGroup:
-    """The success rate over a window, and the number of attempts; `by` is what counts as success.
-
-    Of several attempts at a task the chosen one counts. An attempt that was reused counts each time.
-    """
+    """The success rate over a window, and the number of attempts; `by` is what counts as success. Of several attempts
+    at a task the chosen one counts. An attempt that was reused counts each time."""
     rollouts = [r for _, step in steps for r in step]
     by_step = [[succeeded for r in step if (succeeded := outcome(r, by)) is not None] for _, step in steps]
     known = [value for step in by_step for value in step]
@@ -155,10 +143,8 @@ def scored_attempts(steps: StepRollouts) -> list[JudgedAttempt]:
 
 
 def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | None:
-    """How often the judge's verdict equals the score; None where no attempt has both.
-
-    `lenient` counts wrong answers that were judged right, `strict` right answers that were judged wrong.
-    """
+    """How often the judge's verdict equals the score; None where no attempt has both. `lenient` counts wrong answers
+    that were judged right, `strict` right answers that were judged wrong."""
     pairs = [(verdict, rollout.score.correct) for rollout, verdict in attempts if rollout.score is not None]
     if not pairs:
         return None

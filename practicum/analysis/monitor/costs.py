@@ -103,10 +103,8 @@ def latency(
 
 
 def _component_numbers(calls: Sequence[JournalCall], remembers: bool) -> list[dict[str, Any]]:
-    """The calls and seconds of each component, first those of learning, the largest first.
-
-    In an attempt with turns, the time between the turns is that of the tools (and of waiting for a free model).
-    """
+    """The calls and seconds of each component, first those of learning, the largest first. In an attempt with turns,
+    the time between the turns is that of the tools (and of waiting for a free model)."""
     in_turns: dict[str, float] = defaultdict(float)
     for call in calls:
         if call.is_turn:

@@ -147,10 +147,8 @@ def _run_values(report: MonitorReport) -> Iterator[tuple[str, str, bool, float |
 
 
 def send(report: MonitorReport) -> int:
-    """Send the metrics of a run to the `metrics_endpoint`; returns the number of points.
-
-    Raises UsageError where there is an `obstacle`, and ExportError where they did not arrive.
-    """
+    """Send the metrics of a run to the `metrics_endpoint`; returns the number of points. Raises UsageError where there
+    is an `obstacle`, and ExportError where they did not arrive."""
     if (why := obstacle()) is not None:
         raise UsageError(why)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -75,8 +75,10 @@ async def monitor(
             raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
         rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
         steps = [(step, rollouts.get(step, [])) for step in numbers]
-        attempted, calls = attempts.without_reused(steps), costs.read_calls(store)
-        by = attempts.success_by(steps)
+        # For rollouts that reuse an earlier attempt nothing was attempted.
+        attempted = [(step, [rollout for rollout in own if not rollout.of]) for step, own in steps]
+        by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
+        calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(config.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store, RUN)))
         texts = contexts.shown_texts(changes)

@@ -35,6 +35,9 @@ LINE = "#C4C8CE"
 def answer_page(answered: Answered, team: Team | None) -> str:
     """The page of an answer; `team` is the network that gave it, if one did."""
     moves: Sequence[MoveData] = answered.rollout.trace.data.get("moves", ())
+    # The rewards of this attempt's steps are known where the query was learned from.
+    edits = [done.edit for done in answered.learned.applied] if answered.learned is not None else []
+    own = [edit for edit in edits if isinstance(edit, Add) and edit.data.get("trace") == answered.rollout.place]
     return render(
         "answer.html",
         answered=answered,
@@ -44,15 +47,8 @@ def answer_page(answered: Answered, team: Team | None) -> str:
         moves=moves,
         verbs=VERBS,
         colours=KIND_COLOURS,
-        rewards=_rewards(answered),
+        rewards={int(edit.lessons[0].rpartition("/")[2]): float(edit.data["reward"]) for edit in own},
     )
-
-
-def _rewards(answered: Answered) -> dict[int, float]:
-    """The rewards of this attempt's steps by number, which are known where the query was learned from."""
-    edits = [done.edit for done in answered.learned.applied] if answered.learned is not None else []
-    own = [edit for edit in edits if isinstance(edit, Add) and edit.data.get("trace") == answered.rollout.place]
-    return {int(edit.lessons[0].rpartition("/")[2]): float(edit.data["reward"]) for edit in own}
 
 
 def network_figure(team: Team, moves: Sequence[MoveData]) -> Figure:
