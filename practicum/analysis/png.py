@@ -79,6 +79,6 @@ def write_png(figure: Figure, path: Path) -> None:
     write_atomic(path, png(figure))
 
 
-def data_url(figure: Figure) -> str:
-    """Draw a figure as a PNG inside a URL, so that a page needs no other file."""
-    return "data:image/png;base64," + b64encode(png(figure)).decode("ascii")
+def data_url(figure: Figure | None) -> str | None:
+    """Draw a figure as a PNG inside a URL, so that a page needs no other file; None for None."""
+    return None if figure is None else "data:image/png;base64," + b64encode(png(figure)).decode("ascii")

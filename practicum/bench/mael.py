@@ -140,15 +140,13 @@ async def mael(
     bare = {name: value for name, value in plan.settings.items() if name != "alpha"}
     options: dict[str, Any] = {"parts": parts, "watch": budget}
     rows: list[MaelRow] = []
-    if begun(out / "learning"):
-        result = await resume(out / "learning", **options)
+    folder, settings = out / "learning", {**bare, "retrieval": "none"}
+    if begun(folder):
+        result = await resume(folder, **options)
     else:
-        settings = {**bare, "retrieval": "none"}
-        result = await learn(
-            plan.learning, out=out / "learning", method="mael", settings=settings, **options, **plan.config
-        )
+        result = await learn(plan.learning, out=folder, method="mael", settings=settings, **options, **plan.config)
     budget.close(result.usage)
-    pools, stopped = load_context(out / "learning"), result.stopped
+    pools, stopped = load_context(folder), result.stopped
     for n, variant in enumerate(variants(plan.sizes), 1):
         if stopped:
             break

@@ -107,13 +107,9 @@ class OverloadRow(Usage):
 
 
 async def overload(
-    plan: OverloadPlan,
-    out: Path,
-    *,
-    client: Client | None = None,
+    plan: OverloadPlan, out: Path, *, client: Client | None = None, budget: SharedBudget | None = None,
     report: Callable[[OverloadRow], None] = lambda row: None,
-    budget: SharedBudget | None = None,
-) -> list[OverloadRow]:
+) -> list[OverloadRow]:  # fmt: skip
     """Measure each method with each number of lessons; ends early if a limit is reached or a stop is requested.
 
     `client` replaces the model's name. Raises UsageError if `out` holds runs with other settings or lessons.

@@ -109,14 +109,10 @@ class SimulatedServer:
     def stats(self) -> dict[str, Any]:
         """Everything counted since the start or the last reset. Calls and tokens are those of answered calls."""
         names = ("calls", "prompt_tokens", "cached_tokens", "output_tokens", "faults", "received")
-        return {
-            **{name: self._counts[name] for name in names},
-            "in_flight": self._in_flight,
-            "max_in_flight": self._max_in_flight,
-            "latency_sum": self._latency_sum,
-            "repeats": self._counts["received"] - len(self._digests),
-            "by_label": {label: dict(counts) for label, counts in self._by_label.items()},
-        }
+        counts: dict[str, Any] = {name: self._counts[name] for name in names}
+        counts |= {"in_flight": self._in_flight, "max_in_flight": self._max_in_flight, "latency_sum": self._latency_sum}
+        by_label = {label: dict(counted) for label, counted in self._by_label.items()}
+        return {**counts, "repeats": counts["received"] - len(self._digests), "by_label": by_label}
 
     def app(self) -> web.Application:
         """The application to serve."""
@@ -128,9 +124,8 @@ class SimulatedServer:
         return app
 
     async def _get_models(self, request: web.Request) -> web.Response:
-        return web.json_response(
-            {"object": "list", "data": [{"id": "sim", "object": "model", "owned_by": "practicum"}]}
-        )
+        model = {"id": "sim", "object": "model", "owned_by": "practicum"}
+        return web.json_response({"object": "list", "data": [model]})
 
     async def _get_stats(self, request: web.Request) -> web.Response:
         return web.json_response(self.stats())
@@ -251,12 +246,11 @@ def _completion(
         "model": body.get("model", "sim"),
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
         "usage": {
-            "prompt_tokens": usage["prompt_tokens"],
-            "completion_tokens": usage["output_tokens"],
+            "prompt_tokens": usage["prompt_tokens"], "completion_tokens": usage["output_tokens"],
             "total_tokens": usage["prompt_tokens"] + usage["output_tokens"],
             "prompt_tokens_details": {"cached_tokens": usage["cached_tokens"]},
         },
-    }
+    }  # fmt: skip
 
 
 async def _misbehave(kind: str, request: web.Request) -> web.Response:

@@ -38,7 +38,7 @@ def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if "pictures" not in request.fixturenames:
         for name in ("differences_figure", "cost_figure", "curves_figure"):
             monkeypatch.setattr(f"practicum.analysis.compare.figures.{name}", lambda *how: None)
-        monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: "data:,")
+        monkeypatch.setattr("practicum.analysis.compare.report.data_url", lambda figure: figure and "data:,")
 
 
 def compare(out: Path, model: ScriptedClient, names: str | Study = "none,icl,ace", **how: Any) -> Comparison:

@@ -91,22 +91,11 @@ class Comparison:
 
 
 async def compare(
-    tasks: Sequence[Task],
-    *,
-    test: Sequence[Task] = (),
-    val: Sequence[Task] = (),
-    methods: Sequence[str] | Study = (),
-    baseline: str | None = None,
-    settings: dict[str, Any] | None = None,
-    seeds: int = 3,
-    online: bool = False,
-    out: Path | str | None = None,
-    runs_at_once: int | None = None,
-    parts: Parts | None = None,
-    watch: ComparisonWatch | None = None,
-    halt: Halt | None = None,
-    **common: Any,
-) -> Comparison:
+    tasks: Sequence[Task], *, test: Sequence[Task] = (), val: Sequence[Task] = (),
+    methods: Sequence[str] | Study = (), baseline: str | None = None, settings: dict[str, Any] | None = None,
+    seeds: int = 3, online: bool = False, out: Path | str | None = None, runs_at_once: int | None = None,
+    parts: Parts | None = None, watch: ComparisonWatch | None = None, halt: Halt | None = None, **common: Any,
+) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
     `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from practicum.analysis.compare import figures
 from practicum.analysis.formats import UNKNOWN, count, money, percent, seconds
@@ -13,9 +13,6 @@ from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import Count
 from practicum.core.files import write_atomic
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ReportData = Mapping[str, Any]
 
@@ -60,25 +57,21 @@ def html(report: ReportData) -> str:
     learners = [row for row in rows if len(row["curve"]) > 1]
     # Not every step need be validated.
     validated = bool(learners) and all(any(p["val"] is not None for p in row["curve"]) for row in learners)
-    costs = {axis: _picture(figures.cost_figure(rows, axis, front)) for axis, front in report["front"].items()}
+    costs = {axis: data_url(figures.cost_figure(rows, axis, front)) for axis, front in report["front"].items()}
     return render(
         "comparison.html",
         **_contents(report),
         number={row["name"]: i for i, row in enumerate(rows, 1)},
         colour=figures.colour,
         difference_pictures=[
-            _picture(figures.differences_figure(table["rows"], table["baseline"])) for table in report["tables"]
+            data_url(figures.differences_figure(table["rows"], table["baseline"])) for table in report["tables"]
         ],
         cost_pictures={axis: url for axis, url in costs.items() if url is not None},
         learners=bool(learners),
         validated=validated,
-        score_curves=_picture(figures.curves_figure(rows, "val" if validated else "score", "score")),
-        size_curves=_picture(figures.curves_figure(rows, "tokens", "tokens")),
+        score_curves=data_url(figures.curves_figure(rows, "val" if validated else "score", "score")),
+        size_curves=data_url(figures.curves_figure(rows, "tokens", "tokens")),
     )
-
-
-def _picture(figure: Figure | None) -> str | None:
-    return None if figure is None else data_url(figure)
 
 
 def _contents(report: ReportData) -> dict[str, Any]:

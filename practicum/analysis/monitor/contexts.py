@@ -77,10 +77,9 @@ async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | 
     name = stored[0].embedder if stored else embedder.name if embedder else WordLlama.name
     vectors = stored_vectors(store, name, texts)
     missing = [text for text in texts if text not in vectors]
-    if missing and embedder is not None and embedder.name == name:
-        vectors.update(zip(missing, await embedder.embed(missing), strict=True))
-    elif missing and name == WordLlama.name:
-        vectors.update(zip(missing, await WordLlama().embed(missing), strict=True))
+    own = next((e for e in (embedder, WordLlama()) if e is not None and e.name == name), None)
+    if missing and own is not None:
+        vectors.update(zip(missing, await own.embed(missing), strict=True))
     return vectors
 
 

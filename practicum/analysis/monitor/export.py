@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
-from importlib.util import find_spec
 from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-REQUIRED_MODULES = ("opentelemetry.sdk.metrics", "opentelemetry.exporter.otlp.proto.http.metric_exporter")
 
 POINTS_PER_REQUEST = 5_000
 
@@ -77,10 +74,10 @@ def obstacle() -> str | None:
     if protocol != "http/protobuf":
         return f"metrics are sent as http/protobuf only, but {PROTOCOLS[1]} asks for {protocol}"
     try:
-        installed = all(find_spec(name) is not None for name in REQUIRED_MODULES)
+        import opentelemetry.exporter.otlp.proto.http.metric_exporter  # noqa: F401
     except ModuleNotFoundError:
-        installed = False
-    return None if installed else "metrics need packages that are not installed: pip install 'practicum[otel]'"
+        return "metrics need packages that are not installed: pip install 'practicum[otel]'"
+    return None
 
 
 def exported_metrics(report: MonitorReport) -> list[Metric]:
