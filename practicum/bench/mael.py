@@ -190,12 +190,9 @@ def _claim(plan: MaelPlan, path: Path) -> None:
 
 def first_tasks(pools: Context, tasks: int) -> Context:
     """The pools with the experience of the first `tasks` tasks alone, in the order of learning."""
-
-    def order(place: str) -> tuple[int, ...]:
-        return tuple(int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place))
-
     traces = dict.fromkeys(entry.data["trace"] for entry in pools if entry.section.startswith(POOL))
-    kept = {*sorted(traces, key=order)[:tasks]}
+    ordered = sorted(traces, key=lambda place: [int(n) for n in re.findall(r"(?:^step |/attempt/)(\d+)", place)])
+    kept = {*ordered[:tasks]}
     removed = (Delete(entry.id) for entry in pools if entry.data.get("trace") not in kept)
     return pools.apply(Delta(tuple(removed))).context
 
