@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Table, delete, select
+from sqlalchemy import Column, Table, delete, select
 
 from practicum.core.edits import Applied, Delete, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
@@ -29,12 +29,12 @@ MIN_CHARS = 12
 PIECE = 48
 """Bytes of a text that are searched for at a time, since SQLite stores a long text in several places."""
 
-RECORDS: tuple[tuple[Table, str], ...] = (
-    (schema.journal, "answer"),
-    (schema.rollouts, "data"),
-    (schema.lessons, "data"),
-)
-"""The tables of what happened, each with the column that holds its texts."""
+RECORDS = {
+    schema.journal: (schema.journal.c.place, "answer"),
+    schema.rollouts: (schema.rollouts.c.place, "data"),
+    schema.lessons: (schema.lessons.c.lesson_id, "data"),
+}
+"""The tables of what happened, each with its key and the name of the column that holds its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
     Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
     """
     aliases = {f"task:{id}": _aliases(data) for id, data in run.tasks.items()}
-    recorded = [set(json.loads(row.sources)) for table, _ in RECORDS for row in run.of(table)]
+    recorded = [set(json.loads(row.sources)) for table in RECORDS for row in run.of(table)]
     edited = [done.edit.sources for version in versions for done in version.applied]
     known = set(aliases).union(*aliases.values(), *recorded, *edited)
     if unknown := [name for name in names if name not in known]:
@@ -210,7 +210,7 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
 
 
 def _aliases(data: dict[str, Any]) -> set[str]:
-    """Other names of a task: its tags and, if several traces belong to one task, the id of that task."""
+    """Other names of a task: its tags and, if several traces belong to one task, that task's id."""
     tags, own = data["meta"].get("tags", ()), data["meta"].get("own_id")
     names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
     return names if own is None else names | {f"task:{own}"}
@@ -268,38 +268,34 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
 
-    def of_run(table: Table) -> Any:
-        return table.c.run_id == run.run_id
+    def of_run(statement: Any, key: Column[Any], value: Any) -> Any:
+        return statement.where(key.table.c.run_id == run.run_id, key == value)
 
-    for table, column in RECORDS:
-        key = next(c for c in table.primary_key.columns if c.name != "run_id")
+    for table, (key, column) in RECORDS.items():
         for row in run.of(table):
             place = getattr(row, key.name)
             if _is_about(place, row.sources, wanted) or texts.quoted_in(getattr(row, column)):
-                statements.append(delete(table).where(of_run(table), key == place))
-    table = schema.tasks
+                statements.append(of_run(delete(table), key, place))
     for id in sorted(id for id in run.tasks if f"task:{id}" in wanted):
-        statements.append(delete(table).where(of_run(table), table.c.task_id == id))
+        statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
-    table = schema.steps
-    for row in run.of(table):
+    for row in run.of(schema.steps):
         data = json.loads(row.data)
         data["tasks"] = [id for id in data.get("tasks", ()) if f"task:{id}" not in wanted]
         # The sampler's notes on sizes stay. Its notes on tasks, the reasons of resolutions and the refused edits may
         # quote what is forgotten; the number of refused edits stays in `data`.
         data["sampled"] = {k: v for k, v in data.get("sampled", {}).items() if k in ("size", "fit")}
         data |= {"fates": [], "evidence": {}}
-        values = {"data": json.dumps(data), "refused": "[]"}
-        statements.append(table.update().where(of_run(table), table.c.step == row.step).values(values))
-    table = schema.versions
+        update = schema.steps.update().values(data=json.dumps(data), refused="[]")
+        statements.append(of_run(update, schema.steps.c.step, row.step))
     for version in versions:
-        row = version_row(run.run_id, version)
-        statements.append(table.update().where(of_run(table), table.c.version == version.version).values(row))
+        update = schema.versions.update().values(version_row(run.run_id, version))
+        statements.append(of_run(update, schema.versions.c.version, version.version))
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
     (run.store.folder / INDEX_FILE).unlink(missing_ok=True)
-    table = schema.runs
-    statements.append(table.update().where(of_run(table)).values(state="forgotten", result=None))
+    update = schema.runs.update().values(state="forgotten", result=None)
+    statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)
     return deleted
 
@@ -326,10 +322,10 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     columns = ((schema.versions, "applied"), (schema.tasks, "data"), (schema.runs, "config"), (schema.steps, "data"))
     stays = [text for table, column in columns for text in run.values(table, column)]
-    for table, column in RECORDS:
+    for table, (key, column) in RECORDS.items():
         for row in run.of(table):
             text = getattr(row, column)
-            left += _is_about(row[1], row.sources, wanted) or texts.quoted_in(text)
+            left += _is_about(getattr(row, key.name), row.sources, wanted) or texts.quoted_in(text)
             stays.append(text)
     # A piece that is also part of a text that stays proves nothing; these texts were checked one by one.
     known = "\0".join(stays).encode(errors="replace")

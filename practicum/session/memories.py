@@ -173,7 +173,11 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
         def edits(context: Context) -> Delta:
             entry = context.get(id)
             if entry is None:
-                raise UsageError(missing(store, id))
+                events = entry_history(read_versions(store, RUN), id)
+                if not events:
+                    raise UsageError(f"there never was an entry {id!r} in {store.folder}")
+                removed = f"it was removed in version {events[-1].version}"
+                raise UsageError(f"there is no entry {id!r} in {store.folder} any more: {removed}")
             found.append(entry)
             return Delta((Delete(id, reason="removed by hand"),))
 
@@ -185,14 +189,6 @@ async def reembed(run: Path | str, embedder: str | None = None) -> int:
     with Store.open(Path(run)) as store:
         config, _, _ = read_run(store)
         return await replace_embedder(store, open_embedder(embedder or config.embedder))
-
-
-def missing(store: Store, id: str) -> str:
-    """A message: why a run has no entry with this id."""
-    events = entry_history(read_versions(store, RUN), id)
-    if not events:
-        return f"there never was an entry {id!r} in {store.folder}"
-    return f"there is no entry {id!r} in {store.folder} any more: it was removed in version {events[-1].version}"
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:
