@@ -136,14 +136,11 @@ class FunctionAgent:
     @property
     def identity(self) -> str:
         """The agent's name in the journal. It includes the instructions if the function is given them."""
-        return " ".join([self.name, *self._accepted(self._instructions).values()])
+        return " ".join([self.name, *self._accepted().values()])
 
-    @property
-    def _instructions(self) -> dict[str, str]:
-        return {"instructions": self.instructions} if self.instructions else {}
-
-    def _accepted(self, values: dict[str, Any]) -> dict[str, Any]:
-        """The values that the function has a parameter for."""
+    def _accepted(self, **values: Any) -> dict[str, Any]:
+        """Those of the values, and of the instructions if there are any, that the function has a parameter for."""
+        values |= {"instructions": self.instructions} if self.instructions else {}
         try:
             parameters = inspect.signature(self.fn).parameters
         except (TypeError, ValueError):
@@ -151,8 +148,7 @@ class FunctionAgent:
         return {name: value for name, value in values.items() if name in parameters}
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        offered = {"place": run.place, "annotated": view.annotated, "noting": view.noting, **self._instructions}
-        extra = self._accepted(offered)
+        extra = self._accepted(place=run.place, annotated=view.annotated, noting=view.noting)
         context = context_text(view)
         try:
             if inspect.iscoroutinefunction(self.fn):

@@ -60,7 +60,7 @@ class ToolsAgent:
 
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
-        forms = _turn_forms(json.dumps(schemas), self.choices, view.annotated, view.noting)
+        first, later, finish = _turn_forms(json.dumps(schemas), self.choices, view.annotated, view.noting)
         work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH)
         # Earlier turns are shown in the form of this agent's last turn.
         ends = [{"thought": "", "action": {FINISH: {"answer": turn.assistant}}} for turn in view.turns]
@@ -75,8 +75,7 @@ class ToolsAgent:
         for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
             try:
-                form = forms.citing if view.citable and turn == 1 else forms.plain
-                reply: Any = await at.ask("agent", prompt, form)
+                reply: Any = await at.ask("agent", prompt, first if view.citable and turn == 1 else later)
             except WindowError as problem:
                 if turn == 1:
                     raise
@@ -87,7 +86,7 @@ class ToolsAgent:
             steps.append(Step("thought", reply.thought))
             [(name, arguments)] = reply.action.items()
             if name == FINISH:
-                end: Any = forms.finish.model_validate(arguments)
+                end: Any = finish.model_validate(arguments)
                 answer, error = end.answer, None
                 data |= read_annotations(end, view)
                 break
@@ -102,18 +101,10 @@ class ToolsAgent:
         return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))
 
 
-@dataclass(frozen=True)
-class _TurnForms:
-    """The forms of a turn. The first turn is `citing`: the agent names the entries it uses before it uses them."""
-
-    citing: type[Output]
-    plain: type[Output]
-    finish: type[Output]
-
-
 @lru_cache(maxsize=256)
-def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> _TurnForms:
-    """The forms for `tools`, a JSON object of the schemas of their arguments by name."""
+def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> tuple[type[Output], ...]:
+    """The forms of the first turn, of the later turns, and of the end. In the first turn the agent names the entries it
+    uses before it uses them. `tools` is a JSON object: the schemas of their arguments by name."""
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
     ending["answer"] = (Literal[choices] if choices else Annotated[str, MaxChars(MAX_TEXT)], ...)
     finish = create_model(FINISH, __base__=Output, **ending)
@@ -131,11 +122,8 @@ def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: b
         "thought": (Annotated[str, MaxChars(240)], Field(description="what to do next, and why, in a sentence")),
         "action": (Annotated[dict[str, Any], AfterValidator(check), shape], ...),
     }
-    return _TurnForms(
-        create_model("turn", __base__=Output, **CITING, **fields),
-        create_model("turn", __base__=Output, **fields),
-        finish,
-    )
+    first = create_model("turn", __base__=Output, **CITING, **fields)
+    return first, create_model("turn", __base__=Output, **fields), finish
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
