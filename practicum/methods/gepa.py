@@ -60,7 +60,6 @@ def method(s: Settings) -> Method:
     update = rewritten(s.warmth)
     if s.groups > 1:
         update = scan(update, Dealing(groups=s.groups, copies=min(2, s.groups), fan_in=None), joined(s.warmth))
-
     return Method(
         name="gepa",
         sample=shuffled_epochs(1, s.minibatch),

@@ -58,7 +58,7 @@ class Settings(Batched):
         if values.get("retrieval") == "none":
             unused |= dict.fromkeys(("alpha", "similarity", "reward"), "needs retrieval=task or step")
         if "agents" in values and values.get("topology", "complete") not in SHAPES:
-            why = "exclude each other: a topology from a file has its own number of agents: leave out agents"
+            why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
             unused |= dict.fromkeys(("agents", "topology"), why)
         return unused
 

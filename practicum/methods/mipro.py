@@ -55,7 +55,6 @@ def method(s: Settings) -> Method:
     """Attempt tasks for demonstrations, have instructions proposed, try combinations of both, keep the best."""
     act = answer(best_combination)
     search = MiproSettings(s.candidates, s.trials, s.minibatch, s.full, s.bootstrapped, s.labeled, s.warmth)
-
     return Method(
         name="mipro",
         sample=everything,

@@ -113,15 +113,11 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
 
 def with_primitives(
-    s: PrimitiveSettings,
-    build: Callable[[PrimitiveSettings], Method],
-    reflector: Callable[[PrimitiveSettings], Reflector],
-    prompt: str,
-) -> Method:
-    """The method that `build` makes, with the primitives that are switched on, or that the run calls for.
-
-    `reflector` makes the reflector of single attempts, and `prompt` is its prompt.
-    """
+    s: PrimitiveSettings, build: Callable[[PrimitiveSettings], Method],
+    reflector: Callable[[PrimitiveSettings], Reflector], prompt: str,
+) -> Method:  # fmt: skip
+    """The method that `build` makes, with the primitives that are switched on, or that the run calls for. `reflector`
+    makes the reflector of single attempts, and `prompt` is its prompt."""
 
     def given(s: PrimitiveSettings) -> Method:
         method = build(s)

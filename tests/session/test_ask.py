@@ -190,6 +190,7 @@ MERGING = {"consolidate": True, "threshold": 0.9}
         ("unified", {"items": 2, "memories": 3, "threshold": 0.9}, {"memory": "false"}, {"threshold": 0.9}),
         ("unified", {"preset": "critical", "memories": 3}, {"memory": False}, {"preset": "critical", "memories": 3}),
         ("unified", {"items": 2, "memories": 3}, {"memory": "true"}, {"items": 2, "memories": 3}),
+        ("dynamic_cheatsheet", {"form": "synthesis", "k": 5}, {"form": "cumulative"}, {}),
     ],
     ids=str,
 )  # fmt: skip
