@@ -74,7 +74,6 @@ class Gsm8k(Format):
     about = "grade-school maths, the answer after ####"
     scorer = "numeric"
     instructions = "Solve the problem step by step. End with a line that holds #### and the answer as a plain number."
-
     marks = {"answer": "####"}
 
     question: str
@@ -125,7 +124,6 @@ class Finer(Format):
     about = "tagging numbers of financial reports (FiNER-139), several a line"
     scorer = "list"
     instructions = "Answer each question with one tag of the list, in the order of the questions, with commas between."
-
     marks = {"context": "US GAAP tags"}
 
     context: str
@@ -143,7 +141,6 @@ class Formula(Format):
     about = "financial formulas applied to numbers (XBRL Formula)"
     scorer = "numeric"
     instructions = "Answer with a plain number with two decimal places, and nothing else."
-
     marks = {"context": "^Use formula"}
 
     context: str

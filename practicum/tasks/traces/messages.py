@@ -115,8 +115,18 @@ def _items_of_parts(content: Any, kind: str, warn: Warn) -> Iterator[Item]:
 
 def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[Item]:
     name = part.get("type")
-    if not isinstance(name, str):
-        yield _bedrock_item(part, kind, warn)
+    if not isinstance(name, str):  # in Bedrock, a part's only key is its type
+        match part:
+            case {"text": str(text)}:
+                yield Item(kind, text)
+            case {"toolUse": Mapping() as call}:
+                yield _call_item(call)
+            case {"toolResult": Mapping() as result}:
+                yield _result_item(result, warn)
+            case {"reasoningContent": Mapping() as thought}:
+                yield Item("thought", text_at(thought, "reasoningText/text"))
+            case _:
+                yield Item(kind, as_json(part))
     elif name in _TEXTS:
         yield Item(kind, text_at(part, "text", "content"))
     elif name == "refusal":
@@ -138,21 +148,6 @@ def _items_of_part(part: Mapping[str, Any], kind: str, warn: Warn) -> Iterator[I
     elif name != "redacted_thinking":  # which is encrypted
         warn(f"a part of unknown type {name!r:.40}")
         yield Item(kind, text_at(part, "text", "content"))
-
-
-def _bedrock_item(part: Mapping[str, Any], kind: str, warn: Warn) -> Item:
-    """The item of a part without a type; in Bedrock its only key is the type."""
-    match part:
-        case {"text": str(text)}:
-            return Item(kind, text)
-        case {"toolUse": Mapping() as call}:
-            return _call_item(call)
-        case {"toolResult": Mapping() as result}:
-            return _result_item(result, warn)
-        case {"reasoningContent": Mapping() as thought}:
-            return Item("thought", text_at(thought, "reasoningText/text"))
-        case _:
-            return Item(kind, as_json(part))
 
 
 def _call_item(call: Mapping[str, Any]) -> Item:
