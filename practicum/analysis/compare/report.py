@@ -31,8 +31,6 @@ COSTS = (
 )
 """Columns of the table of costs: title, field, and how it is written."""
 
-LIMITS = {"max_calls": "calls", "max_tokens": "tokens"}
-
 MEANINGS: Mapping[str, str] = {counter.value: counter.meaning for counter in Count}
 
 COST_NAMES = {"alone_s": "time", "usd": "cost", "tokens": "tokens"}
@@ -95,7 +93,7 @@ def _contents(report: ReportData) -> dict[str, Any]:
 def _conditions(report: ReportData) -> list[str]:
     """The models, tasks, seeds and budget that all runs share."""
     tasks, runs = report["tasks"], report["runs"]
-    limits = [f"{report[name]:,} {unit}" for name, unit in LIMITS.items() if report[name]]
+    limits = [f"{report[f'max_{unit}']:,} {unit}" for unit in ("calls", "tokens") if report[f"max_{unit}"]]
     roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
     validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
     lines = [

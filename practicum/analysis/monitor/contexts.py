@@ -65,11 +65,6 @@ def _content(entry: Entry | None) -> tuple[object, ...]:
     return () if entry is None else (entry.section, entry.embedded_text, entry.data.get("outcome"))
 
 
-def shown_texts(changes: Sequence[ContextChange]) -> list[str]:
-    """The texts that all entries ever shown are retrieved by, each once."""
-    return list(dict.fromkeys(entry.embedded_text for change in changes for entry in change.added if not entry.hidden))
-
-
 async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | None) -> VectorsByText:
     """The vectors of texts from the run's store. Missing ones are computed by `embedder` if the run used it, or by the
     embedder of this package, which costs nothing; otherwise they stay missing. Nothing is written."""

@@ -81,7 +81,8 @@ async def monitor(
         calls = costs.read_calls(store)
         remembers = issubclass(methods.settings_of(config.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store, RUN)))
-        texts = contexts.shown_texts(changes)
+        # The texts that all entries ever shown are retrieved by.
+        texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))
         vectors = await contexts.read_vectors(store, texts, parts.embedder)
         if missing := len(texts) - len(vectors):
             notes.append(
