@@ -287,47 +287,40 @@ def _plan(*parts: str) -> dict[str, Any]:
     return {"parts": [{"text": text, "needs": [1, 2] if n == 2 else []} for n, text in enumerate(parts)]}
 
 
-EXAMPLES: dict[Kind, tuple[tuple[str, dict[str, Any]], ...]] = {
-    "judge": (
-        (f"# Task\n{ORDERS}", {"reason": "reading, reckoning and reporting are parts of their own", "alone": False}),
-        (f"# Task\n{LAMPS}", {"reason": "one step of arithmetic", "alone": True}),
+EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
+    (
+        "judge", f"# Task\n{ORDERS}",
+        {"reason": "reading, reckoning and reporting are parts of their own", "alone": False},
     ),
-    "decompose": (
-        (f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SALES}", _plan(LAMPS, CHAIRS, KEPT)),
-        (f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
+    ("judge", f"# Task\n{LAMPS}", {"reason": "one step of arithmetic", "alone": True}),
+    ("decompose", f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SALES}", _plan(LAMPS, CHAIRS, KEPT)),
+    ("decompose", f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
+    ("solve", f"# Task\n{LAMPS}", {"solution": "12 x 30 = 360"}),
+    (
+        "solve", f"# Task\n{KEPT}\n\n# Results it needs\n- {LAMPS}: 12 x 30 = 360\n- {CHAIRS}: 8 x 45 = 360",
+        {"solution": KEPT_SOLVED},
     ),
-    "solve": (
-        (f"# Task\n{LAMPS}", {"solution": "12 x 30 = 360"}),
-        (
-            f"# Task\n{KEPT}\n\n# Results it needs\n- {LAMPS}: 12 x 30 = 360\n- {CHAIRS}: 8 x 45 = 360",
-            {"solution": KEPT_SOLVED},
-        ),
+    (
+        "critique", f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
+        {"feedback": "The number and the price must be multiplied, not added: 12 x 30.", "adequate": False},
     ),
-    "critique": (
-        (
-            f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
-            {"feedback": "The number and the price must be multiplied, not added: 12 x 30.", "adequate": False},
-        ),
-        (
-            f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
-            {"feedback": "", "adequate": True},
-        ),
+    (
+        "critique", f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
+        {"feedback": "", "adequate": True},
     ),
-    "aggregate": (
-        (
-            f"# Task\n{SALES}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
-            f"## Part 2: {CHAIRS}\n8 x 45 = 360\n\n## Part 3: {KEPT}\n{KEPT_SOLVED}",
-            {"solution": "72"},
-        ),
+    (
+        "aggregate", f"# Task\n{SALES}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
+        f"## Part 2: {CHAIRS}\n8 x 45 = 360\n\n## Part 3: {KEPT}\n{KEPT_SOLVED}", {"solution": "72"},
     ),
-}
+)  # fmt: skip
 """Worked examples by kind. Without them a small model leaves out of the parts what is needed to solve them, and takes
 the question for a part. With a single example of a plan, it copies that if the task is unlike anything it knows."""
 
 WORKED: dict[Kind, tuple[Turn, ...]] = {
     kind: tuple(
         Turn(f"{shown}\n\n# Now\n{ASKED[kind]}", json.dumps(answer, separators=(",", ":")))
-        for shown, answer in examples
+        for of, shown, answer in EXAMPLES
+        if of == kind
     )
-    for kind, examples in EXAMPLES.items()
+    for kind in ASKED
 }

@@ -128,15 +128,12 @@ class Heads:
         run.count(ATTRIBUTED[found.attribution])
         gap = found.attribution == "actionable_gap"
         votes = verdicts(found.tags, rollout, context, run)
-        return Lesson(
-            id=run.place,
-            text=found.insight.strip() if gap else "",
-            detail=evidence(failed),
+        if not gap:
             # A failure that no rule caused must not count against a rule.
-            votes=votes if gap else dict.fromkeys(votes, "neutral"),
-            sources=rollout.sources,
-            data={key: getattr(found, key) for key in ("attribution", "cause", "gap", "kind")},
-        )
+            votes = dict.fromkeys(votes, "neutral")
+        text = found.insight.strip() if gap else ""
+        data = {key: getattr(found, key) for key in ("attribution", "cause", "gap", "kind")}
+        return Lesson(run.place, text, evidence(failed), votes, rollout.sources, data=data)
 
     async def _ask(
         self, system: str, parts: list[str], shape: type[Output], kinds: tuple[FailureKind, ...], run: Run

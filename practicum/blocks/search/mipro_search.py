@@ -166,7 +166,7 @@ class _Search:
         # The package replaces an empty proposal by an instruction of its own: both stand for the one at the start.
         self.first = {signature.instructions, signature.with_instructions("").instructions}
         model, watch = dspy.BaseLM("practicum"), BaseCallback()
-        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, self.compared
+        watch.on_evaluate_start, watch.on_evaluate_end = self.compare, lambda **event: self.known.clear()
         train, val = [example(task) for task in self.learned.values()], [example(task) for task in self.others]
         labeled = how.labeled if any("answer" in one for one in train) else 0
         optimizer = dspy.MIPROv2(
@@ -205,10 +205,6 @@ class _Search:
         rollouts = self.ask(partial(self._compared, candidate, tasks))
         self.ask(partial(self._report, candidate, rollouts))
         self.known = {task.id: self._outputs(made) for task, made in zip(tasks, rollouts, strict=True)}
-
-    def compared(self, call_id: str, outputs: Any, exception: Any) -> None:
-        """A comparison is over."""
-        self.known = {}
 
     def metric(self, example: Any, prediction: Any, trace: Any = None) -> float | bool:
         """The score; where demonstrations are drawn, whether the attempt can be one."""

@@ -38,11 +38,8 @@ def append(section: str) -> UpdateSeam:
 async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Experience pools (MAEL, section 2.3; METHODS, section 6): add each step of an attempt by a network of agents to
     the pool of its agent, and count a use of each experience that was shown."""
-    edits: list[Edit] = [
-        Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,))
-        for x in lessons
-        if x.data.get("experience") in context
-    ]
+    shown = (x for x in lessons if x.data.get("experience") in context)
+    edits: list[Edit] = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
     for lesson in lessons:
         if "reward" in lesson.data:
             kept = ("kind", "reward", "trace", "said")
