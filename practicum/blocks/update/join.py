@@ -19,18 +19,7 @@ from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import duplicates
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import (
-    Add,
-    Delete,
-    Delta,
-    Edit,
-    Merge,
-    Resolution,
-    Update,
-    Vote,
-    changed_entries,
-    ordered_union,
-)
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
 from practicum.core.types import Lesson
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
@@ -176,7 +165,7 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
             return replace(edit, ref=names.get(edit.ref, edit.ref))
         case Merge():
             return replace(edit, ids=tuple(names.get(id, id) for id in edit.ids))
-        case Update() | Delete() | Vote():
+        case _:
             return replace(edit, id=names.get(edit.id, edit.id))
 
 
