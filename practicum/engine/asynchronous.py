@@ -340,9 +340,9 @@ class _Flow:
         overtaken.update(
             was.lesson for was, now in zip(done.delta.resolutions, delta.resolutions, strict=True) if was != now
         )
-        told = {resolution.lesson for resolution in done.delta.resolutions if not resolution.entry}
+        dropped = {resolution.lesson for resolution in done.delta.resolutions if not resolution.entry}
         delta, repeated = self.copies.fresh(delta)
-        settled = delta.covered | told
+        settled = delta.covered | dropped
         last = self.copies.last(done.lessons)
         again = [] if done.again else [
             replace(x, votes={}) for x in last if x.id in overtaken or (self.again and x.id not in settled)
@@ -353,7 +353,7 @@ class _Flow:
         self.run.count(Count.REPEATED_ADDITIONS, repeated)
         if self.left is not None:
             out = [x for x in last if x.id not in settled | asked]
-            delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in told))
+            delta = replace(delta, resolutions=tuple(f for f in delta.resolutions if f.entry or f.lesson in dropped))
             delta += self.left([x for x in out if x.id not in overtaken], self.run)
             delta += self.left([x for x in out if x.id in overtaken], self.run, OVERTAKEN)
         return delta, refused, again

@@ -49,8 +49,8 @@ async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
     except (OutputError, ProviderError):
         run.count(Count.UNJUDGED_ATTEMPTS)
         return Feedback(None, "Nothing is known about whether the answer is right.")
-    said = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
-    return Feedback(verdict.right, f"{said}: {verdict.reason}")
+    opinion = "A judge found the answer right" if verdict.right else "A judge found the answer wrong"
+    return Feedback(verdict.right, f"{opinion}: {verdict.reason}")
 
 
 JUDGE = """\

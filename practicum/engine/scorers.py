@@ -51,8 +51,8 @@ class SoftwareScorer:
         whole = not project.gaps and not ran.reason
         notes = [f"left open: {'; '.join(project.gaps[:SHOWN])}"] if project.gaps else []
         notes += [f"run, it {ran.reason}"] if ran.reason else []
-        said = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
-        value, note = consistency if whole else 0.0, ". ".join([said, *notes])
+        parts = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
+        value, note = consistency if whole else 0.0, ". ".join([parts, *notes])
         return Score(value, whole, note, project.measures, ran.stopped)
 
 
