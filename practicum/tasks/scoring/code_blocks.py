@@ -22,26 +22,22 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(answer: str) -> list[CodeBlock]:
-    """All fenced blocks, in order."""
+    """All fenced blocks, in order. The file name of a block is a relative one in the info string after its opening
+    fence, in the line before, or in a comment on its first line."""
     text = answer.replace("\r\n", "\n")
-    return [
-        _code_block(match[2].strip(), text[: match.start()].rstrip().rpartition("\n")[2], match[3])
-        for match in _FENCED.finditer(text)
-    ]
-
-
-def _code_block(info: str, line_before: str, code: str) -> CodeBlock:
-    """A block with the info string after its opening fence, and the line before it. Its file name is a relative one in
-    the info string, in the line before, or in a comment on its first line."""
-    first = info.split()[0].lower() if info else ""
-    first_line = code.lstrip().partition("\n")[0]
-    comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
-    attribute = re.search(r"(?:file ?name|title|file)\s*[=:]\s*[\"']?([^\s\"']+)", info)
-    attributes = [attribute[1]] if attribute else []
-    names = [*attributes, *info.split(), _without_markup(line_before), _without_markup(comment)]
-    language = "" if _FILE_NAME.fullmatch(first) else first
-    relative = (name for name in names if not name.startswith("/") and ".." not in name.split("/"))
-    return CodeBlock(language, next(filter(_FILE_NAME.fullmatch, relative), None), code)
+    blocks = []
+    for match in _FENCED.finditer(text):
+        info, code = match[2].strip(), match[3]
+        first = info.split()[0].lower() if info else ""
+        line_before = text[: match.start()].rstrip().rpartition("\n")[2]
+        first_line = code.lstrip().partition("\n")[0]
+        comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
+        attributes = re.findall(r"(?:file ?name|title|file)\s*[=:]\s*[\"']?([^\s\"']+)", info)[:1]
+        names = [*attributes, *info.split(), _without_markup(line_before), _without_markup(comment)]
+        relative = (name for name in names if not name.startswith("/") and ".." not in name.split("/"))
+        language = "" if _FILE_NAME.fullmatch(first) else first
+        blocks.append(CodeBlock(language, next(filter(_FILE_NAME.fullmatch, relative), None), code))
+    return blocks
 
 
 def python_code(answer: str, name: str | None) -> str:
