@@ -32,10 +32,11 @@ def methods(
     out.result({one.name: {**one.as_json(), "settings": known.setting_docs(one.name)} for one in found})
     for one in found:
         out.print(one.name, style="bold", end="  ")
-        out.print(one.about)
+        out.print(one.about or "(no description)")
         if one.paper:
             out.print(f"  paper: {one.paper}")
-        out.print(f"  costs beside the attempts: {one.costs}")
+        if one.costs:
+            out.print(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
             out.print(f"  {seam:<8} {block}")
         for setting, (default, meaning) in known.setting_docs(one.name).items():

@@ -115,7 +115,7 @@ def _recipe(name: str) -> Any:
         raise UsageError(f"unknown method {name!r}: known are {', '.join(known)}")
     found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
-        return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__=found.costs)
+        return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
     if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):
         raise UsageError(
             f"method {name!r} of an installed package is neither a Method nor a module with `Settings` and "

@@ -21,6 +21,7 @@ from practicum.engine.run import Run
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.opening import open_state
+from practicum.session.records import load_context
 from practicum.session.result import RunInfo, Watch, roles_json, usage_json
 from practicum.session.setup import set_up
 from practicum.store.database import DATABASE_FILE, Store
@@ -80,15 +81,16 @@ def _attempt_json(rollout: Rollout) -> dict[str, Any]:
 
 async def evaluate(
     tasks: Sequence[Task],
-    context: Context,
+    context: Path | str | Context,
     *,
     repeat: int = 1,
-    out: Path | None = None,
+    out: Path | str | None = None,
     parts: Parts | None = None,
     watch: Watch | None = None,
     **config: Any,
 ) -> Evaluation:
-    """Run each task `repeat` times under `context`, with the method's `act` alone.
+    """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
+    alone.
 
     Keywords are the fields of `Config`; `method` may be a Method. The interval is over tasks, because repeats of one
     task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
@@ -96,11 +98,16 @@ async def evaluate(
     it. Raises ProviderError if nothing could be scored.
     """
     setup = set_up(config, Splits(test=tuple(tasks)), parts)
+    context = context if isinstance(context, Context) else load_context(context)
     # Every rollout is kept as soon as it is made, so that a stop loses nothing that was paid for.
     turns: list[dict[str, Rollout]] = [{} for _ in range(repeat)]
     stopped = None
     with ExitStack() as opened:
-        folder = out or Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
+        folder = (
+            Path(out)
+            if out
+            else Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="practicum-eval-"))) / "eval"
+        )
         open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
         store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:

@@ -177,3 +177,10 @@ def test_an_installed_agent_is_known_by_its_name(install: Callable[..., None], t
     assert result.scores["test"] == 1.0
     with pytest.raises(UsageError, match=r"unknown agent 'nobody': .*, echo \(of the package agent_pack\)"):
         learn(tmp_path / "other", agent="nobody")
+
+
+def test_an_evaluation_takes_the_folder_of_a_run(tmp_path: Path) -> None:
+    learn(tmp_path / "run")
+    parts = practicum.Parts(clients={"agent": client()})
+    done = practicum.run_sync(practicum.evaluate(make_tasks(3), tmp_path / "run", method=NOTES, parts=parts))
+    assert done.n == 3
