@@ -50,21 +50,16 @@ def read_settings(name: str, values: Mapping[str, Any]) -> GateSettings:
     return settings
 
 
-def plain_settings(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The given settings as JSON values of the setting's type, as a run stores them."""
-    read = read_settings(name, values).model_dump(mode="json")
-    return {setting: read[setting] for setting in values}
-
-
 def missing_extra(name: str) -> str:
     """The extra that installs what this method imports, if a package of it is not installed; else ""."""
     required = settings_of(name).REQUIRES
     return required[0] if any(find_spec(package) is None for package in required) else ""
 
 
-def build(name: str, values: Mapping[str, Any]) -> Method:
-    """A method with these settings. Raises UsageError that names what is wrong."""
-    made = _recipe(name).method(read_settings(name, values))
+def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
+    """A method with these settings, given as values or read already. Raises UsageError that names what is wrong."""
+    read = settings if isinstance(settings, GateSettings) else read_settings(name, settings)
+    made = _recipe(name).method(read)
     if not isinstance(made, Method):
         raise UsageError(f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method")
     return made

@@ -21,6 +21,7 @@ from practicum.engine.judge import JudgeScorer
 from practicum.engine.loop import Method
 from practicum.engine.scorers import CommonGenScorer, SoftwareScorer
 from practicum.engine.state import Scorer
+from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
 from practicum.retrieval.vectors import Embedder
 from practicum.session.config import APPWORLD, PYTHON, TOOLS, Config, Splits
@@ -70,13 +71,17 @@ def _qualified_name(value: object) -> str:
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
-def make_method(config: Config, splits: Splits, parts: Parts) -> Method:
+def make_settings(config: Config) -> GateSettings:
+    """The settings of the method that a configuration names."""
+    values = methods.for_traces(config.method, config.settings) if config.from_traces else config.settings
+    return methods.read_settings(config.method, values)
+
+
+def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
     """The method that a configuration names, with a gate or reading stored traces where it is set so."""
     if parts.method is None and config.method.startswith(PYTHON):
         raise _missing_object("method", config.method, "an installed method")
-    values = methods.for_traces(config.method, config.settings) if config.from_traces else config.settings
-    settings = methods.read_settings(config.method, values)
-    method = parts.method or methods.build(config.method, values)
+    method = parts.method or methods.build(config.method, settings)
     if settings.gate:
         method = gated(method, splits.val, settings.gate_alpha)
     return reading(method) if config.from_traces else method

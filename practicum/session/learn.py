@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from practicum import methods
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
@@ -178,9 +177,8 @@ class Session:
         self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls))
         self.state.on_attempt = self.watch.attempted
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
-        settings = methods.read_settings(config.method, config.settings)
         for name, counter in LOWERED.items():
-            size = getattr(settings, name, None)
+            size = getattr(self.setup.settings, name, None)
             if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
                 self.state.counts[counter] += 1
         root = Run(self.state)

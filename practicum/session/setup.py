@@ -13,8 +13,9 @@ from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
+from practicum.methods.settings import GateSettings
 from practicum.models.registry import ROLES
-from practicum.session.components import Parts, make_agent, make_method, make_scorer
+from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
@@ -30,6 +31,7 @@ class Setup:
     config: Config
     splits: Splits
     parts: Parts
+    settings: GateSettings
     method: Method
     agent: Agent
     scorer: Scorer
@@ -48,15 +50,17 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         raise UsageError("there are no tasks")
     default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
     config = config.model_copy(update={"scorer": config.scorer or default})
-    if config.from_traces:
-        _check_traces(config, splits)
     setup = build_setup(config, splits, parts)
+    if config.from_traces:
+        _check_traces(setup)
     if scored:
         _check_tasks(setup)
     _check_method(setup)
     _check_agent(config)
     roles = _check_roles(setup)
-    settings = methods.plain_settings(config.method, config.settings)
+    # A run stores the settings that were given, as JSON values of their types.
+    read = setup.settings.model_dump(mode="json")
+    settings = {name: read[name] for name in config.settings}
     return replace(setup, config=config.model_copy(update={"settings": settings, "roles": roles}))
 
 
@@ -71,7 +75,8 @@ def take_method(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any]
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
     """The objects of a run that was checked when it was first set up. Raises UsageError if one is missing."""
-    method = make_method(config, splits, parts)
+    settings = make_settings(config)
+    method = make_method(config, settings, splits, parts)
     # With stored traces to learn from, the agent runs in evaluations only.
     agent = ("agent",) if config.asks else ()
     runs = agent if not config.from_traces or splits.val or splits.test else ()
@@ -80,6 +85,7 @@ def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
         config=config,
         splits=splits,
         parts=parts,
+        settings=settings,
         method=method,
         agent=make_agent(config, parts),
         scorer=make_scorer(config, parts),
@@ -105,8 +111,7 @@ def _check_tasks(setup: Setup) -> None:
 
 def _check_method(setup: Setup) -> None:
     """Refuse what the method cannot do, or what would have no effect."""
-    config, splits = setup.config, setup.splits
-    settings = methods.read_settings(config.method, config.settings)
+    config, settings, splits = setup.config, setup.settings, setup.splits
     if extra := methods.missing_extra(config.method):
         raise UsageError(f"method {config.method} needs the package {extra}: pip install 'practicum[{extra}]'")
     if settings.NEEDS_LABELS and not config.labels:
@@ -156,17 +161,16 @@ def _check_roles(setup: Setup) -> dict[str, str]:
     return named
 
 
-def _check_traces(config: Config, splits: Splits) -> None:
+def _check_traces(setup: Setup) -> None:
     """Refuse settings that would run tasks again."""
+    config, settings = setup.config, setup.settings
     if config.settings.get("online"):
         raise UsageError("--online predicts before it learns, but stored traces hold attempts already: leave it out")
-    values = methods.for_traces(config.method, config.settings)
     if unused := sorted({"rounds", "refine", "lessons"} & set(config.settings)):
         raise UsageError(f"with --from-traces no task is tried again: leave out --set {unused[0]}=...")
-    settings = methods.read_settings(config.method, values)
     again = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
     if on := {name: off for name, off in again.items() if getattr(settings, name, off) != off}:
         how = " ".join(f"--set {name}={str(off).lower()}" for name, off in on.items())
         raise UsageError(f"with --from-traces nothing is run, and {', '.join(on)} would run tasks again: use {how}")
-    if any(task.recorded is None for task in splits.train):
+    if any(task.recorded is None for task in setup.splits.train):
         raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out from_traces")
