@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
-from practicum.core.errors import MethodError, ProviderError
+from practicum.core.errors import MethodError, PracticumError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.engine.run import ActSeam, Run
 
@@ -132,13 +132,13 @@ async def sequential(
     for step, batch in enumerate(check.batches(method.sample(tasks, history, run.at("sample"))), 1):
         at = run.at(f"step {step}")
         clock, check = Clock(at), Check(method.name, step)
-        rollouts = await check.each("attempt", method.attempt(batch, context, at.at("attempt")), Rollout)
+        rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
         reflecting = at.at("reflect")
-        lessons = await check.each("reflect", method.reflect(rollouts, context, reflecting), Lesson)
+        lessons = await check.each("reflect", Lesson, method.reflect, rollouts, context, reflecting)
         losses.count(rollouts, lessons, reflecting.unparsed)
         updating = at.at("update", sources_of(lessons))
-        delta = await check.delta("update", method.update(lessons, context, updating), context)
-        delta = await check.delta("accept", method.accept(context, delta, rollouts, at.at("accept")), context)
+        delta = await check.delta("update", context, method.update, lessons, context, updating)
+        delta = await check.delta("accept", context, method.accept, context, delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
         context = outcome.context
         seconds = clock.stop()
@@ -156,7 +156,8 @@ async def sequential(
 
 @dataclass(frozen=True)
 class Check:
-    """Checks what the seams of a method return. A mistake raises MethodError, which names the seam and the step."""
+    """Calls the seams of a method and checks what they return. A mistake raises MethodError, which names the method,
+    the seam and the step."""
 
     method: str
     step: int = 1
@@ -170,9 +171,9 @@ class Check:
                 raise replace(self, step=step)._error("sample", batch, "an iterator of Batch", "an iterator with ")
             yield batch
 
-    async def each(self, seam: str, work: Any, kind: type[T]) -> list[T]:
+    async def each(self, seam: str, kind: type[T], function: Callable[..., Any], *arguments: Any) -> list[T]:
         """The result of a seam, which is a list or tuple of this type."""
-        values = await self._await(seam, work)
+        values = await self._call(seam, function, *arguments)
         if not isinstance(values, list | tuple):
             raise self._error(seam, values, f"a list of {kind.__name__}")
         for value in values:
@@ -180,9 +181,9 @@ class Check:
                 raise self._error(seam, value, f"a list of {kind.__name__}", "a list with ")
         return list(values)
 
-    async def delta(self, seam: str, work: Any, context: Context) -> Delta:
+    async def delta(self, seam: str, context: Context, function: Callable[..., Any], *arguments: Any) -> Delta:
         """The result of a seam, which is a delta whose edits change entries that exist or existed."""
-        delta = await self._await(seam, work)
+        delta = await self._call(seam, function, *arguments)
         if not isinstance(delta, Delta):
             raise self._error(seam, delta, "a Delta")
         if unknown := unknown_ids(delta, context):
@@ -192,10 +193,17 @@ class Check:
             )
         return delta
 
-    async def _await(self, seam: str, work: Any) -> Any:
-        if not isinstance(work, Awaitable):
-            raise self._error(seam, work, "an awaitable: define it with `async def`")
-        return await work
+    async def _call(self, seam: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            work = function(*arguments)
+            if isinstance(work, Awaitable):
+                return await work
+        except PracticumError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise MethodError(f"method {self.method!r}: `{seam}` raised {reason} in step {self.step}{KEPT}") from error
+        raise self._error(seam, work, "an awaitable: define it with `async def`")
 
     def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:
         found = "None" if value is None else type(value).__name__

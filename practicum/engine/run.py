@@ -464,7 +464,10 @@ async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Roll
     rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
     if not isinstance(rollout, Rollout):
         found = "None" if rollout is None else type(rollout).__name__
-        raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout")
+        raise MethodError(
+            f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout. "
+            "What was paid for is kept: correct the method and resume the run"
+        )
     return rollout
 
 

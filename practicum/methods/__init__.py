@@ -112,8 +112,9 @@ def _recipe(name: str) -> Any:
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
     if not isinstance(getattr(found, "Settings", None), type) or not callable(getattr(found, "method", None)):
+        package = plugins.package_of(plugins.registered(GROUP)[name])
         raise UsageError(
-            f"method {name!r} of an installed package is neither a Method nor a module with `Settings` and "
+            f"method {name!r} of the package {package!r} is neither a Method nor a module with `Settings` and "
             "`method(settings)`: correct the package or uninstall it"
         )
     return found

@@ -80,7 +80,7 @@ def make_settings(config: Config) -> GateSettings:
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:
     """The method that a configuration names, with a gate or reading stored traces where it is set so."""
     if parts.method is None and config.method.startswith(PYTHON):
-        raise _missing_object("method", config.method, "an installed method")
+        raise _missing_object("method", config.method, "NAME")
     method = parts.method or methods.build(config.method, settings)
     if settings.gate:
         method = gated(method, splits.val, settings.gate_alpha)

@@ -11,6 +11,7 @@ from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.types import Task
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
@@ -44,6 +45,9 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
 
     If nothing is `scored`, targets may be missing. Raises UsageError or TaskFileError before anything is paid for.
     """
+    for task in (*splits.train, *splits.val, *splits.test):
+        if not isinstance(task, Task):
+            raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
     values, parts = take_method(values, parts or Parts())
     config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:

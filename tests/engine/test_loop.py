@@ -54,6 +54,10 @@ async def words(*given: object) -> list[str]:
     return ["a lesson"]
 
 
+async def broken(*given: object) -> Delta:
+    raise KeyError("x")
+
+
 async def unknown(*given: object) -> Delta:
     return Delta((Add("rules", "x"), Delete("e77")))
 
@@ -67,6 +71,8 @@ async def unknown(*given: object) -> Delta:
         ),
         ({"sample": lambda *given: None}, "`sample` returned None in step 1; it must return an iterator of Batch"),
         ({"reflect": lambda *given: []}, "`reflect` returned list in step 1; it must return an awaitable"),
+        ({"reflect": lambda: []}, "`reflect` raised TypeError: "),
+        ({"update": broken}, "`update` raised KeyError: 'x' in step 1"),
         ({"attempt": nothing}, "`attempt` returned None in step 1; it must return a list of Rollout"),
         ({"reflect": words}, "`reflect` returned a list with str in step 1; it must return a list of Lesson"),
         ({"update": words}, "`update` returned list in step 1; it must return a Delta"),
