@@ -106,7 +106,7 @@ SMALL: dict[str, Any] = {"learning": TASKS[:3], "testing": TASKS[12:15], "sizes"
 TINY: dict[str, Any] = {"learning": TASKS[:1], "testing": TASKS[12:13], "sizes": (0, 1), "settings": {"agents": 2}}
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """Ends the bench at once, unlike a failure of a model."""
 
 

@@ -71,7 +71,7 @@ async def unknown(*given: object) -> Delta:
         ),
         ({"sample": lambda *given: None}, "`sample` returned None in step 1; it must return an iterator of Batch"),
         ({"reflect": lambda *given: []}, "`reflect` returned list in step 1; it must return an awaitable"),
-        ({"reflect": lambda: []}, "`reflect` raised TypeError: "),
+        ({"reflect": list}, "`reflect` raised TypeError: "),
         ({"update": broken}, "`update` raised KeyError: 'x' in step 1"),
         ({"attempt": nothing}, "`attempt` returned None in step 1; it must return a list of Rollout"),
         ({"reflect": words}, "`reflect` returned a list with str in step 1; it must return a list of Lesson"),

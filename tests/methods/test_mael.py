@@ -301,7 +301,7 @@ def test_act_calls_bound_an_attempt_that_refines_every_part(tmp_path: Path) -> N
 # ---- killed and gone on with
 
 
-class Killed(Exception):
+class Killed(BaseException):
     """Not a failure of a model: it ends the run where it stands."""
 
 
