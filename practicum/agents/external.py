@@ -23,7 +23,7 @@ from practicum.agents.base import AgentRun
 from practicum.core.errors import AgentError, PracticumError, UsageError
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
-from practicum.tasks.sandbox.processes import kill_group
+from practicum.tasks.sandbox.processes import close_pipes, kill_group
 
 PIPES_CLOSE = 2.0
 """Seconds to wait until the pipes of a killed program close. A child that left its process group may keep them open."""
@@ -104,6 +104,7 @@ class CommandAgent:
                 kill_group(process.pid)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.communicate(), PIPES_CLOSE)
+                close_pipes(process)
         if process.returncode:
             tail = err.decode(errors="replace").strip().splitlines()[-1:] or ["nothing on standard error"]
             raise AgentError(f"{self.words[0]} ended with exit code {process.returncode}: {tail[0][:200]}")

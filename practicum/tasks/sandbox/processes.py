@@ -7,7 +7,14 @@ import os
 import signal
 import stat
 import sys
+from asyncio.subprocess import Process
 from pathlib import Path
+
+
+def close_pipes(process: Process) -> None:
+    """Close the pipes to a process, although another process that it left behind may still hold them."""
+    # asyncio has no public way to do this; an open transport warns when it is garbage-collected.
+    process._transport.close()  # type: ignore[attr-defined]
 
 
 def kill_group(group: int) -> None:

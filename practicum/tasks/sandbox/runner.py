@@ -29,7 +29,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
-from practicum.tasks.sandbox.processes import count_threads, deleted_file_bytes, disk_usage, kill_group
+from practicum.tasks.sandbox.processes import close_pipes, count_threads, deleted_file_bytes, disk_usage, kill_group
 
 FENCES = Path(__file__).with_name("fences.py")
 
@@ -146,6 +146,7 @@ class Sandbox:
             _kill(process)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), PIPE_TIMEOUT)
+            close_pipes(process)
         if not watcher.fences:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             reason = reason or f"no answer within {START_TIMEOUT:g} s"
