@@ -40,6 +40,7 @@ def speed(
     json_: opt.Json = False,
 ) -> None:
     """Measure the wall time of learning one task at a time, in batches and asynchronously, on a simulated server."""
+    from practicum.bench.measure import load_average
     from practicum.bench.speed import SpeedPlan
     from practicum.bench.speed import speed as measure
     from practicum.cli.inputs import names
@@ -48,11 +49,11 @@ def speed(
     chosen: Any = {} if only is None else {"parts": names(only, "--only")}
     latencies = ServerOptions(output_tokens=output_tokens)
     plan = SpeedPlan(tasks=tasks, latencies=latencies, tail_tasks=tail_tasks, at_once=at_once, **chosen)
-    out, load = Printer(json_), _load()
+    out, load = Printer(json_), load_average()
     found = measure(plan, out.print)
     _print_speed(out, found)
     _print_targets(out, found.targets(), load)
-    out.result({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [load, _load()]})
+    out.result({"bench": "speed", "tasks": tasks, **found.as_json(), "load": [load, load_average()]})
 
 
 def _print_speed(out: Printer, found: SpeedResult) -> None:
@@ -87,6 +88,7 @@ def overload(
     **given: Any,
 ) -> int:
     """Measure context overload: how many of n facts are left in a context after one update, by method."""
+    from practicum.bench.measure import load_average
     from practicum.bench.overload import OverloadPlan, targets
     from practicum.bench.overload import overload as measure
     from practicum.bench.plots import overload_plot
@@ -105,7 +107,7 @@ def overload(
     sizes = numbers(n, int, lambda size: size > 0, "--n", "whole numbers from 1, as 10,20,40")
     plan = OverloadPlan(sizes=sizes, model=model, seed=seed, config=config, **chosen)
     folder = folder or new_folder("overload")
-    out, load = Printer(json_), _load()
+    out, load = Printer(json_), load_average()
     out.print(f"kept in {folder}")
 
     def report(row: OverloadRow) -> None:
@@ -116,7 +118,7 @@ def overload(
     rows = run_work(lambda stop: measure(plan, folder, report=report, budget=stop.stops(budget)), out)
     reached = targets(rows, model)
     value = {"bench": "overload", "model": model, "seed": seed, "rows": [row.as_json() for row in rows]}
-    value |= {"targets": [target.as_json() for target in reached], "load": [load, _load()]}
+    value |= {"targets": [target.as_json() for target in reached], "load": [load, load_average()]}
     save_json(folder / "overload.json", value)
     if any(not row.stopped for row in rows):
         overload_plot(rows, folder / "overload.png", model)
@@ -151,15 +153,16 @@ def store(
     json_: opt.Json = False,
 ) -> None:
     """Measure retrieval among many memories: exact, by an index, and from the disk, with the memory it takes."""
+    from practicum.bench.measure import load_average
     from practicum.bench.store import store as measure
     from practicum.retrieval.index import index_installed
 
     if not index_installed():
         raise UsageError("there is no index to measure: pip install 'practicum[index]'")
-    out, load = Printer(json_), _load()
+    out, load = Printer(json_), load_average()
     found = measure(memories, out.print)
     _print_targets(out, found.targets(), load)
-    out.result({"bench": "store", **found.as_json(), "load": [load, _load()]})
+    out.result({"bench": "store", **found.as_json(), "load": [load, load_average()]})
 
 
 @app.command("robustness")
@@ -209,15 +212,13 @@ def robustness(
     out.result(value)
 
 
-def _load() -> float:
-    return round(os.getloadavg()[0], 2)
-
-
 def _print_targets(out: Printer, targets: Sequence[Target], load: float | None = None) -> None:
     for target in targets:
         out.print(target.summary(), style="" if target.met else "red")
     if load is not None:
-        out.print(f"load average {load} before, {_load()} after, {os.cpu_count()} cores")
+        from practicum.bench.measure import load_average
+
+        out.print(f"load average {load} before, {load_average()} after, {os.cpu_count()} cores")
 
 
 def _format(value: float | None, form: str) -> str | None:

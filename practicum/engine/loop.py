@@ -18,7 +18,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
 from practicum.core.errors import MethodError, PracticumError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.run import ActSeam, Run
+from practicum.engine.run import KEPT, ActSeam, Run
 
 T = TypeVar("T")
 
@@ -211,9 +211,6 @@ class Check:
             f"method {self.method!r}: `{seam}` returned {prefix}{found} in step {self.step}; it must return {wanted}"
             f"{KEPT}"
         )
-
-
-KEPT = ". What was paid for is kept: correct the method and resume the run"
 
 
 class Clock:

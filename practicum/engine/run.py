@@ -45,6 +45,9 @@ from practicum.tasks.scoring.registry import meta_fault
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+KEPT = ". What was paid for is kept: correct the method and resume the run"
+"""Ends every error about a mistake in a method."""
+
 REPAIRS = 2
 """How often a model is asked again if its output does not fit its schema."""
 
@@ -464,10 +467,7 @@ async def _attempt(act: ActSeam, task: Task, context: Context, run: Run) -> Roll
     rollout = await act(task, context, replace(run, about=(f"task:{task.id}",)))
     if not isinstance(rollout, Rollout):
         found = "None" if rollout is None else type(rollout).__name__
-        raise MethodError(
-            f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout. "
-            "What was paid for is kept: correct the method and resume the run"
-        )
+        raise MethodError(f"`act` of the method returned {found} for task {task.id!r}; it must return a Rollout{KEPT}")
     return rollout
 
 
