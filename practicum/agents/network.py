@@ -20,8 +20,8 @@ R = TypeVar("R", bound=AgentRun)
 
 Kind = Literal["judge", "decompose", "solve", "critique", "aggregate"]
 
-MAX_PARTS = 8
-"""Most parts of one decomposition; further ones are dropped."""
+ACCEPTED = "adequate"
+"""The text of a critique that accepts a solution."""
 
 FAILURES = (AgentError, OutputError, ProviderError)
 """Failures of one agent; the network goes on without it."""
@@ -213,7 +213,7 @@ def valid_parts(parts: Sequence[TaskPart], task: str) -> list[TaskPart]:
     import networkx as nx
 
     useless = ("", _normalized(task))
-    kept = {n: part for n, part in enumerate(parts[:MAX_PARTS], 1) if _normalized(part.text) not in useless}
+    kept = {n: part for n, part in enumerate(parts, 1) if _normalized(part.text) not in useless}
     if len(kept) < 2:
         return []
     number = {old: new for new, old in enumerate(kept, 1)}

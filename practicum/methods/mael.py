@@ -2,22 +2,22 @@
 al., sections 2.1 to 2.3; METHODS, section 6).
 
 Deviations: each part is criticised as soon as it is solved, not when all are; a critique that accepts a solution
-changes nothing, so it has no reward and makes no experience; if there are more parts than neighbours, some solve
-several.
+changes nothing, so it makes no experience unless `accepted` is set; if there are more parts than neighbours, some solve
+several. docs/methods/mael.md lists all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from practicum.agents.network import MAX_PARTS
 from practicum.agents.team import SHAPES, Team, load_team, make_team
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.network import Experience, Level, Retrieval, by_network, seat
+from practicum.blocks.act.network import MAX_PARTS, Experience, Level, Retrieval, by_network, seat
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.rewards import rewarded
 from practicum.blocks.sample.orders import batches
@@ -41,12 +41,16 @@ class Settings(Batched):
     """Levels of decomposition (paper: 1, 2 for hard sets); 0: one agent, alone."""
     retrieval: Retrieval = "step"
     """step: retrieve experience for every step; task: one past trace for all steps; none."""
+    while_learning: bool = False
+    """Whether attempts to learn from are shown experience too (paper: only in inference); a stream's always are."""
+    accepted: bool = False
+    """Whether a critique that accepts a solution is kept, with the quality of this solution as its reward."""
     alpha: float = Field(default=0.5, ge=0, le=1)
     """The weight of similarity in retrieval; the rest is the weight of the reward."""
     similarity: Level = "high"
-    """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 3."""
+    """high: prefer similar experience; low: prefer dissimilar experience, as in the paper's table 4."""
     reward: Level = "high"
-    """high: prefer experience with a high reward; low: with a low one, as in the paper's table 3."""
+    """high: prefer experience with a high reward; low: with a low one, as in the paper's table 4."""
     warmth: float = Field(default=0.2, ge=0)
     """The temperature of the agents."""
 
@@ -56,7 +60,7 @@ class Settings(Batched):
         the newer one stays."""
         unused: dict[str, str] = {}
         if values.get("retrieval") == "none":
-            unused |= dict.fromkeys(("alpha", "similarity", "reward"), "needs retrieval=task or step")
+            unused |= dict.fromkeys(("alpha", "similarity", "reward", "while_learning"), "needs retrieval=task or step")
         if "agents" in values and values.get("topology", "complete") not in SHAPES:
             why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
             unused |= dict.fromkeys(("agents", "topology"), why)
@@ -74,13 +78,15 @@ def method(s: Settings) -> Method:
     team = cache(partial(team_of, s))
     members = team(0).members
     experience = Experience(s.retrieval, s.alpha, s.similarity, s.reward)
-    act = by_network(team, experience, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
+    network = partial(by_network, team, rounds=s.rounds, depth=s.depth, warmth=s.warmth)
+    act = network(experience)
+    learning = act if s.online or s.while_learning else network(replace(experience, retrieval="none"))
     return Method(
         name="mael",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
-        attempt=once(act),
-        reflect=rewarded,
+        attempt=once(learning),
+        reflect=rewarded(s.accepted),
         update=pooled,
         accept=always,
         roles=("judge",),

@@ -16,7 +16,7 @@ from helpers import client, make_tasks, run_command
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scripts import Learned
-from teams import divided, learned, team, written
+from teams import SHOWING, divided, learned, team, written
 
 import practicum
 from practicum.agents.team import Team, load_team, make_team
@@ -200,7 +200,7 @@ def test_a_page_that_cannot_be_written_is_one_line_after_the_answer(tmp_path: Pa
 
 
 def test_pools_are_reported_by_agent(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3))
+    run = learned(tmp_path, divided(3), SHOWING)
     done = run_command(("pools", run.folder, "--json"), tmp_path)
     assert done.code == 0
     value = done.json
@@ -218,7 +218,7 @@ def test_pools_are_reported_by_agent(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_one_agent_is_reported_by_kind(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(2))
+    run = learned(tmp_path, divided(2), SHOWING)
     plot = tmp_path / "pools.png"
     done = run_command(("pools", run.folder, "--agent", "agent1", "--plot", plot), tmp_path)
     assert done.code == 0

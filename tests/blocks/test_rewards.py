@@ -11,7 +11,7 @@ from practicum.blocks.reflect.rewards import Rewards
 
 
 def move(kind: str, task: str = "", round: int = 0, *again: str) -> dict[str, Any]:
-    return {"kind": kind, "task": task, "round": round, "again": again, "agent": "a"}
+    return {"kind": kind, "task": task, "round": round, "again": again, "agent": "a", "action": ""}
 
 
 ALONE = [move("judge"), move("solve")]
@@ -38,6 +38,12 @@ def test_each_kind_of_step_has_its_reward() -> None:
     # The first critique made a solution better by 0.4; the others changed nothing.
     assert found[3] == pytest.approx(0.4)
     assert (found[5], found[7]) == (None, None)
+
+
+def test_an_accepting_critique_has_the_reward_of_what_it_accepts_only_if_asked_for() -> None:
+    moves = [*DIVIDED[:5], {**DIVIDED[5], "action": "adequate"}, *DIVIDED[6:]]
+    assert [Rewards(moves, QUALITIES, accepted).of(5) for accepted in (True, False)] == [0.9, None]
+    assert Rewards(moves, QUALITIES, True).of(3) == pytest.approx(0.4)
 
 
 def test_a_critique_that_made_the_solution_worse_has_reward_zero() -> None:

@@ -14,7 +14,7 @@ import scripts
 from helpers import client, context_bytes, make_tasks
 from profiles import cases
 from scripts import Learned, shape
-from teams import divided, learned, number, plan, quality, solution, team, written
+from teams import SHOWING, divided, learned, number, plan, quality, solution, team, written
 
 import practicum
 from practicum import methods
@@ -65,6 +65,13 @@ def test_an_agent_that_solves_a_task_alone_keeps_two_steps(tmp_path: Path) -> No
     assert not run.calls("judge")
 
 
+def test_critiques_that_accept_a_solution_are_kept_if_asked_for(tmp_path: Path) -> None:
+    run = learned(tmp_path, divided(1), {"accepted": True})
+    kept = [(e.text, e.data["reward"]) for e in run.result.context if e.data["kind"] == "critique"]
+    # The reward of an acceptance is the quality of what was accepted.
+    assert kept == [("say more", 0.4), ("adequate", 0.9), ("adequate", 0.5)]
+
+
 def test_a_wrong_answer_gets_no_reward_and_its_parts_keep_theirs(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(1), respond=team(**{"": lambda call: "wrong"}))
     rewards = {kind: reward for _, kind, reward in pools(run.result.context)}
@@ -102,7 +109,7 @@ def test_without_retrieval_nothing_is_shown(tmp_path: Path) -> None:
 
 
 def test_each_step_is_shown_experience_of_its_agent_and_kind(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3))
+    run = learned(tmp_path, divided(3), SHOWING)
     assert not experiences(run, run.rollouts[0])
     for rollout in run.rollouts[1:]:
         for move in moves(rollout):
@@ -121,7 +128,7 @@ def test_of_two_similar_experiences_the_better_or_the_worse_is_shown(tmp_path: P
     """The first half was solved twice: as 0.5, and as 0.9 after the critique."""
 
     def shown(reward: str) -> float:
-        run = learned(tmp_path / reward, divided(2), {"reward": reward, "alpha": 0.0})
+        run = learned(tmp_path / reward, divided(2), {**SHOWING, "reward": reward, "alpha": 0.0})
         first = next(m for m in moves(run.rollouts[1]) if (m["kind"], m["task"]) == ("solve", "1"))
         entry = run.result.context.get(first["experience"])
         assert entry is not None
@@ -138,7 +145,7 @@ def test_by_similarity_alone_the_nearest_or_the_farthest_is_shown(tmp_path: Path
     ]
 
     def shown(similarity: str) -> str:
-        run = learned(tmp_path / similarity, tasks, {"similarity": similarity, "alpha": 1.0}, seed=1)
+        run = learned(tmp_path / similarity, tasks, {**SHOWING, "similarity": similarity, "alpha": 1.0}, seed=1)
         return next(e.key for e in experiences(run, run.rollouts[-1]) if e.data["kind"] == "judge")
 
     order = [r.task.id for r in learned(tmp_path / "order", tasks, seed=1).rollouts]
@@ -151,21 +158,51 @@ def test_by_similarity_alone_the_nearest_or_the_farthest_is_shown(tmp_path: Path
 @pytest.mark.parametrize("retrieval", ["step", "task"])
 def test_a_hint_without_a_reward_is_no_experience(tmp_path: Path, retrieval: str) -> None:
     hint = Add("pool agent1", "Do it so.", "Message 1", data={"kind": "judge"})
-    run = learned(tmp_path, divided(1), {"retrieval": retrieval}, seed_context=initial_context([hint]))
+    run = learned(tmp_path, divided(1), {**SHOWING, "retrieval": retrieval}, seed_context=initial_context([hint]))
     assert not experiences(run, run.rollouts[0])
     assert run.result.errors == {}
 
 
 def test_by_task_one_trace_is_shown_throughout(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(4), {"retrieval": "task"})
+    run = learned(tmp_path, divided(4), {**SHOWING, "retrieval": "task"})
     for rollout in run.rollouts[1:]:
         shown = experiences(run, rollout)
         assert len(shown) == len(moves(rollout))
         assert len({entry.data["trace"] for entry in shown}) == 1
 
 
+@pytest.mark.parametrize(("reward", "number_of"), [("high", 3), ("low", 1)])
+def test_by_task_the_trace_with_the_best_whole_solution_is_shown(tmp_path: Path, reward: str, number_of: int) -> None:
+    """The parts of message 1 are perfect and its whole is wrong; those of message 3 are poor and its whole is right."""
+
+    def graded(call: Call) -> dict[str, Any]:
+        return {"reason": "", "points": 10 if "Message 1:" in call.prompt.user else 2}
+
+    respond = team(**{"": lambda call: "wrong" if number(call) == 1 else f"word{number(call)}"}, Quality=graded)
+    test = make_tasks(10)[9:]
+    settings = {"retrieval": "task", "alpha": 0.0, "reward": reward}
+    run = learned(tmp_path, divided(2), settings, respond, test=test)
+    judged = {e.key: (e.data["reward"], e.data["whole"]) for e in run.result.context if e.data["kind"] == "judge"}
+    assert judged == {"Message 1: say word1": (1.0, 0.0), "Message 3: say word3": (0.2, 1.0)}
+    tested = [call for call in run.calls("agent") if "Message 9: say word9" in call.prompt.user]
+    shown = [call.prompt.turns[-1].user for call in tested if SHOWN in call.text]
+    assert len(shown) == len(tested)
+    assert {int(n) for text in shown for n in re.findall(r"Message (\d+)", text)} == {number_of}
+
+
+@pytest.mark.parametrize("settings", [{}, {"retrieval": "task"}, {"online": True}, SHOWING], ids=str)
+def test_experience_is_shown_while_learning_only_in_a_stream_or_if_asked_for(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    run = learned(tmp_path, divided(2), settings, test=make_tasks(12)[11:])
+    assert any(experiences(run, rollout) for rollout in run.rollouts) == (settings in ({"online": True}, SHOWING))
+    tested = [call for call in run.calls("agent") if "Message 11: say word11" in call.prompt.user]
+    assert tested
+    assert all(SHOWN in call.text for call in tested)
+
+
 def test_shown_experiences_are_reported_with_their_similarity(tmp_path: Path) -> None:
-    run = learned(tmp_path, divided(3))
+    run = learned(tmp_path, divided(3), SHOWING)
     for rollout in run.rollouts:
         assert {id for id, _ in rollout.retrieved} == {e.id for e in experiences(run, rollout)}
     parts = practicum.Parts(clients={"agent": client(team())})
@@ -183,7 +220,7 @@ def test_shown_experiences_are_reported_with_their_similarity(tmp_path: Path) ->
 def test_an_experience_that_was_shown_counts_as_used(tmp_path: Path) -> None:
     """Also where the step made none itself: its critique found the solution adequate, or its judge was away."""
     away = team(Quality=lambda call: quality(call) if number(call) == 1 else ProviderError("away"))
-    run = learned(tmp_path, divided(3), {"epochs": 2}, away, seed=1)
+    run = learned(tmp_path, divided(3), {**SHOWING, "epochs": 2}, away, seed=1)
     shown = Counter(e.id for r in run.rollouts for e in experiences(run, r))
     assert {e.id: e.uses for e in run.result.context if e.uses} == shown
     assert "critique" in {e.data["kind"] for e in run.result.context if e.uses}
@@ -219,20 +256,20 @@ def refusing(call: Call) -> str | Exception:
 def test_an_experience_that_does_not_fit_is_left_out_and_counted(
     tmp_path: Path, respond: Callable[[Call], str | Exception], window: int | None
 ) -> None:
-    run = scripts.learned(tmp_path, client(respond, window=window), lengthy(3), {}, "mael")
+    run = scripts.learned(tmp_path, client(respond, window=window), lengthy(3), SHOWING, "mael")
     assert run.result.steps == 3
     assert not any(experiences(run, rollout) for rollout in run.rollouts)
     assert run.result.errors["overlong_experiences"] == 2 * 2
     # Short ones are still shown.
-    short = scripts.learned(tmp_path / "short", client(alone, window=ONE), make_tasks(3), {}, "mael")
+    short = scripts.learned(tmp_path / "short", client(alone, window=ONE), make_tasks(3), SHOWING, "mael")
     assert "overlong_experiences" not in short.result.errors
     assert experiences(short, short.rollouts[-1])
 
 
 def test_experiences_left_out_stay_out_if_a_resume_has_a_larger_window(tmp_path: Path) -> None:
-    whole = scripts.learned(tmp_path / "whole", client(alone, window=ONE), lengthy(3), {}, "mael")
+    whole = scripts.learned(tmp_path / "whole", client(alone, window=ONE), lengthy(3), SHOWING, "mael")
     with pytest.raises(Killed):
-        scripts.learned(tmp_path / "cut", client(dying(5, alone), window=ONE), lengthy(3), {}, "mael")
+        scripts.learned(tmp_path / "cut", client(dying(5, alone), window=ONE), lengthy(3), SHOWING, "mael")
     model = client(alone)
     again = scripts.resumed(Learned(model, tmp_path / "cut" / "run"), model)
     assert again.rollouts == whole.rollouts
@@ -319,7 +356,7 @@ def dying(calls: int, alive: Callable[[Call], str | Exception] | None = None) ->
 
 @pytest.mark.parametrize("calls", cases(range(1, 24, 2), 1, 9, 17))
 def test_a_run_cut_off_in_a_recursion_resumes_to_the_same_result(tmp_path: Path, calls: int) -> None:
-    how: dict[str, Any] = {"tasks": divided(2), "test": make_tasks(2, 20)}
+    how: dict[str, Any] = {"tasks": divided(2), "test": make_tasks(2, 20), "settings": SHOWING}
     uncut = learned(tmp_path / "whole", **how)
     with pytest.raises(Killed):
         learned(tmp_path / "cut", respond=dying(calls), **how)
@@ -333,7 +370,7 @@ def test_a_run_cut_off_in_a_recursion_resumes_to_the_same_result(tmp_path: Path,
 
 
 def test_concurrency_changes_nothing(tmp_path: Path) -> None:
-    how: dict[str, Any] = {"tasks": divided(6), "settings": {"batch": 3, "depth": 2}}
+    how: dict[str, Any] = {"tasks": divided(6), "settings": {**SHOWING, "batch": 3, "depth": 2}}
     one, many = (learned(tmp_path / str(n), concurrency=n, **how) for n in (1, 16))
     assert context_bytes(one.result) == context_bytes(many.result)
     assert sorted(c.text for c in one.model.calls) == sorted(c.text for c in many.model.calls)
@@ -409,6 +446,9 @@ def test_every_agent_gets_the_instructions_under_one_heading(tmp_path: Path) -> 
     run = learned(tmp_path, divided(2), instructions="Be brief.")
     asked = [call for call in run.calls("agent") if shape(call) in ("Ability", "Plan", "Critique")]
     assert len({shape(call) for call in asked}) == 3
+    # A judge of a part could not tell otherwise what is asked of the solution.
+    asked += run.calls("judge")
+    assert len({shape(call) for call in asked}) == 4
     assert all(call.prompt.user.startswith("# What the agent is told\nBe brief.\n\n# ") for call in asked)
 
 
@@ -491,6 +531,7 @@ def test_without_labels_the_whole_is_judged_and_no_prompt_tells_a_target(tmp_pat
         ({"retrieval": "all"}, "retrieval"),
         ({"retrieval": "none", "alpha": 0.3}, "alpha needs retrieval=task or step"),
         ({"retrieval": "none", "similarity": "low", "reward": "low"}, "reward, similarity needs"),
+        ({"retrieval": "none", "while_learning": True}, "while_learning needs retrieval=task or step"),
         ({"topology": "nowhere.json"}, "cannot read the team nowhere.json"),
         ({"topology": "tree"}, "tree"),
         ({"topology": {"agents": [{"name": "a"}]}, "agents": 3}, "leave out agents"),

@@ -15,6 +15,9 @@ from scripts import Learned, shape
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 
+SHOWING = {"while_learning": True}
+"""Settings with which experience is also shown while learning."""
+
 Said = str | Exception | dict[str, Any]
 Step = Callable[[Call], Said]
 

@@ -1,7 +1,8 @@
 """An attempt by a network of agents, each with the experience nearest to its step before it (MAEL, sections 2.1, 2.3).
 
 Experience is an entry of the acting agent's own pool. It is retrieved among steps of the same kind by
-alpha x similarity + (1 - alpha) x reward: for each step by itself or, task-wise, from one past trace for all steps.
+alpha x similarity + (1 - alpha) x reward: step-wise for each step by itself. Task-wise one past trace is chosen by the
+similarity of its task and the reward of its whole solution, and each step is shown the best experience of this trace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from practicum.agents.network import MAX_PARTS, Kind, Network, Question, StepOutput, TaskPart
+from practicum.agents.network import ACCEPTED, Kind, Network, Question, StepOutput, TaskPart
 from practicum.agents.team import Team
 from practicum.blocks.act.show import learning_feedback
 from practicum.core.bounded import MaxChars, MaxItems, Output
@@ -33,6 +34,12 @@ Level = Literal["high", "low"]
 
 POOL = "pool "
 """The prefix of the section that holds an agent's pool."""
+
+MAX_PARTS = 8
+"""The most parts that a small model may divide a task into."""
+
+OPENING: tuple[Kind, ...] = ("judge", "solve")
+"""The kinds of an attempt's first step, whose state is the whole task."""
 
 
 class Ability(Output):
@@ -79,7 +86,7 @@ FORMS: Mapping[Kind, type[Output]] = {
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """How experience is chosen. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used (table 3)."""
+    """How experience is chosen. If `similarity` or `reward` is low, 1 - similarity or 1 - reward is used (table 4)."""
 
     retrieval: Retrieval = "step"
     alpha: float = 0.5
@@ -95,16 +102,16 @@ class Experience:
 
 @dataclass(frozen=True)
 class ExperienceFilter:
-    """Matches the experiences of one agent with one kind of step and, if given, from one past trace. An entry that was
-    written into a pool by hand and has no reward does not match."""
+    """Matches the experiences of one agent with these kinds of steps and, if given, from one past trace. An entry that
+    was written into a pool by hand and has no reward does not match."""
 
     agent: str
-    kind: Kind
+    kinds: tuple[Kind, ...]
     trace: str = ""
 
     def __call__(self, entry: Entry) -> bool:
         known = entry.data
-        if entry.section != POOL + self.agent or known.get("kind") != self.kind or "reward" not in known:
+        if entry.section != POOL + self.agent or known.get("kind") not in self.kinds or "reward" not in known:
             return False
         return not self.trace or known.get("trace") == self.trace
 
@@ -123,12 +130,10 @@ def by_network(
     async def act(task: Task, context: Context, run: Run) -> Rollout:
         team = seeded(run.seed)
         past_trace, searching = "", run.at("experience")
-        kinds: tuple[Kind, ...] = ("judge", "solve")
-        for kind in kinds if experience.retrieval == "task" else ():
-            where = ExperienceFilter(team.entry, kind)
-            if best := await _nearest(where, task.input, context, experience, searching.at(kind)):
+        if experience.retrieval == "task":
+            where = ExperienceFilter(team.entry, OPENING)
+            if best := await _nearest(where, task.input, context, experience, searching, whole_reward):
                 past_trace = str(best.entry.data.get("trace", ""))
-                break
         decider = Decider(team, task, context, experience, past_trace)
         working = replace(run, warmth=warmth).at("network")
         solved = await Network(team, decider.decide, rounds, depth).solve(task.input, working)
@@ -152,10 +157,24 @@ def by_network(
     return act
 
 
-async def _nearest(where: ExperienceFilter, state: str, context: Context, how: Experience, run: Run) -> Match | None:
-    """The entry with the highest retrieval score; the older one on ties."""
+def step_reward(entry: Entry) -> float:
+    """The reward of an experience's own step."""
+    return float(entry.data["reward"])
+
+
+def whole_reward(entry: Entry) -> float:
+    """The reward of the solution of the whole task in the trace that an experience is from. If it is unknown, the
+    experience counts with its own reward."""
+    return float(entry.data.get("whole", entry.data["reward"]))
+
+
+async def _nearest(
+    where: ExperienceFilter, state: str, context: Context, how: Experience, run: Run,
+    reward: Callable[[Entry], float] = step_reward,
+) -> Match | None:  # fmt: skip
+    """The entry with the highest retrieval score by this reward; the older one on ties."""
     found = await run.nearest(context, state, len(context), where)
-    scored = [(how.score(f.similarity, float(f.entry.data["reward"])), -f.entry.number, f) for f in found]
+    scored = [(how.score(f.similarity, reward(f.entry)), -f.entry.number, f) for f in found]
     return max(scored, key=lambda one: one[:2])[2] if scored else None
 
 
@@ -173,7 +192,7 @@ class Decider:
         """Ask the agent, after the experience nearest to the step if its model can read both."""
         found, searching = None, run.at("experience")
         if self.experience.retrieval == "step" or self.past_trace:
-            where = ExperienceFilter(question.agent, question.kind, self.past_trace)
+            where = ExperienceFilter(question.agent, (question.kind,), self.past_trace)
             found = await _nearest(where, question.state, self.context, self.experience, searching)
         run = replace(run, actor=seat(question.agent))
         if found is None:
@@ -208,14 +227,14 @@ class Decider:
                 return StepOutput(text, able.alone, form=able.model_dump_json())
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
-                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts]
+                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts[:MAX_PARTS]]
                 needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
                 lines = [f"{n}. {part.text}{more}" for n, (part, more) in enumerate(zip(parts, needs, strict=True), 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
             case "critique":
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
-                return StepOutput(feedback or "adequate", feedback, form=said.model_dump_json())
+                return StepOutput(feedback or ACCEPTED, feedback, form=said.model_dump_json())
             case "solve" | "aggregate":
                 return StepOutput((await run.ask("agent", prompt, PartSolution)).solution)
 
@@ -249,7 +268,7 @@ class Decider:
 def _heading(entry: Entry) -> str:
     """The heading of an experience, which is shown as an earlier exchange: shown beside the task, a small model takes
     it for the task."""
-    return f"# From your experience (it was rewarded {float(entry.data['reward']):.2f} of 1)"
+    return f"# From your experience (it was rewarded {step_reward(entry):.2f} of 1)"
 
 
 TEAM = """\

@@ -15,10 +15,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from practicum.agents.network import ACCEPTED
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.types import Lesson, Prompt, Rollout, Score, Task, Trace
+from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
 
@@ -38,20 +40,34 @@ class Quality(Output):
     points: int = Field(ge=0, le=10, description="from 0, useless, to 10, complete and right")
 
 
-async def rewarded(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once.
+def rewarded(accepted: bool = False) -> ReflectSeam:
+    """Each step of each attempt with its reward, in [0, 1]; all solutions are scored at once. A critique that accepts a
+    solution has a reward only with `accepted`.
 
     A step whose reward is unknown, because its judge failed or nothing was changed, is no experience: its lesson has no
     text and holds only the experience that the step was shown, if any.
     """
-    jobs = [(f"{i}.{r.task.id}", partial(_lessons, r)) for i, r in enumerate(rollouts) if not r.trace.lost]
-    return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        jobs = [
+            (f"{i}.{r.task.id}", partial(_lessons, r, accepted)) for i, r in enumerate(rollouts) if not r.trace.lost
+        ]
+        return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
+
+    return reflect
 
 
-async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
+async def _lessons(rollout: Rollout, accepted: bool, run: Run) -> list[Lesson]:
     run = replace(run, about=rollout.sources)
     moves: list[MoveData] = list(rollout.trace.data.get("moves", ()))
-    rewards = Rewards(moves, await _qualities(rollout, moves, run))
+    whole = _clipped(rollout.score) if run.labels else None
+    if whole is None and rollout.feedback.success is not None:
+        whole = float(rollout.feedback.success)
+    qualities = await _qualities(rollout, moves, whole, run)
+    rewards = Rewards(moves, qualities, accepted)
+    if whole is None:
+        whole = next((quality for n, quality in qualities.items() if not moves[n]["task"]), None)
+    of_whole = {} if whole is None else {"whole": round(whole, 4)}
     lessons = []
     for n, move in enumerate(moves):
         reward, text, data = rewards.of(n), "", {"experience": move["experience"]}
@@ -59,18 +75,18 @@ async def _lessons(rollout: Rollout, run: Run) -> list[Lesson]:
             text = move["action"] or "(nothing)"
             data = {
                 "agent": move["agent"], "kind": move["kind"], "state": move["state"], "reward": round(reward, 4),
-                "trace": rollout.place, "experience": move["experience"], "said": move["said"],
+                "trace": rollout.place, "experience": move["experience"], "said": move["said"], **of_whole,
             }  # fmt: skip
         if text or move["experience"]:
             lessons.append(Lesson(f"{run.place}/{n}", text, sources=rollout.sources, data=data))
     return lessons
 
 
-async def _qualities(rollout: Rollout, moves: Sequence[MoveData], run: Run) -> dict[int, float | None]:
-    """The quality of each solution, by the number of its move; None if it is unknown."""
-    whole = _clipped(rollout.score) if run.labels else None
-    if whole is None and rollout.feedback.success is not None:
-        whole = float(rollout.feedback.success)
+async def _qualities(
+    rollout: Rollout, moves: Sequence[MoveData], whole: float | None, run: Run
+) -> dict[int, float | None]:
+    """The quality of each solution, by the number of its move; None if it is unknown. The whole task has one solution;
+    `whole` is its quality, None if a judge must say it."""
     parts = _scored_parts(rollout.task, moves, run)
     known: dict[int, float | None] = {}
     jobs: list[tuple[str, Callable[[Run], Awaitable[float | None]]]] = []
@@ -112,17 +128,20 @@ async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> 
     if scored is not None:
         return _clipped(await run.score(scored, Trace(move["action"])))
     part = [f"# The part\n{move['state']}"] if move["task"] else []
-    prompt = Prompt(JUDGE, "\n\n".join([f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]))
+    parts = [*run.agent_instructions, f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]
+    prompt = Prompt.from_parts(JUDGE, parts)
     said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
     return None if said is None else said.points / 10
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves."""
+    """Rewards from the moves of one attempt and the qualities of its solutions, by the numbers of the moves. With
+    `accepted`, the reward of a critique that accepts a solution is the quality of that solution."""
 
     moves: Sequence[MoveData]
     qualities: Mapping[int, float | None]
+    accepted: bool = False
 
     def of(self, number: int) -> float | None:
         """The reward of a move, in [0, 1]; None if it is unknown."""
@@ -138,8 +157,10 @@ class Rewards:
                     return fmean(known) if known else None
                 return solutions[max(solutions)] if solutions else None
             case _:
-                # How much a critique improved the solution; unknown if it asked for nothing.
                 before = [q for n, q in solutions.items() if n < number]
+                if self.accepted and move["action"] == ACCEPTED:
+                    return before[-1] if before else None
+                # How much a critique improved the solution; unknown if it asked for nothing.
                 after = [q for n, q in solutions.items() if n > number and self.moves[n]["round"] == move["round"]]
                 return max(after[0] - before[-1], 0.0) if before and after else None
 

@@ -42,8 +42,8 @@ async def pooled(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta
     edits: list[Edit] = [Vote(x.data["experience"], uses=1, sources=x.sources, lessons=(x.id,)) for x in shown]
     for lesson in lessons:
         if "reward" in lesson.data:
-            kept = ("kind", "reward", "trace", "said")
-            data = {name: lesson.data[name] for name in kept if lesson.data[name] != ""}
+            kept = ("kind", "reward", "whole", "trace", "said")
+            data = {name: lesson.data[name] for name in kept if lesson.data.get(name, "") != ""}
             section, key = POOL + lesson.data["agent"], lesson.data["state"]
             edits.append(Add(section, lesson.text, key, data, sources=lesson.sources, lessons=(lesson.id,)))
     return Delta(tuple(edits))
