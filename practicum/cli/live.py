@@ -82,7 +82,9 @@ class Live(Watch):
         self._tasks = len(splits.test)
         others = f", {len(splits.val)} to validate" if splits.val else ""
         others += f", {len(splits.test)} held out" if splits.test else ""
-        self.console.print(f"{config.method} on {len(splits.train)} tasks{others}; model {config.model}")
+        self.console.print(
+            f"{config.method} on {len(splits.train)} tasks{others}; model {config.model}, profile {config.profile}"
+        )
         if run.calls is not None:
             fewest, most = run.calls
             self.console.print(f"each step makes {fewest:,} to {most:,} calls")

@@ -64,6 +64,7 @@ SETTINGS: dict[str, Any] = {
     "scaling": _choice(METHOD, "Memory methods: how a task is tried k times", "parallel", "sequential", "none"),
     "k": _option(METHOD, int, min=1, help="Attempts at each task, or passes after the first."),
     "preset": _choice(METHOD, "Memory methods: settings for tasks that are", "routine", "standard", "critical"),
+    "profile": _choice(MODEL, "Prompts and forms for capable or for small models", "full", "small"),
     "seed": _option(METHOD, int, help="The seed of every random choice."),
     "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
     "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),
@@ -89,7 +90,7 @@ SETTINGS: dict[str, Any] = {
 """Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
 
 MODELS = (
-    "scorer", "choices", "model", "role", "agent", "instructions", "reasoning", "max_turns", "tool_timeout",
+    "scorer", "choices", "model", "role", "profile", "agent", "instructions", "reasoning", "max_turns", "tool_timeout",
     "temperature", "max_output_tokens", "timeout", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")

@@ -150,7 +150,7 @@ def _show_replay(run: Path, out: Printer) -> None:
 
     with Store.read(run) as store:
         config, _, _ = read_run(store)
-        settings = settings_of(config.method).model_validate(config.settings).model_dump()
+        settings = settings_of(config.method, config.profile or "full").model_validate(config.settings).model_dump()
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"
             raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")

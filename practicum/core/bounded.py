@@ -1,8 +1,9 @@
-"""Bounds on what models write: strict in the JSON schema, lenient in validation.
+"""Bounds on what models write: strict in the JSON schema of small models, absent in that of others, and lenient in
+validation.
 
-The schema bounds every text and list and forbids other keys, because a small model that a grammar holds to it would
-otherwise write until it is cut off. A larger model that only reads the schema may exceed a bound by some: an answer
-that is a little long is not worth a second call.
+A small model that a grammar holds to a schema would write into an unbounded text or list until it is cut off. A capable
+model needs no bound: its prompts state one of 2,000 characters for each text, and an answer that is longer is not worth
+a second call.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-SLACK = 4
-"""How many times longer than its bound a text or list may be in validation."""
+MOST_CHARS = 8_000
+MOST_ITEMS = 100
+"""What validation accepts of a text or a list, whatever its bound in a schema."""
+
+BOUNDS = frozenset({"maxLength", "maxItems", "pattern"})
+"""Keywords of a JSON schema that bound how much is written. Some providers accept none of them."""
 
 
 class Output(BaseModel):
@@ -37,7 +42,7 @@ class MaxChars:
     limit: int
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.str_schema(max_length=SLACK * self.limit)
+        return core_schema.str_schema(max_length=max(MOST_CHARS, self.limit))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "maxLength": self.limit}
@@ -58,7 +63,7 @@ class MaxItems:
     limit: int
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return cast(CoreSchema, {**handler(source), "max_length": SLACK * self.limit})
+        return cast(CoreSchema, {**handler(source), "max_length": max(MOST_ITEMS, self.limit)})
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(core), "maxItems": self.limit}
@@ -70,3 +75,19 @@ EntryId = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^e[0-9]{1,6}$"}),
 ]
 """The id of an entry; the brackets in which it is shown are removed."""
+
+
+def clean(text: str) -> str:
+    """A text as it is kept: with its lines, without spaces at their ends and blank lines around it."""
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def without_bounds(schema: Any) -> Any:
+    """A JSON schema without the keywords that bound values."""
+    if isinstance(schema, list):
+        return [without_bounds(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    properties = schema.get("properties")
+    kept = {k: without_bounds(v) for k, v in schema.items() if k not in BOUNDS and k != "properties"}
+    return kept if properties is None else {**kept, "properties": {k: without_bounds(v) for k, v in properties.items()}}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Rating = Literal["helpful", "harmful", "neutral"]
+
+Profile = Literal["full", "small"]
+"""What the models of a run can do. full: a capable model, which gets complete instructions and writes at any length;
+small: a model of a few billion parameters, which gets short forms, bounds in each schema and worked examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,9 @@ class Lesson:
 
     `text` may be empty if the lesson only carries votes. `detail` is evidence that an update may be shown. `votes` maps
     entry ids to ratings. `sources` name what the lesson came from ("task:t1", "rollout:...", "tag:..."), and pass on to
-    every edit made of it. `confirmed` means that the lesson turned a failure into a success.
+    every edit made of it. `confirmed` means that the lesson turned a failure into a success. `data` holds all that the
+    reflection says beside its insights. `section` is the one that the text belongs to, if the reflection names it.
+    `further` are more insights of the same reflection; each then has the id of the reflection in `of`.
     """
 
     id: str
@@ -102,6 +108,19 @@ class Lesson:
     sources: tuple[str, ...] = ()
     confirmed: bool = False
     data: Mapping[str, Any] = field(default_factory=dict)
+    section: str = ""
+    of: str = ""
+    further: tuple[Lesson, ...] = ()
+
+    @property
+    def each(self) -> tuple[Lesson, ...]:
+        """Its insights as lessons of their own. The first one keeps the votes."""
+        return (replace(self, further=()), *(replace(x, confirmed=self.confirmed) for x in self.further))
+
+    @property
+    def texts(self) -> str:
+        """All its insights as one text."""
+        return "\n".join(x.text for x in (self, *self.further) if x.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,3 +231,22 @@ class Prompt:
     def head(self) -> str:
         """The system message: the instructions, then the pages."""
         return "\n\n".join(part for part in (self.system, "\n".join(self.pages)) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a role is told, by profile. If `small` is empty, small models are told the same. They also get worked
+    examples, since they learn a form from examples better than from any description."""
+
+    full: str
+    small: str = ""
+    examples: tuple[Turn, ...] = ()
+
+    def text(self, profile: Profile) -> str:
+        """The instructions of a profile."""
+        return self.small if self.small and profile == "small" else self.full
+
+    def prompt(self, profile: Profile, parts: Sequence[str], pages: tuple[str, ...] = (), heading: str = "") -> Prompt:
+        """A prompt with these instructions; `heading` stands above the pages."""
+        system = "\n\n".join(filter(None, (self.text(profile), heading)))
+        return Prompt.from_parts(system, parts, pages, self.examples if profile == "small" else ())

@@ -24,7 +24,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, WindowError
-from practicum.core.types import Feedback, Prompt, Rollout, Score, Task, Trace, Usage
+from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.state import RunState, need_of
 from practicum.models.client import JSON, CallOptions, Client, Reply
@@ -84,6 +84,11 @@ class Run:
     def labels(self) -> bool:
         """Whether learning may see targets and scores."""
         return self._state.labels
+
+    @property
+    def profile(self) -> Profile:
+        """What the models of the run can do."""
+        return self._state.profile
 
     @property
     def judged(self) -> bool:
@@ -220,7 +225,7 @@ class Run:
         if it is narrower than the schema of the object. Raises OutputError if no output fits, ProviderError if the
         provider fails, and WindowError if the prompt is too large for the model.
         """
-        wanted = json_schema(schema) if form is None else form
+        wanted = json_schema(schema, self.profile) if form is None else form
         for attempt in range(REPAIRS + 1):
             reply = await self._call(role, prompt, wanted, temperature, attempt)
             try:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from practicum.agents.base import Agent
 from practicum.core.counts import Count
-from practicum.core.types import Prompt, Rollout, Score, Task, Trace, Usage
+from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
 from practicum.models.budget import Budget, Need
 from practicum.models.client import CallOptions, Client
@@ -74,6 +74,7 @@ class RunState:
     vectors: Vectors
     instructions: str = ""
     choices: tuple[str, ...] = ()
+    profile: Profile = "full"
     labels: bool = True
     judged: bool = False
     seed: int = 0

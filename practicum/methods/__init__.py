@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from practicum.core import plugins
 from practicum.core.errors import UsageError
+from practicum.core.types import Profile
 from practicum.engine.loop import Method
-from practicum.methods.settings import GateSettings
+from practicum.methods.settings import GateSettings, small_settings
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
@@ -30,15 +31,15 @@ GROUP = "practicum.methods"
 """The entry point group in which packages register methods: `name = "module"` or `name = "module:object"`."""
 
 
-def settings_of(name: str) -> type[GateSettings]:
-    """The settings class of a method. Raises UsageError for an unknown name."""
+def settings_of(name: str, profile: Profile = "full") -> type[GateSettings]:
+    """The settings class of a method, with the defaults of a profile. Raises UsageError for an unknown name."""
     kind: type[GateSettings] = _recipe(name).Settings
-    return kind
+    return small_settings(kind) if profile == "small" else kind
 
 
-def read_settings(name: str, values: Mapping[str, Any]) -> GateSettings:
+def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full") -> GateSettings:
     """The settings of a method; texts are parsed as the type of the setting. Raises UsageError for a wrong one."""
-    kind = settings_of(name)
+    kind = settings_of(name, profile)
     try:
         settings = kind.model_validate(dict(values))
     except ValidationError as error:
@@ -94,9 +95,10 @@ def about(name: str) -> str:
     return " ".join((_recipe(name).__doc__ or "").split("\n\n")[0].split())
 
 
-def setting_docs(name: str) -> dict[str, tuple[Any, str]]:
-    """Each setting of a method: its default and its description."""
-    return {field: (info.default, info.description or "") for field, info in settings_of(name).model_fields.items()}
+def setting_docs(name: str, profile: Profile = "full") -> dict[str, tuple[Any, str]]:
+    """Each setting of a method: its default in a profile and its description."""
+    fields = settings_of(name, profile).model_fields
+    return {field: (info.default, info.description or "") for field, info in fields.items()}
 
 
 def _recipe(name: str) -> Any:

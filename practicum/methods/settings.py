@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from practicum.blocks.attempt.attempt import Refine
@@ -35,6 +46,9 @@ class GateSettings(BaseModel):
     REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Settings of a run that are removed when another value of the named setting overrides the run's."""
 
+    SMALL: ClassVar[Mapping[str, Any]] = {}
+    """Defaults that differ in the profile small: the settings with which small models learned best."""
+
     NEEDS_LABELS: ClassVar[bool] = False
     """Whether the method cannot learn without labels."""
 
@@ -63,6 +77,17 @@ class GateSettings(BaseModel):
             if holds:
                 raise ValueError(message)
         return self
+
+
+@cache
+def small_settings(kind: type[GateSettings]) -> type[GateSettings]:
+    """The same settings with the defaults of the profile small. What is not given does not count as set."""
+    fields: dict[str, Any] = {}
+    for name, default in kind.SMALL.items():
+        info = copy(kind.model_fields[name])
+        info.default = default
+        fields[name] = (info.annotation, info)
+    return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields) if fields else kind
 
 
 class MethodSettings(GateSettings):

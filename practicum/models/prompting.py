@@ -6,11 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
+from practicum.core.bounded import without_bounds
 from practicum.core.errors import WindowError
-from practicum.core.types import Prompt, Turn
+from practicum.core.types import Profile, Prompt, Turn
 from practicum.core.views import count_tokens, truncate
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Client, once_per_schema
 from practicum.store.journal import digest
@@ -83,9 +85,11 @@ def _schema_text(schema: JSON) -> str:
 
 
 @cache
-def json_schema(schema: type[BaseModel]) -> JSON:
-    """The JSON schema of an output class; always the same object for the same class."""
-    return schema.model_json_schema()
+def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
+    """The JSON schema of an output class, without bounds on values in the profile full; always the same object for the
+    same class and profile."""
+    made = schema.model_json_schema()
+    return made if profile == "small" else cast(JSON, without_bounds(made))
 
 
 def extract_json(text: str) -> str:

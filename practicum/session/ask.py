@@ -211,7 +211,7 @@ def _run_folder(context: Path | str | Context) -> Path | None:
 def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
     """The feedback on a query is a score if its scorer can give one, and otherwise a judge's verdict."""
     name, splits = values["method"], Splits((task,))
-    methods.read_settings(name, values["settings"])
+    methods.read_settings(name, values["settings"], values["profile"])
     values = {**values, "settings": methods.for_one_task(name, values["settings"]), "from_traces": False}
     try:
         setup = build_setup(config_from(values), splits, parts)

@@ -74,7 +74,7 @@ def _qualified_name(value: object) -> str:
 def make_settings(config: Config) -> GateSettings:
     """The settings of the method that a configuration names."""
     values = methods.for_traces(config.method, config.settings) if config.from_traces else config.settings
-    return methods.read_settings(config.method, values)
+    return methods.read_settings(config.method, values, config.profile or "full")
 
 
 def make_method(config: Config, settings: GateSettings, splits: Splits, parts: Parts) -> Method:

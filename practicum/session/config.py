@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import UsageError
-from practicum.core.types import Task
+from practicum.core.types import Profile, Task
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 
@@ -37,6 +37,9 @@ class Config(BaseModel):
     """The model of every role that has none of its own."""
     roles: dict[str, str] = Field(default_factory=dict)
     """Models by role."""
+    profile: Profile | None = None
+    """full: for capable models; small: short forms with worked examples. If None: small where the model that reflects,
+    or else the agent's, runs in this process."""
     agent: str = "chat"
     """chat, tools:module:name, appworld:URL, command:PROGRAM, module:function, or the name of an installed agent."""
     scorer: str | None = None

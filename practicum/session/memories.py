@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, PartSolution
 from practicum.blocks.update.memory_bank import MEMORIES, Memory, memory_entry
-from practicum.core.bounded import SLACK
+from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
@@ -40,9 +40,9 @@ class _Memory(Memory):
 
     model_config = ConfigDict(extra="forbid")
 
-    title: Annotated[str, StringConstraints(min_length=1, max_length=80 * SLACK, strip_whitespace=True)]
-    description: Annotated[str, StringConstraints(max_length=120 * SLACK)] = ""
-    content: Annotated[str, StringConstraints(min_length=1, max_length=280 * SLACK, strip_whitespace=True)]
+    title: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARS, strip_whitespace=True)]
+    description: Annotated[str, StringConstraints(max_length=MOST_CHARS)] = ""
+    content: Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARS, strip_whitespace=True)]
     outcome: Literal["success", "failure"] = "success"
     tags: Tags = ()
 

@@ -80,6 +80,7 @@ async def open_state(
             vectors=Vectors(embedder, vectors or store),
             instructions=config.instructions,
             choices=config.choices,
+            profile=config.profile or "full",
             labels=config.labels,
             judged=config.judged,
             seed=config.seed,

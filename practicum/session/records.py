@@ -122,7 +122,9 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
         by_split[row.split].append(_TASK.validate_json(row.data))
     splits = Splits(**{split: tuple(tasks) for split, tasks in by_split.items()})
     try:
-        return Config.model_validate_json(found[0].config), splits, found[0].state
+        # A run without a profile is older than profiles, and had the forms that are those of small models now.
+        config = Config.model_validate({"profile": "small", **json.loads(found[0].config)})
+        return config, splits, found[0].state
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(

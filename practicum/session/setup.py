@@ -15,7 +15,7 @@ from practicum.core.types import Task
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
-from practicum.models.registry import ROLES
+from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
 from practicum.tasks.load import require_meta, require_targets
@@ -53,7 +53,9 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
     default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
-    config = config.model_copy(update={"scorer": config.scorer or default})
+    small = is_local(config.roles.get("reflector", config.model)) and parts.clients.get("agent") is None
+    profile = config.profile or ("small" if small else "full")
+    config = config.model_copy(update={"scorer": config.scorer or default, "profile": profile})
     setup = build_setup(config, splits, parts)
     if config.from_traces:
         _check_traces(setup)

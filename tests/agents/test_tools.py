@@ -145,7 +145,8 @@ def test_entries_are_cited_on_the_first_turn_only() -> None:
 
 def test_the_schema_of_a_turn_holds_the_arguments_of_each_tool() -> None:
     model = acting(script(finish("b")))
-    attempts([add, slowly], model, choices=("a", "b"), scorer=lambda task, answer: True)
+    how: dict[str, Any] = {"choices": ("a", "b"), "scorer": lambda task, answer: True, "profile": "small"}
+    attempts([add, slowly], model, **how)
     action = (model.calls[0].schema or {})["properties"]["action"]
     adding, saying, ending = (branch["properties"] for branch in action["anyOf"])
     assert adding["add"]["properties"]["a"] == {"type": "integer", "description": "the first number"}

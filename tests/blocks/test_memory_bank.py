@@ -116,12 +116,12 @@ def test_memories_beyond_the_limit_are_left_out_and_counted() -> None:
     [
         ('{"items": []}', "no_memories"),
         ('{"items": [{"title": "t", "description": "d", "content": " "}]}', "no_memories"),
-        (json.dumps(memory(*map(str, range(50)))), "lost_extractions"),
+        (json.dumps(memory(*map(str, range(101)))), "lost_extractions"),
         (json.dumps(memory("x" * 10_000)), "lost_extractions"),
         ("no JSON at all", "lost_extractions"),
         (ProviderError("down"), "lost_extractions"),
     ],
-    ids=["none", "blank", "fifty", "a novel", "words", "down"],
+    ids=["none", "blank", "a hundred and one", "a novel", "words", "down"],
 )
 def test_an_extraction_without_memories_is_counted_and_the_others_are_kept(said: str | Exception, count: str) -> None:
     def respond(call: Call) -> str | Exception:

@@ -150,7 +150,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
         "learn", "other.jsonl", "--fields", "input=context,target=label", "--instructions", "@told",
         "--choices", "auto", "--method", "ace", "--model", "scripted:model", "--role", "mutator=scripted:model",
         "--seed", 3, "--concurrency", 2, "--temperature", 0.3, "--max-output-tokens", 99, "--timeout", 9,
-        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--out", "run",
+        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--profile", "small", "--out", "run",
     )  # fmt: skip
     from practicum.session.records import read_run
 
@@ -163,6 +163,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
         "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
         "instructions": "Say what is asked.", "choices": ("word0", "word1", "word2"), "labels": False, "judged": True,
         "seed": 3, "concurrency": 2, "structure": "tool", "temperature": 0.3, "max_output_tokens": 99, "timeout": 9.0,
+        "profile": "small",
     }  # fmt: skip
 
 

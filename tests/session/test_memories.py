@@ -127,7 +127,7 @@ def test_a_run_that_can_go_on_is_left_alone(tmp_path: Path, run: Path, state: st
     [
         ([WET, {"title": "only"}], "m.jsonl line 2: content: Field required"),
         ([{**WET, "content": " "}], "line 1: content: String should have at least 1 character"),
-        ([{**WET, "content": "x" * 1121}], "line 1: content: String should have at most 1120 characters"),
+        ([{**WET, "content": "x" * 8001}], "line 1: content: String should have at most 8000 characters"),
         ([{"text": "x" * (LONGEST + 1)}], f"line 1: text: String should have at most {LONGEST} characters"),
         ([{**WET, "outcome": "won"}], "line 1: outcome: Input should be 'success' or 'failure'"),
         ([{**WET, "titel": "x"}], "line 1: titel: Extra inputs are not permitted"),
@@ -241,6 +241,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, raw: bytes, said: str) -> No
 
 
 def test_the_longest_memory_is_taken(tmp_path: Path, run: Path) -> None:
-    longest = {"title": "t" * 320, "description": "d" * 480, "content": "c" * 1120}
+    longest = {"title": "t" * 8_000, "description": "d" * 8_000, "content": "c" * 8_000}
     run_sync(add(run, written(tmp_path / "m", longest, {"text": "x" * LONGEST})))
     assert len(load_context(run)) == 4

@@ -15,7 +15,7 @@ from helpers import client, number_of, world
 
 from practicum.agents.chat import ChatAgent
 from practicum.core.errors import ProviderError
-from practicum.core.types import Lesson, Prompt
+from practicum.core.types import Lesson, Profile, Prompt
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
 from practicum.models.client import JSON, CallOptions, Reply
@@ -67,12 +67,13 @@ def indoors(
     seed: int = 0,
     choices: tuple[str, ...] = (),
     journal: Memory | None = None,
+    profile: Profile = "small",
 ) -> Run:
     """The top of a run with a chat agent whose model answers so, and exact scores."""
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
     scorer = load_scorer("exact", None)
     kept, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
-    return Run(RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices))
+    return Run(RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices, profile=profile))
 
 
 def lessons_read(call: Call) -> list[str]:

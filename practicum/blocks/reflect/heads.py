@@ -23,7 +23,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import ordered_union
 from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Lesson, Prompt, Rollout, Round, Turn
+from practicum.core.types import Lesson, Profile, Prompt, Rollout, Round, Turn
 from practicum.engine.loop import ReflectSeam, sources_of
 from practicum.engine.run import Run
 from practicum.models.client import JSON
@@ -84,9 +84,9 @@ def _unfollowed(rule: str, failed: Rollout, choices: Sequence[str]) -> bool:
 
 
 @lru_cache(maxsize=64)
-def attributing(shape: type[Output], kinds: tuple[FailureKind, ...]) -> JSON:
+def attributing(shape: type[Output], kinds: tuple[FailureKind, ...], profile: Profile) -> JSON:
     """The form's schema, limited to these attributions; a server that enforces schemas allows no others."""
-    schema = deepcopy(json_schema(shape))
+    schema = deepcopy(json_schema(shape, profile))
     if attribution := schema["properties"].get("attribution"):
         attribution["enum"] = [*kinds]
     return schema
@@ -140,7 +140,7 @@ class Heads:
     ) -> Output:
         fields = set(shape.model_fields)
         turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
-        prompt, form = Prompt.from_parts(system, parts, turns=turns), attributing(shape, kinds)
+        prompt, form = Prompt.from_parts(system, parts, turns=turns), attributing(shape, kinds, run.profile)
         return await run.ask_fitted("reflector", prompt, shape, form=form)
 
 

@@ -20,7 +20,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Lesson, Prompt, Turn
+from practicum.core.types import Lesson, Profile, Prompt, Turn
 from practicum.core.views import entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
@@ -59,15 +59,15 @@ class Mutations(Decisions):
 
 
 @lru_cache(maxsize=64)
-def naming_only(kind: type[Decisions], ids: tuple[str, ...]) -> JSON:
+def naming_only(kind: type[Decisions], ids: tuple[str, ...], profile: Profile) -> JSON:
     """The JSON schema of a curator's answer, restricted to these rules, up to 400 of them.
 
     A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
     model copies ids from worked examples.
     """
     if len(ids) > 400:
-        return json_schema(kind)
-    schema = deepcopy(json_schema(kind))
+        return json_schema(kind, profile)
+    schema = deepcopy(json_schema(kind, profile))
     (decision,) = schema["$defs"].values()
     named = decision["properties"]["ids"]
     named["items"] = {"type": "string", "enum": [*ids] or [""]}
@@ -99,7 +99,7 @@ class Curator:
             return counted
         try:
             prompt = await curation(self.system, telling, context, run)
-            form = naming_only(self.output, tuple(e.id for e in context if not e.hidden))
+            form = naming_only(self.output, tuple(e.id for e in context if not e.hidden), run.profile)
             written = await run.ask("curator", replace(prompt, turns=self.examples), self.output, form=form)
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
