@@ -21,6 +21,9 @@ from practicum.tasks.scoring.coverage import concept_coverage, concepts_fault
 from practicum.tasks.scoring.rules import PASS_MARK
 from practicum.tasks.scoring.software import inspect_project, run_project, software_fault
 
+QUALITIES = ("completeness", "executability", "consistency")
+"""What the quality of software is the product of (MAEL, table 2)."""
+
 SHOWN = 3
 """The most gaps that a note names."""
 
@@ -40,7 +43,7 @@ class SoftwareScorer:
             raise TaskFileError(f"task {task.id!r} {fault}")
         files = project_files(trace.answer)
         if not files:
-            return Score(0.0, False, "the answer holds no files")
+            return Score(0.0, False, "the answer holds no files", dict.fromkeys(QUALITIES, 0.0))
         project = await inspect_project(files, self.sandbox)
         ran = await run_project(task.meta, files, self.sandbox)
         consistency = 0.0
@@ -48,12 +51,14 @@ class SoftwareScorer:
             # The cosine of the embeddings of the requirement and of the code without comments, in [0, 1].
             asked, made = await run.embed([task.input, project.code])
             consistency = min(max(float(asked @ made), 0.0), 1.0)
+        qualities = (float(not project.gaps), float(not ran.reason), consistency)
         whole = not project.gaps and not ran.reason
         notes = [f"left open: {'; '.join(project.gaps[:SHOWN])}"] if project.gaps else []
         notes += [f"run, it {ran.reason}"] if ran.reason else []
         parts = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
         value, note = consistency if whole else 0.0, ". ".join([parts, *notes])
-        return Score(value, whole, note, project.measures, ran.stopped)
+        measures = {**dict(zip(QUALITIES, qualities, strict=True)), **project.measures}
+        return Score(value, whole, note, measures, ran.stopped)
 
 
 class Grades(Output):

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,17 +17,8 @@ from simulated import made_tasks
 from simulated_network import respond
 
 import practicum
-from practicum.bench.mael import (
-    NO_EXPERIENCE,
-    ONE_AGENT,
-    MaelPlan,
-    MaelResult,
-    MaelRow,
-    first_tasks,
-    mael,
-    variants,
-)
-from practicum.bench.plots import cells_plot, experience_cells, pools_plot
+from practicum.bench.mael import NO_EXPERIENCE, ONE_AGENT, MaelPlan, MaelResult, MaelRow, first_tasks, mael
+from practicum.bench.plots import cases_plot, cells_plot, pools_plot
 from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
@@ -40,7 +32,7 @@ TASKS = made_tasks(20, 4, 0)
 
 def plan(**how: Any) -> MaelPlan:
     given = {"learning": TASKS[:12], "testing": TASKS[12:], "sizes": (0, 6, 12), "settings": {"rounds": 3}, **how}
-    return MaelPlan(**given)
+    return MaelPlan(**{"seeds": 1, "cases": 0, **given, "config": {"profile": "small", **given.get("config", {})}})
 
 
 def paid(folder: Path, model: ScriptedClient, budget: SharedBudget | None = None, **how: Any) -> MaelResult:
@@ -57,32 +49,49 @@ def measured(folder: Path, model: ScriptedClient, **how: Any) -> list[MaelRow]:
 @pytest.mark.slow
 def test_every_variant_is_measured_once(tmp_path: Path) -> None:
     model = client(respond)
-    rows = measured(tmp_path / "b", model)
-    assert [row.name for row in rows] == [variant.name for variant in variants((0, 6, 12))]
+    how: dict[str, Any] = {"seeds": 2, "cases": 3}
+    found = paid(tmp_path / "b", model, **how)
+    assert found.stopped is None
+    rows = found.rows
+    assert [row.name for row in (*rows, *found.cases)] == [variant.name for variant in plan(**how).variants]
     by = {row.name: row for row in rows}
     assert (by[ONE_AGENT].calls, by[NO_EXPERIENCE].experiences) == (1.0, 0)
     assert by["step-wise, 6 tasks"].experiences < by["step-wise, 12 tasks"].experiences
-    assert all(len(row.scores) == 8 for row in rows)
+    assert all([run.seed for run in row.runs] == [0, 1] for row in rows)
+    assert all([len(scores) for scores in row.by_task] == [2] * 8 for row in rows)
     # In this world, good experience of similar tasks is best, and bad experience harms.
     assert by["step-wise, 12 tasks"].rounds < by[NO_EXPERIENCE].rounds
     assert by["high similarity, low reward"].score < by[NO_EXPERIENCE].score
+    assert {*found.claims} == {*by} - {NO_EXPERIENCE}
+    # A corrected p-value is never smaller than the p-value of the comparison alone.
+    assert all(claim.corrected >= claim.difference.p for claim in found.claims.values())
+    assert [[row.variant.retrieved for row in line] for line in found.cells] == [
+        [("task", "high", "high"), ("task", "high", "low")], [("task", "low", "high"), ("task", "low", "low")],
+    ]  # fmt: skip
+    # Each of the three cases has a score without a round of critique, and after one, two and three.
+    assert {how: [len(case) for case in cases] for how, cases in found.progress.items()} == {
+        how: [4] * 3 for how in ("none", "task", "step")
+    }
+    first, last = ([fmean(case[n] for case in cases) for cases in found.progress.values()] for n in (0, -1))
+    assert sum(last) > sum(first)
     # The same command again reads the rows and measures nothing.
     made = len(model.calls)
-    assert measured(tmp_path / "b", model) == rows
+    again = paid(tmp_path / "b", model, **how)
+    assert (again.rows, again.cases) == (rows, found.cases)
     assert len(model.calls) == made
-    pools_plot(rows, tmp_path / "pools.png")
-    cells_plot(rows, tmp_path / "cells.png")
-    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("pools.png", "cells.png"))
-    assert [[(r.similarity, r.reward) for r in line] for line in experience_cells(rows)] == [
-        [("high", "high"), ("high", "low")], [("low", "high"), ("low", "low")],
-    ]  # fmt: skip
+    # Further seeds are added to the ones that were measured.
+    more = paid(tmp_path / "b", model, **{**how, "seeds": 3})
+    assert [row.runs[:2] for row in more.rows] == [row.runs for row in rows]
+    for draw, name in ((pools_plot, "pools.png"), (cells_plot, "cells.png"), (cases_plot, "cases.png")):
+        draw(found, tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
 def test_a_missing_row_is_made_from_its_journal_and_other_settings_are_refused(tmp_path: Path) -> None:
     model = client(respond)
     rows = measured(tmp_path / "b", model)
-    (tmp_path / "b" / "row-5.json").unlink()
+    (tmp_path / "b" / "row-5-0.json").unlink()
     made = len(model.calls)
     assert measured(tmp_path / "b", model) == rows
     assert len(model.calls) == made
@@ -96,7 +105,7 @@ def test_a_missing_row_is_made_from_its_journal_and_other_settings_are_refused(t
 @pytest.mark.slow
 def test_the_first_tasks_are_in_the_order_of_learning(tmp_path: Path) -> None:
     measured(tmp_path / "b", client(respond), sizes=(0, 12))
-    pools = load_context(tmp_path / "b" / "learning")
+    pools = load_context(tmp_path / "b" / "learning-0")
     order = list(dict.fromkeys(entry.data["trace"] for entry in pools))
     for n in (0, 1, 11, 12):
         assert list(dict.fromkeys(entry.data["trace"] for entry in first_tasks(pools, n))) == order[:n]
@@ -125,7 +134,7 @@ def dying(calls: int) -> ScriptedClient:
 def test_a_killed_bench_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
     whole = client(respond)
     rows = measured(tmp_path / "whole", whole, **TINY)
-    assert [row.name for row in rows] == [variant.name for variant in variants((0, 1))]
+    assert [row.name for row in rows] == [variant.name for variant in plan(**TINY).variants]
     assert (rows[0].name, rows[0].calls, rows[0].experiences) == (ONE_AGENT, 1.0, 0)
     calls = len(whole.calls) // 2
     with pytest.raises(Killed):
@@ -190,12 +199,12 @@ def test_an_attempt_whose_judge_failed_is_not_compared(tmp_path: Path) -> None:
 
     how: dict[str, Any] = {**SMALL, "testing": TASKS[12:17], "config": {"scorer": "judge"}}
     alone, none, *_ = measured(tmp_path / "b", client(judged), **how)
-    assert (alone.scores, alone.score) == ((None, 1.0, 1.0, 1.0, 1.0), 1.0)
-    assert (none.scores, none.score) == ((1.0,) * 5, 1.0)
-    change = alone.over(none)
-    assert change is not None
-    assert (change.effect, change.better, change.worse) == (0.0, 0, 0)
-    assert replace(alone, scores=(None,) * 5).over(none) is None
+    assert (alone.by_task, alone.score) == ([[], [1.0], [1.0], [1.0], [1.0]], 1.0)
+    assert (none.by_task, none.score) == ([[1.0]] * 5, 1.0)
+    change = MaelResult([alone, none], []).claims[ONE_AGENT].difference
+    assert (change.effect, change.n, change.better, change.worse) == (0.0, 4, 0, 0)
+    unscored = replace(alone, runs=(replace(alone.runs[0], scores=(None,) * 5),))
+    assert MaelResult([unscored, none], []).claims == {}
 
 
 PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one.py\ndef f(n):\n    return n\n```\n"
@@ -214,7 +223,7 @@ def test_the_size_of_software_is_measured_once(tmp_path: Path, monkeypatch: pyte
     # What the journal and the rows hold is not measured again.
     monkeypatch.setattr(Sandbox, "require", lambda sandbox: None)
     monkeypatch.setattr(Sandbox, "run", None)
-    (tmp_path / "b" / "row-2.json").unlink()
+    (tmp_path / "b" / "row-2-0.json").unlink()
     assert measured(tmp_path / "b", model, **how) == rows
     assert len(model.calls) == made
 
@@ -225,16 +234,19 @@ def test_the_command_prints_the_size_of_software(launcher: Launcher, tmp_path: P
     write_tasks(tmp_path / "t.jsonl", make_tasks(2))
     (tmp_path / "model").write_text(json.dumps({"answer": PROJECT}) + "\n", encoding="utf-8")
     words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,1", "--model", "scripted:model", "--out", "o"]
+    words += ["--seeds", "1", "--cases", "0"]
     # Three calls are enough for the pool and the first two variants.
     done = launcher.run([*words, "--set", "agents=1", "--scorer", "software", "--max-calls", "3", "--json"], tmp_path)
     assert (done.code, len(done.json["rows"])) == (0, 2), done.err
     measures = done.json["rows"][1]["measures"]
     assert {name: measures[name] for name in SIZE} == SIZE
     (head,) = [line.split() for line in done.err.splitlines() if "complexity" in line]
-    assert head == ["variant", "files", "lines", "tokens", "functions", "complexity"]
-    assert re.search(rf"^{NO_EXPERIENCE} +2.00 +4.00 +[0-9.]+ +1.00 +3.00$", done.err, re.MULTILINE)
+    qualities = ["completeness", "executability", "consistency"]
+    assert head == ["variant", *qualities, "files", "lines", "tokens", "functions", "complexity"]
+    row = rf"^{NO_EXPERIENCE} +1.00 +1.00 +0.[0-9]+ +2.00 +4.00 +[0-9.]+ +1.00 +3.00$"
+    assert re.search(row, done.err, re.MULTILINE)
     done = launcher.run(["eval", "t.jsonl", "--model", "scripted:model", "--scorer", "software"], tmp_path)
-    assert "means of the scorer's measures: files 2.00, lines 4.00, tokens " in done.out
+    assert "files 2.00, lines 4.00, tokens " in done.out
 
 
 @pytest.mark.slow
@@ -242,14 +254,18 @@ def test_the_command_stops_at_its_budget_and_reports_the_complete_rows(launcher:
     write_tasks(tmp_path / "t.jsonl", make_tasks(5))
     (tmp_path / "model").write_text(json.dumps({"match": r"say (\w+)", "answer": r"\1"}) + "\n", encoding="utf-8")
     words = ["bench", "mael", "--tasks", "t.jsonl", "--sizes", "0,2", "--model", "scripted:model", "--out", "o"]
+    words += ["--seeds", "1", "--cases", "1"]
     stopped = launcher.run([*words, "--set", "agents=1", "--max-calls", "9", "--json"], tmp_path)
     assert stopped.code == 0, stopped.err
     assert (stopped.json["calls"], len(stopped.json["rows"])) == (9, 2)
     message = " ".join(stopped.err.split())
     assert "Stopped early, with 2 variants measured: the budget of 9 calls is spent. The same command" in message
     done = launcher.run([*words, "--set", "agents=1", "--json"], tmp_path)
-    assert (done.json["calls"], done.json["stopped"], len(done.json["rows"])) == (2 + 3 * 7, None, 7)
-    assert (tmp_path / "o" / "pools.png").exists()
+    # Each case is tried without critique and after one round, for each of three ways to retrieve.
+    assert (done.json["calls"], done.json["stopped"]) == (2 + 3 * 7 + 2 * 3, None)
+    assert (len(done.json["rows"]), len(done.json["cases"])) == (7, 6)
+    assert all((tmp_path / "o" / f"{name}.png").exists() for name in ("pools", "cells", "cases"))
+    assert "unclear" in done.err
 
 
 @pytest.mark.parametrize(

@@ -142,14 +142,21 @@ def test_measures_of_code() -> None:
 @needs_fences
 def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means() -> None:
     answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": ""}
-    assert software(WHOLE, stdin="3\n").measures == {
+    score = software(WHOLE, stdin="3\n")
+    assert score.measures == {
+        "completeness": 1.0, "executability": 1.0, "consistency": score.value,
         "files": 2, "lines": 6, "tokens": 32, "functions": 1, "complexity": 1 + 1 + (1 + 3),
     }  # fmt: skip
     parts = practicum.Parts(clients={"agent": client(lambda call: answers[call.prompt.user])}, embedder=Words())
     tasks = [Task(name, name, meta={"stdin": "3\n"}) for name in answers]
     found = practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), scorer="software", parts=parts))
-    # The answer that holds no files is no project.
-    assert found.measures == {"files": 1.5, "lines": 3.5, "tokens": 17.5, "functions": 0.5, "complexity": 3.5}
+    consistency = found.measures["consistency"]
+    # The answer that holds no files is no project, and has no quality.
+    assert {**found.measures} == {
+        "completeness": pytest.approx(2 / 3), "executability": pytest.approx(2 / 3), "consistency": consistency,
+        "files": 1.5, "lines": 3.5, "tokens": 17.5, "functions": 0.5, "complexity": 3.5,
+    }  # fmt: skip
+    assert 0 <= consistency < 2 / 3
     assert found.as_json()["measures"] == found.measures
 
 

@@ -53,10 +53,8 @@ class Worked:
 
 @cache
 def worked(seed: int, **settings: Any) -> Worked:
-    method, model = (
-        methods.build("mael", {"rounds": 4, **({} if settings.get("retrieval") == "none" else SHOWING), **settings}),
-        client(respond),
-    )
+    shown = {} if settings.get("retrieval") == "none" else SHOWING
+    method, model = methods.build("mael", {"rounds": 4, **shown, **settings}), client(respond)
     state = RunState(
         cast(Journal, Memory()), {"agent": Seat(model)}, ChatAgent(),
         load_scorer("exact", None), Vectors(Words()), seed=seed,
