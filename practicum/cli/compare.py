@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from practicum.cli.running import Stopper
 
 
-@opt.settings(*opt.MODELS, "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
+@opt.settings(*opt.MODELS, "sections", "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
 def compare(
     tasks: Path = Argument(..., help="Tasks to learn from, as JSON lines."),
     test: Path | None = opt.what(None, help="Held-out tasks, which give the scores."),

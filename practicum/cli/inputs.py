@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,8 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
         values["attempts"] = values.pop("retries") + 1
     if "instructions" in values:
         values["instructions"] = read_instructions(values["instructions"])
+    if "sections" in values:
+        values["sections"] = read_sections(values["sections"])
     if "choices" in values:
         values["choices"] = read_choices(values["choices"], tasks)
     roles = pairs(values.pop("role", ()), "--role")
@@ -90,10 +93,22 @@ def read_instructions(text: str) -> str:
     """The text itself, or that of the file behind an @."""
     if not text.startswith("@"):
         return text
+    return _read(Path(text[1:]), "instructions").strip()
+
+
+def read_sections(text: str) -> list[str]:
+    """The lines of a file, or the names of a list. One name with a dot or a slash is that of a file."""
+    lines = _read(Path(text), "sections").splitlines() if re.fullmatch(r"[^,:]*[./][^,:]*", text) else names(text)
+    if not any(line.strip() for line in lines):
+        raise UsageError(f"--sections {text!r} names no section: give a file of lines NAME: DESCRIPTION, or a,b,c")
+    return lines
+
+
+def _read(path: Path, what: str) -> str:
     try:
-        return Path(text[1:]).read_text(encoding="utf-8").strip()
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the instructions in {text[1:]}: {getattr(error, 'strerror', error)}") from error
+        raise UsageError(f"cannot read the {what} in {path}: {getattr(error, 'strerror', error)}") from error
 
 
 def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ SETTINGS: dict[str, Any] = {
     "k": _option(METHOD, int, min=1, help="Attempts at each task, or passes after the first."),
     "preset": _choice(METHOD, "Memory methods: settings for tasks that are", "routine", "standard", "critical"),
     "profile": _choice(MODEL, "Prompts and forms for capable or for small models", "full", "small"),
+    "sections": _option(METHOD, str, help="Sections of the playbook: a file of NAME: DESCRIPTION lines, or a,b,c."),
     "seed": _option(METHOD, int, help="The seed of every random choice."),
     "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
     "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),

@@ -54,11 +54,20 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
         versions, summary = read_versions(store, RUN), run_summary(store)
         config, _, state = read_run(store)
     context = rebuild(versions, version)
-    about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}
+    about: dict[str, Any] = {
+        "run": str(run),
+        "state": state,
+        "method": config.method,
+        "versions": len(versions),
+        **summary,
+    }
+    about["sections"] = config.sections
     out.result({**about, "version": context.version, "entries": [*map(entry_json, context)]})
     out.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
     out.scores(summary["scores"])
     out.print(f"version {context.version}: {len(context)} entries, {render_full(context).tokens:,} tokens")
+    if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
+        out.print(f"sections: {', '.join(config.sections)}")
     for e in context:
         answer = f" → {e.data['answer']}" if "answer" in e.data else ""
         votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"

@@ -49,6 +49,7 @@ class Count(StrEnum):
     LOST_STATES = "lost_states", f"updates of the optimizer state {_LOST}", True
     LOST_UPDATES = "lost_updates", f"updates {_LOST}", True
     UNKNOWN_TAGS = "unknown_tags", "votes of the reflector for entries that were not shown"
+    UNKNOWN_SECTIONS = "unknown_sections", "section names that fit no section, taken as the first one"
     UNREFLECTED_ATTEMPTS = "unreflected_attempts", "attempts missing from the reflector's answer about a batch", True
     ACTIONABLE_GAPS = "actionable_gaps", "failures attributed to a gap in the playbook"
     EXECUTION_VARIANCE = "execution_variance", "failures attributed to chance in the execution"

@@ -91,6 +91,11 @@ class Run:
         return self._state.profile
 
     @property
+    def sections(self) -> Mapping[str, str]:
+        """The sections of a playbook, in order, each with what belongs there."""
+        return self._state.sections
+
+    @property
     def judged(self) -> bool:
         """Whether a judge gives feedback where there are no labels."""
         return self._state.judged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -75,6 +75,7 @@ class RunState:
     instructions: str = ""
     choices: tuple[str, ...] = ()
     profile: Profile = "full"
+    sections: Mapping[str, str] = field(default_factory=lambda: {"rules": ""})
     labels: bool = True
     judged: bool = False
     seed: int = 0

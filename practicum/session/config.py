@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.blocks.update.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
 from practicum.models.budget import BudgetLimits
@@ -22,6 +23,13 @@ TOOLS = "tools:"
 
 APPWORLD = "appworld:"
 """Begins the addresses of AppWorld's servers."""
+
+
+def _read_sections(value: Any) -> Any:
+    """Sections as a mapping, from a mapping or from lines."""
+    if isinstance(value, Mapping):
+        value = [f"{name}: {text}" for name, text in value.items()]
+    return parse_sections(value.splitlines() if isinstance(value, str) else value)
 
 
 class Config(BaseModel):
@@ -40,6 +48,9 @@ class Config(BaseModel):
     profile: Profile | None = None
     """full: for capable models; small: short forms with worked examples. If None: small where the model that reflects,
     or else the agent's, runs in this process."""
+    sections: Annotated[dict[str, str], BeforeValidator(_read_sections)] = Field(default_factory=dict)
+    """The sections of a playbook, each with what belongs there; may be given as lines "name" or "name: description". If
+    empty: those of the seed and a set for any task; in the profile small, the one section rules."""
     agent: str = "chat"
     """chat, tools:module:name, appworld:URL, command:PROGRAM, module:function, or the name of an installed agent."""
     scorer: str | None = None

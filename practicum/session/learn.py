@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from practicum.blocks.update.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
@@ -81,6 +82,9 @@ async def learn(
     setup = set_up({**config, "method": method}, Splits(tuple(tasks), tuple(val), tuple(test)), parts)
     folder = Path(out) if out is not None else new_folder(setup.method.name)
     seed = as_seed(seed_context or Context())
+    # They are stored, so that a resume has the same.
+    sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
+    setup = replace(setup, config=setup.config.model_copy(update={"sections": sections}))
     fresh = not folder.exists()
     try:
         with create(folder) as store:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from practicum.blocks.update.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import ModelError, UsageError
 from practicum.core.views import count_tokens, render_full
@@ -81,6 +82,7 @@ async def open_state(
             instructions=config.instructions,
             choices=config.choices,
             profile=config.profile or "full",
+            sections=config.sections or default_sections(config.profile or "full"),
             labels=config.labels,
             judged=config.judged,
             seed=config.seed,

@@ -150,7 +150,8 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
         "learn", "other.jsonl", "--fields", "input=context,target=label", "--instructions", "@told",
         "--choices", "auto", "--method", "ace", "--model", "scripted:model", "--role", "mutator=scripted:model",
         "--seed", 3, "--concurrency", 2, "--temperature", 0.3, "--max-output-tokens", 99, "--timeout", 9,
-        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--profile", "small", "--out", "run",
+        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--profile", "small",
+        "--sections", "checks, code: to use again", "--out", "run",
     )  # fmt: skip
     from practicum.session.records import read_run
 
@@ -163,7 +164,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
         "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
         "instructions": "Say what is asked.", "choices": ("word0", "word1", "word2"), "labels": False, "judged": True,
         "seed": 3, "concurrency": 2, "structure": "tool", "temperature": 0.3, "max_output_tokens": 99, "timeout": 9.0,
-        "profile": "small",
+        "profile": "small", "sections": {"checks": "", "code": "to use again"},
     }  # fmt: skip
 
 
@@ -378,6 +379,8 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "embedder": ("learn tasks.jsonl --embedder magic --model scripted:model", "unknown embedder 'magic'"),
     "fields": ("learn tasks.jsonl --fields question", "is not NAME=FIELD"),
     "choices": ("learn tasks.jsonl --choices one", "fewer than two"),
+    "sections": ("learn tasks.jsonl --sections a,A", "the section 'A' is there twice"),
+    "no sections": ("learn tasks.jsonl --sections nowhere.txt", "cannot read the sections in nowhere.txt"),
     "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
     "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
     "resume with a setting": ("resume run --seed 3", "No such option: --seed"),
