@@ -52,7 +52,7 @@ def compare(
 
     study = _study(methods, ablate, sweep, baseline)
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
-    config = config_values(given, [*train, *vals, *tests])
+    config = config_values(given, [*train, *vals])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     out, halt = Printer(json_), Halt()
 

@@ -35,7 +35,7 @@ def eval_(
 
     out = Printer(json_)
     listed = read_tasks(tasks, fields)
-    config = override_config(run_config(context) if context is not None else {}, config_values(given, listed))
+    config = override_config(run_config(context) if context is not None else {}, config_values(given))
     learned = load_context(context) if context is not None else Context()
     if repeat > 1 and not config.get("temperature"):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")

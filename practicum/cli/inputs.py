@@ -28,7 +28,8 @@ BENCH_WINDOW = 16_384
 
 
 def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[str, Any]:
-    """Keywords of `Config` from the options that were given; `tasks` are where `--choices auto` finds the answers."""
+    """Keywords of `Config` from the options that were given; `tasks`, those to learn from, are where `--choices auto`
+    finds the answers."""
     values = {name: value for name, value in given.items() if value not in (None, [])}
     settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
     for name in METHOD_OPTIONS:
@@ -112,7 +113,7 @@ def _read(path: Path, what: str) -> str:
 
 
 def read_choices(text: str, tasks: Sequence[Task]) -> tuple[str, ...]:
-    """The possible answers: listed, or those of the targets."""
+    """The possible answers: listed, or the targets of the tasks to learn from."""
     from practicum.tasks.load import choices_from
 
     if text == "auto":

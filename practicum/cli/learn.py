@@ -38,7 +38,7 @@ def learn(
     traces = read_traces(from_traces) if from_traces is not None else None
     train = read_tasks(tasks, fields) if traces is None else traces.tasks
     vals, tests = read_tasks(val, fields), read_tasks(test, fields)
-    config = config_values({**given, "before": before}, [*train, *vals, *tests])
+    config = config_values({**given, "before": before}, [*train, *vals])
     if traces is not None:
         config.update(from_traces=True, trace_faults=traces.faults)
     seed = load_context(seed_playbook) if seed_playbook is not None else None

@@ -50,7 +50,7 @@ def _choice(panel: str, help: str, *choices: str) -> Any:
 
 SETTINGS: dict[str, Any] = {
     "scorer": _option(WHAT, str, help="exact, numeric, tests, ... (see docs/tasks.md) or module:function."),
-    "choices": _option(WHAT, str, help="The possible answers, as a,b,c; auto takes them from the targets."),
+    "choices": _option(WHAT, str, help="The possible answers, as a,b,c; auto: the targets of the tasks to learn from."),
     "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
     "judged": _option(WHAT, bool, "--judge", help="Without labels or scores: a judge's verdict is the feedback."),
     "validate_every": _option(WHAT, int, min=1, help="Steps between two validations."),

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
-from practicum.tasks.load import choices_from, field_names, numbered_records, read_text, type_name, unique_tasks
+from practicum.tasks.load import field_names, numbered_records, read_text, type_name, unique_tasks
 
 LETTERS = "ABCDEFGHIJ"
 
@@ -268,7 +268,7 @@ def convert(path: Path | str, format: str | None = None) -> Dataset:
     tasks, instructions = _move_preamble(tasks, kind.instructions)
     choices: tuple[str, ...] = ()
     if kind.offered == "targets":
-        choices = choices_from(tasks)
+        choices = tuple(sorted({task.target for task in tasks if task.target is not None}))
     elif kind.offered == "letters":
         most = max(len(r.get("choices") or [*r.get("chosen", ()), *r.get("rejected", ())]) for _, r in records)
         choices = tuple(LETTERS[:most])

@@ -21,7 +21,10 @@ from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import normalise, target_fault
 
 MAX_CHOICES = 100
-"""More distinct targets than this are free answers rather than labels, and would not fit an output schema."""
+"""More distinct targets than this are open answers rather than choices."""
+
+MAX_CHOICE = 80
+"""A target of more characters is an open answer rather than a choice."""
 
 
 class _Line(BaseModel):
@@ -86,7 +89,10 @@ def require_targets(
         if fault := target_fault(scorer_name, task.target):
             raise TaskFileError(f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it")
         if known and normalise(task.target) not in known:
-            raise TaskFileError(f"{path}: target {task.target!r} of task {task.id!r} is not among the choices")
+            raise TaskFileError(
+                f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
+                "(--choices a,b,c)"
+            )
 
 
 def require_meta(tasks: Sequence[Task], scorer_name: str, path: Path | str) -> None:
@@ -111,14 +117,22 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def choices_from(tasks: Sequence[Task]) -> tuple[str, ...]:
-    """The distinct targets, sorted, for `--choices auto`. Raises UsageError for none or more than MAX_CHOICES."""
-    choices = sorted({task.target for task in tasks if task.target is not None})
-    if not choices:
-        raise UsageError("--choices auto: no task has a target; list the choices (--choices a,b,c)")
-    if len(choices) > MAX_CHOICES:
+    """The distinct targets of tasks to learn from, sorted, for `--choices auto`.
+
+    Raises UsageError if there are fewer than two, or if they are open answers: more than MAX_CHOICES, one longer than
+    MAX_CHOICE or of several lines, or each found in fewer than two tasks on average.
+    """
+    targets = [task.target for task in tasks if task.target is not None]
+    choices = sorted(set(targets))
+    advice = "; omit --choices if answers are open, else list them (--choices a,b,c)"
+    if len(choices) < 2:
+        found = f"only {choices[0]!r}" if choices else "no target"
+        raise UsageError(f"--choices auto: the tasks to learn from have {found}{advice}")
+    if long := next((text for text in choices if len(text) > MAX_CHOICE or "\n" in text), None):
+        raise UsageError(f"--choices auto: the target {long[:40]!r}… is too long for a choice{advice}")
+    if len(choices) > min(MAX_CHOICES, len(targets) / 2):
         raise UsageError(
-            f"--choices auto: {len(choices)} different targets are more than {MAX_CHOICES}; "
-            "omit --choices, or list the choices"
+            f"--choices auto: {len(choices)} different targets in {len(targets)} tasks are too many for choices{advice}"
         )
     return tuple(choices)
 

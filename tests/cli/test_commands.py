@@ -144,7 +144,7 @@ def test_every_change_of_the_primitives_is_explained(run: Any) -> None:
 
 def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> None:
     (here / "told").write_text("Say what is asked.\n")
-    lines = [{"context": f"Message {n}: say word{n}", "label": f"word{n}"} for n in range(3)]
+    lines = [{"context": f"Message {n}: say word{n}", "label": f"word{n}"} for n in (0, 1, 2) * 2]
     (here / "other.jsonl").write_text("\n".join(map(json.dumps, lines)))
     run(
         "learn", "other.jsonl", "--fields", "input=context,target=label", "--instructions", "@told",
@@ -158,7 +158,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
     with Store.read(here / "run") as store:
         config, splits, state = read_run(store)
     assert state == "done"
-    assert [t.target for t in splits.train] == ["word0", "word1", "word2"]
+    assert [t.target for t in splits.train] == ["word0", "word1", "word2"] * 2
     kept = config.model_dump(exclude_defaults=True)
     assert kept == {
         "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
@@ -381,6 +381,8 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "choices": ("learn tasks.jsonl --choices one", "fewer than two"),
     "sections": ("learn tasks.jsonl --sections a,A", "the section 'A' is there twice"),
     "no sections": ("learn tasks.jsonl --sections nowhere.txt", "cannot read the sections in nowhere.txt"),
+    "choices of open answers": ("learn tasks.jsonl --choices auto", "8 different targets in 8 tasks are too many"),
+    "choices of test tasks": ("eval tasks.jsonl --choices auto", "the tasks to learn from have no target"),
     "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
     "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
     "resume with a setting": ("resume run --seed 3", "No such option: --seed"),

@@ -225,9 +225,25 @@ def test_parse_fields() -> None:
 
 
 def test_choices_are_the_distinct_targets_sorted() -> None:
-    tasks = [Task(str(i), "x", target) for i, target in enumerate(["b", "a", None, "b"])]
-    assert choices_from(tasks) == ("a", "b")
-    with pytest.raises(UsageError, match="no task has a target"):
-        choices_from(tasks[2:3])
-    with pytest.raises(UsageError, match="101 different targets are more than 100"):
-        choices_from([Task(str(i), "x", str(i)) for i in range(MAX_CHOICES + 1)])
+    assert choices_from(having("b", "a", None, "b", "a")) == ("a", "b")
+
+
+def having(*targets: str | None) -> list[Task]:
+    return [Task(str(n), "x", target) for n, target in enumerate(targets)]
+
+
+@pytest.mark.parametrize(
+    ("targets", "text"),
+    [
+        ([None], "have no target; omit --choices if answers are open, else list them"),
+        (["a", "a"], "have only 'a'"),
+        (["a", "b", "c", "c", "c"], "3 different targets in 5 tasks are too many"),
+        ([str(n // 2) for n in range(2 * MAX_CHOICES + 2)], "101 different targets in 202 tasks are too many"),
+        (["x" * 81, "a"] * 2, "is too long for a choice"),
+        (["a\nb", "a"] * 2, "is too long for a choice"),
+    ],
+)
+def test_open_answers_are_not_taken_for_choices(targets: list[str | None], text: str) -> None:
+    with pytest.raises(UsageError, match=text) as caught:
+        choices_from(having(*targets))
+    assert "\n" not in str(caught.value)

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.types import Score, Task, Trace
 from practicum.tasks.scoring.registry import COMPARING, GROUP, AnswerScorer, load_scorer
-from practicum.tasks.scoring.rules import last_number, normalise
+from practicum.tasks.scoring.rules import last_number, named_choices, normalise
 
 CHOICES = ("Basalt", "New York", "York", "C++")
 
@@ -69,6 +70,28 @@ def test_exact_folds_spaces_and_forms_of_letters() -> None:
 )
 def test_choice(target: str, answer: str, right: bool) -> None:
     assert mark("choice", target, answer).correct is right
+
+
+@pytest.mark.parametrize(
+    ("choices", "text", "named"),
+    [
+        ("ABCD", "a", "A"),
+        ("ABCD", "The answer is B.", "B"),
+        ("ABCD", "I think a reason is given, so (C).", "C"),
+        ("ABCD", "**D**", "D"),
+        ("ABCD", "b or c", ""),
+        ("ABCD", "A or B", "AB"),
+        ("ABCD", "Basic", ""),
+        ("abcd", "The answer is b.", "b"),
+        ("aA", "a", "a"),
+        ("12", "12", ""),
+        (("A", "vitamin A"), "Take Vitamin A.", ("vitamin A",)),
+    ],
+)
+def test_one_letter_inside_a_text_is_a_choice_only_as_it_is_written(
+    choices: Sequence[str], text: str, named: Sequence[str]
+) -> None:
+    assert named_choices(tuple(choices), text) == tuple(named)
 
 
 def test_choice_says_why_it_is_wrong_without_giving_the_target_away() -> None:

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import lru_cache
 
 from practicum.core.types import Score
 
@@ -68,15 +69,34 @@ def numeric(target: str, answer: str) -> Score:
 
 
 def one_choice(choices: Sequence[str], target: str, answer: str) -> Score:
-    """Correct when the answer is the target, or names the target and no other choice, as whole words. Case and
-    surrounding text do not count. A choice inside a longer one ("York" in "New York") is not named by it."""
-    known = {normalise(choice) for choice in choices}
-    longest_first = "|".join(re.escape(choice) for choice in sorted(known, key=len, reverse=True))
-    text = normalise(answer)
-    named = {text} & known or set(re.findall(rf"(?<!\w)(?:{longest_first})(?!\w)", text))
+    """Correct when the target is the only choice that the answer names (see `named_choices`)."""
+    named = named_choices(choices, answer)
     if len(named) != 1:
         return _verdict(False, f"the answer names {len(named) or 'none'} of the choices")
-    return _verdict(named == {normalise(target)})
+    return _verdict(normalise(named[0]) == normalise(target))
+
+
+def named_choices(choices: Sequence[str], text: str) -> tuple[str, ...]:
+    """The choices that a text names: the one that is the whole text, or else each one in it that stands as whole words.
+
+    Case does not count, except for a choice of one letter inside a longer text: the article "a" is not choice A. A
+    choice inside a longer one ("York" in "New York") is not named by it.
+    """
+    if text.strip() in choices:
+        return (text.strip(),)
+    whole = normalise(text)
+    if equal := tuple(choice for choice in choices if normalise(choice) == whole):
+        return equal[:1]
+    found = {normalise(match) for match in _pattern_of(tuple(choices)).findall(_bare(text))}
+    return tuple(choice for choice in choices if normalise(choice) in found)
+
+
+@lru_cache(maxsize=64)
+def _pattern_of(choices: tuple[str, ...]) -> re.Pattern[str]:
+    """Finds choices in a bare text, the longest first."""
+    words = sorted(map(_bare, choices), key=len, reverse=True)
+    forms = (re.escape(word) if len(word) == 1 else f"(?i:{re.escape(word)})" for word in words)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)")
 
 
 RULES: dict[str, Callable[[str, str], Score]] = {
@@ -91,7 +111,12 @@ RULES: dict[str, Callable[[str, str], Score]] = {
 
 def normalise(text: str) -> str:
     """Text for comparison: without case, repeated white space, closing full stops and quotes around it."""
-    text = " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFD", text).casefold()).split())
+    return _bare(unicodedata.normalize("NFD", text).casefold())
+
+
+def _bare(text: str) -> str:
+    """Text without repeated white space, closing full stops and quotes around it."""
+    text = " ".join(unicodedata.normalize("NFC", text).split())
     while True:
         bare = text.removesuffix(".").rstrip()
         if len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1]:
