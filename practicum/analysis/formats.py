@@ -59,5 +59,8 @@ def p_value(value: float | None) -> str:
 
 def verdict_label(verdict: str) -> str:
     """Write a verdict on a difference in a few words."""
-    labels = {"unclear": "no claim", "missing": "no score", "alone": "nothing to compare with"}
+    labels = {
+        "unclear": "no claim", "missing": "no score", "alone": "nothing to compare with",
+        "runs higher": "these runs: higher", "runs lower": "these runs: lower",
+    }  # fmt: skip
     return labels.get(verdict, verdict)

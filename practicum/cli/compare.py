@@ -33,7 +33,8 @@ def compare(
     set_: list[str] = opt.method(
         [], "--set", metavar="NAME=VALUE", help="For each method that has NAME, or METHOD.NAME for one."
     ),
-    seeds: int = opt.method(3, min=1, help="Runs of each method, each with another seed."),
+    seeds: int = opt.method(3, min=1, help="Runs of each method, each with another seed; a claim needs three."),
+    seed_playbook: Path | None = opt.method(None, help="Every method starts from this playbook file or run."),
     budget_calls: int | None = opt.budget(None, min=1, help="Model calls of each run, its evaluation included."),
     budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
     runs_at_once: int | None = opt.budget(None, min=1, help="Runs open at a time (default: as many as calls)."),
@@ -49,17 +50,20 @@ def compare(
     from practicum.analysis.compare.harness import compare as start
     from practicum.cli.inputs import config_values, pairs, read_tasks
     from practicum.cli.running import parts_for, run_work
+    from practicum.session.records import load_context
 
     study = _study(methods, ablate, sweep, baseline)
     train, vals, tests = (read_tasks(path, fields) for path in (tasks, val, test))
     config = config_values(given, [*train, *vals])
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
+    seed = load_context(seed_playbook) if seed_playbook is not None else None
     out, halt = Printer(json_), Halt()
 
     async def work(stop: Stopper) -> Comparison:
         return await start(
-            train, test=tests, val=vals, methods=study, seeds=seeds, online=online, out=folder,
-            runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=parts_for(out), **config,
+            train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed,
+            out=folder, runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=parts_for(out),
+            **config,
         )  # fmt: skip
 
     comparison = run_work(work, out)

@@ -117,7 +117,8 @@ def _retrieval(n: Numbers) -> Iterator[str]:
 def _context(n: Numbers) -> Iterator[str]:
     drift = n.get("from_first")
     words = "" if drift is None else f"; drift from the first {drift:.3f}, coherence {n['coherence']:.2f}"
-    yield f"context: version {n['version']}, {n['entries']:,} entries, {n['tokens']:,} tokens{words}"
+    hits = f", {n['helpful']:,} helpful hits" if n.get("helpful") else ""
+    yield f"context: version {n['version']}, {n['entries']:,} entries, {n['tokens']:,} tokens{hits}{words}"
 
 
 def _contrast(n: Numbers) -> Iterator[str]:

@@ -54,18 +54,14 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
         versions, summary = read_versions(store, RUN), run_summary(store)
         config, _, state = read_run(store)
     context = rebuild(versions, version)
-    about: dict[str, Any] = {
-        "run": str(run),
-        "state": state,
-        "method": config.method,
-        "versions": len(versions),
-        **summary,
-    }
-    about["sections"] = config.sections
-    out.result({**about, "version": context.version, "entries": [*map(entry_json, context)]})
+    about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}
+    size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
+    entries = [*map(entry_json, context)]
+    out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
     out.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
     out.scores(summary["scores"])
-    out.print(f"version {context.version}: {len(context)} entries, {render_full(context).tokens:,} tokens")
+    hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
+    out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")
     if {e.section for e in context} & config.sections.keys() and len(config.sections) > 1:
         out.print(f"sections: {', '.join(config.sections)}")
     for e in context:

@@ -124,6 +124,11 @@ class Context:
                 sha.update(page.rendered(_page_digest))
         return sha.hexdigest()[:16]
 
+    @property
+    def helpful(self) -> int:
+        """The helpful votes of all entries: the total helpful hits (Combee, figure 2)."""
+        return sum(entry.helpful for entry in self)
+
     def apply(self, delta: Delta) -> ApplyResult:
         """The next context, the applied edits and the refused ones. If nothing applies, the context is this one."""
         draft = _Draft(self, self.version + 1)

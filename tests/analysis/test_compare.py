@@ -16,11 +16,13 @@ import practicum
 from practicum import methods
 from practicum.analysis.compare.ablations import ABLATIONS, of_ablation
 from practicum.analysis.compare.harness import Comparison, ComparisonWatch, Halt
-from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome
+from practicum.analysis.compare.outcome import OUTCOME_FILE, RunOutcome, agent_steps
 from practicum.analysis.compare.variants import ComparisonTable, Study, Variant, of_methods, of_sweep
+from practicum.core.context import seed_context
 from practicum.core.differences import difference, holm
 from practicum.core.errors import ModelError, PracticumError, ProviderError, StoreError, UsageError
-from practicum.core.types import Task
+from practicum.core.types import Feedback, Rollout, Step, Task, Trace
+from practicum.core.views import render_full
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.result import INTERRUPTED
 
@@ -109,13 +111,13 @@ def test_a_failed_run_reports_the_cost_of_each_role(tmp_path: Path) -> None:
 
 
 def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures: None) -> None:
-    report = compare(tmp_path / "c", client(), "none,ace,episodes").report
+    report = compare(tmp_path / "c", client(), "none,ace,episodes", seeds=3).report
     folder = tmp_path / "c" / "runs"
 
     def kept(run: str) -> dict[str, float]:
         return RunOutcome.model_validate_json((folder / run / OUTCOME_FILE).read_text()).by_task
 
-    runs = {name: [kept(f"{name}-{seed}") for seed in range(2)] for name in ("none", "ace", "episodes")}
+    runs = {name: [kept(f"{name}-{seed}") for seed in range(3)] for name in ("none", "ace", "episodes")}
     ids = list(runs["none"][0])
     assert sorted(ids) == sorted(task.id for task in make_tasks(12, 50))
 
@@ -131,6 +133,7 @@ def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures:
         assert rows[name]["ci95"] == list(made.ci95)
     text, page = (tmp_path / "c" / "report.md").read_text(), (tmp_path / "c" / "report.html").read_text()
     assert rows["ace"]["claim"].startswith(("better than none", "worse than none", "no claim can be made"))
+    assert {row["about"] for name, row in rows.items() if name != "none"} == {"methods"}
     for name in rows:
         assert f"| {name} |" in text
         assert f"</b> {name}</td>" in page
@@ -412,9 +415,60 @@ def test_test_tasks_that_were_seen_are_refused_with_their_ids(tmp_path: Path) ->
 
 def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
     found = compare(tmp_path / "c", client(), test=make_tasks(9, 50), seeds=1)
-    assert found.report["warnings"] == ["9 tasks are scored, fewer than 10: no claim can be made"]
+    assert found.report["warnings"][0] == "9 tasks are scored, fewer than 10: no claim can be made"
     claims = [row["claim"] for row in found.report["tables"][0]["rows"] if "claim" in row]
     assert all(claim.startswith("no claim can be made with 9 tasks") for claim in claims)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_with_fewer_than_three_seeds_every_claim_is_about_these_runs(tmp_path: Path, seeds: int) -> None:
+    """An agent that is right only with a playbook, so that the difference is certain."""
+
+    def told(call: Call) -> str:
+        right = call.prompt.user.split()[-1] if call.prompt.pages else "?"
+        return json.dumps({"answer": right, "used": []}) if call.role == "agent" else world(call)
+
+    found = compare(tmp_path / "c", client(told), "none,ace", seeds=seeds)
+    said = f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only"
+    assert found.report["warnings"][0].startswith(said)
+    assert [row["about"] for row in found.report["variants"]] == ["these runs"] * 2
+    row = found.report["tables"][0]["rows"][1]
+    assert (row["verdict"], row["about"], row["seeds"]) == ("runs higher", "these runs", seeds)
+    assert row["claim"].startswith("these runs scored higher than those of none, which says nothing about the methods")
+    text, page = (tmp_path / "c" / "report.md").read_text(), (tmp_path / "c" / "report.html").read_text()
+    assert said in text
+    assert "| these runs: higher |" in text
+    assert '<em class="runs-higher">these runs: higher</em>' in page
+    more = compare(tmp_path / "c", client(told), "none,ace", seeds=3)
+    assert more.report["warnings"] == []
+    assert more.report["tables"][0]["rows"][1]["claim"].startswith("better than none: ")
+
+
+def test_every_method_starts_from_the_seed_playbook(tmp_path: Path) -> None:
+    start = seed_context([("rules", "Say the last word."), ("rules", "Say it once.")])
+    found = compare(tmp_path / "c", client(), "none,ace", seed_context=start)
+    assert found.report["seed_context"] == {"entries": 2, "tokens": render_full(start).tokens}
+    assert "every run starts from the same 2 entries" in (tmp_path / "c" / "report.md").read_text()
+    for run in ("none-0", "ace-0", "ace-1"):
+        first = practicum.load_context(tmp_path / "c" / "runs" / run, 0)
+        assert [entry.text for entry in first] == ["Say the last word.", "Say it once."]
+    model = client()
+    compare(tmp_path / "shown", model, "none,again=none", seed_context=start, seeds=1)
+    assert len(model.calls) == 24
+    assert all("Say it once." in "\n".join(call.prompt.pages) for call in model.calls)
+    with pytest.raises(UsageError, match="another value of the context that the runs start from"):
+        compare(tmp_path / "c", client(), "none,ace")
+
+
+def test_the_report_has_the_steps_of_an_attempt_and_the_helpful_hits(tmp_path: Path) -> None:
+    report = compare(tmp_path / "c", client(), "none,ace", seeds=1).report
+    none, ace = report["variants"]
+    assert (none["agent_steps"], none["helpful"]) == (1.0, 0)
+    learned = practicum.load_context(tmp_path / "c" / "runs" / "ace-0")
+    assert ace["helpful"] == sum(entry.helpful for entry in learned) == learned.helpful
+    text = (tmp_path / "c" / "report.md").read_text()
+    assert "| steps of an attempt |" in text
+    assert "| helpful hits |" in text
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
@@ -572,6 +626,17 @@ def test_user_settings_never_change_what_defines_a_variant() -> None:
     assert made["ace + batching"]["batch"] == 3
     assert made["ace base"]["batch"] == 2
     assert "batch" not in made["rcl"]
+
+
+def test_the_steps_of_an_attempt_are_its_actions_and_its_answer() -> None:
+    def steps(*kinds: str, error: str | None = None) -> int:
+        trace = Trace("x", steps=tuple(Step(kind, "...") for kind in kinds), error=error)
+        return agent_steps(Rollout(Task("t", "i"), trace, None, Feedback(None, ""), "place"))
+
+    assert steps() == 1
+    assert steps("thought", "action", "observation", "thought", "action", "observation", "thought") == 3
+    assert steps("thought", "action", "observation", error="no answer within 1 turns") == 1
+    assert steps("Ada, judge", "Ben, solve") == 3
 
 
 def test_a_watch_is_called_after_each_run(tmp_path: Path) -> None:

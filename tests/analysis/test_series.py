@@ -79,7 +79,7 @@ VECTORS = {**{str(seed): unit(seed) for seed in range(10)}, "opposite": -unit(1)
 def content(*changes: tuple[list[str], list[str]]) -> dict[str, list[float | None]]:
     """Drift and coherence of versions that each remove and add entries with these texts."""
     entries = [[tuple(Entry("e1", "s", text) for text in texts) for texts in change] for change in changes]
-    versions = [ContextChange(i, removed, added) for i, (removed, added) in enumerate(entries)]
+    versions = [ContextChange(i, 0, removed, added) for i, (removed, added) in enumerate(entries)]
     records = [{"version": i, "entries": 0, "tokens": 0} for i in range(len(versions))]
     _, group = context_metrics(versions, records, VECTORS)
     return {name: list(values) for name, values in group.by_step.items()}

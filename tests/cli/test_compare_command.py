@@ -47,6 +47,7 @@ def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path:
     assert [line for line in first.out.splitlines() if line.startswith(f"{long}  ") and line.endswith("no claim")]
     assert "1 of 2: " in first.out
     assert "2 runs to go" in first.out
+    assert "warning: 1 seed: the report can speak of these runs only" in first.out
     assert "Methods compared with none" in first.out
     assert "c/report.html" in first.out
     again = run(*command, "--json")
@@ -59,6 +60,16 @@ def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path:
         "report.json",
         "report.md",
     ]
+
+
+def test_every_method_starts_from_a_playbook_file(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "start.md").write_text("## rules\n- If message 51, say word51.\n", encoding="utf-8")
+    command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", "none,again=none", "--seeds", "1", "--out", "c")
+    report = run(*command, "--seed-playbook", "start.md", "--json").json
+    assert report["seed_context"]["entries"] == 1
+    # Of the odd numbers, which the script does not know, one is in the playbook.
+    assert [row["score"] for row in report["variants"]] == [pytest.approx(7 / 12)] * 2
+    assert "(--seed-playbook)" in run(*command, code=2).line
 
 
 def test_few_test_tasks_cause_a_warning(run: Any, tmp_path: Path) -> None:

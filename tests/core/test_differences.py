@@ -61,7 +61,7 @@ def test_scores_of_0_and_1_with_one_seed_get_mcnemar_and_others_the_bootstrap() 
 
 
 def test_seeds_are_averaged_within_a_task() -> None:
-    """Copies of a run are no evidence: they change neither the effect, nor how sure it is."""
+    """Copies of a run are no evidence about tasks: they change neither the effect, nor how sure it is."""
     rng = np.random.default_rng(5)
     ours, theirs = rng.random((25, 1)), rng.random((25, 1))
     once = difference(ours.tolist(), theirs.tolist())
@@ -111,7 +111,9 @@ def test_the_interval_has_width_if_no_task_differs() -> None:
         assert found.ci95[0] < -0.05 < 0.05 < found.ci95[1]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [([], []), ([[1.0]], []), ([[1.0], []], [[1.0], [0.0]])])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [([], []), ([[1.0]], []), ([[1.0], []], [[1.0], [0.0]]), ([1.0, 0.0], [0.0, 1.0])]
+)
 def test_unpaired_scores_are_refused(ours: list[list[float]], theirs: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="same tasks"):
         difference(ours, theirs)
@@ -135,9 +137,42 @@ def test_nothing_is_claimed_with_few_tasks_or_an_interval_around_0() -> None:
     clear = difference(*marks(0, 9, 0, 0))
     assert (clear.p < 0.05, verdict(clear, clear.p)) == (True, "unclear")
     enough = difference(*marks(0, 10, 0, 0))
-    assert verdict(enough, enough.p) == "better"
+    assert verdict(enough, enough.p) == "runs higher"
     assert verdict(enough, 0.051) == "unclear"
-    assert verdict(difference(*marks(0, 0, 10, 0)), 0.01) == "worse"
+    assert verdict(difference(*marks(0, 0, 10, 0)), 0.01) == "runs lower"
+    thrice = difference(*([score * 3 for score in side] for side in marks(0, 10, 0, 0)))
+    assert (verdict(thrice, thrice.p), thrice.seeds) == ("better", 3)
+
+
+def test_with_three_runs_tasks_and_runs_are_random() -> None:
+    """By hand: the variance over tasks, and that of the runs beyond the noise of attempts, weighed as documented."""
+    ours = np.array([[1.0, 1, 0], [1, 1, 1], [0, 1, 0], [1, 1, 0]])
+    theirs = np.array([[0.0, 0, 0], [0, 1, 0], [0, 0, 0], [1, 0, 0]])
+    found = difference(ours, theirs)
+    assert (found.test, found.n, found.seeds, found.effect) == ("crossed", 4, 3, pytest.approx(0.5))
+    d = ours.mean(axis=1) - theirs.mean(axis=1)
+    over_tasks = d.var(ddof=1) / 4
+    # Two-way analysis of variance without replication: the mean square of the interaction is the noise.
+    squares, runs, excess = [], [], []
+    for x in (ours, theirs):
+        rest = sum((x[i, j] - x[i].mean() - x[:, j].mean() + x.mean()) ** 2 for i in range(4) for j in range(3)) / 6
+        squares.append(rest / 12)
+        runs.append(x.mean(axis=0).var(ddof=1) / 3)
+        excess.append(max(0.0, runs[-1] - squares[-1]))
+    variance = over_tasks + sum(excess)
+    assert sum(excess) > 0
+    share = sum(runs) / (over_tasks + sum(runs))
+    df = 1 / ((1 - share) / 3 + share / (sum(excess) ** 2 / sum(e**2 / 2 for e in excess)))
+    assert found.p == pytest.approx(2 * t.sf(0.5 / sqrt(variance), df))
+    reach = t.ppf(0.975, df) * sqrt(variance)
+    assert found.ci95 == pytest.approx((max(-1, 0.5 - reach), min(1, 0.5 + reach)))
+
+
+def test_copies_of_one_run_leave_the_tasks_alone_to_chance() -> None:
+    rng = np.random.default_rng(6)
+    ours, theirs = rng.random((40, 1)), rng.random((40, 1))
+    copied, known = difference(np.repeat(ours, 3, axis=1), np.repeat(theirs, 4, axis=1)), ttest_rel(ours, theirs)
+    assert copied.p == pytest.approx(float(known.pvalue[0]))
 
 
 # ---- simulated worlds

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 WIDTH = 5.2
 """Inches."""
 
-VERDICT_COLOURS = {"better": GREEN, "worse": RED}
+VERDICT_COLOURS = {"better": GREEN, "worse": RED, "runs higher": GREEN, "runs lower": RED}
+CLAIMS = ("better", "worse")
+"""Verdicts about methods; the others are about these runs, or no claims."""
 
 COST_AXES: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "alone_s": ("time alone in {unit}, test included", "{:,g}".format),
@@ -35,15 +37,15 @@ def colour(index: int) -> str:
 
 
 def differences_figure(rows: Sequence[Mapping[str, Any]], baseline: str) -> Figure | None:
-    """Differences from the baseline with their 95% intervals, the largest on top; a filled dot is a claim. None where
-    there is nothing to compare."""
+    """Differences from the baseline with their 95% intervals, the largest on top. A filled dot is a claim about the
+    methods, a coloured ring one about these runs only. None where there is nothing to compare."""
     rows = sorted((row for row in rows if "effect" in row), key=lambda row: row["effect"])
     if not rows:
         return None
     figure, axes = _figure(0.9 + 0.3 * len(rows), "x")
     axes.axvline(0, color=GREY, lw=1)
     for y, row in enumerate(rows):
-        tint, claimed = VERDICT_COLOURS.get(row["verdict"], GREY), row["verdict"] in VERDICT_COLOURS
+        tint, claimed = VERDICT_COLOURS.get(row["verdict"], GREY), row["verdict"] in CLAIMS
         axes.plot([100 * end for end in row["ci95"]], [y, y], color=tint, lw=2.5 if claimed else 1.5)
         axes.plot(100 * row["effect"], y, "o", ms=7, mec=tint, mew=1.5, mfc=tint if claimed else "white")
     axes.set_yticks(range(len(rows)), [_shortened(row["name"]) for row in rows])

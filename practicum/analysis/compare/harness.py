@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.opening import Shared, client_settings
-from practicum.session.records import load_context, new_folder
+from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
 from practicum.store.database import Store
@@ -93,22 +93,25 @@ class Comparison:
 async def compare(
     tasks: Sequence[Task], *, test: Sequence[Task] = (), val: Sequence[Task] = (),
     methods: Sequence[str] | Study = (), baseline: str | None = None, settings: dict[str, Any] | None = None,
-    seeds: int = 3, online: bool = False, out: Path | str | None = None, runs_at_once: int | None = None,
-    parts: Parts | None = None, watch: ComparisonWatch | None = None, halt: Halt | None = None, **common: Any,
+    seeds: int = 3, online: bool = False, seed_context: Context | None = None, out: Path | str | None = None,
+    runs_at_once: int | None = None, parts: Parts | None = None, watch: ComparisonWatch | None = None,
+    halt: Halt | None = None, **common: Any,
 ) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
     `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to
-    every method that has them, or to one method as "ace.rounds". Other keywords are fields of `Config` that all runs
-    share; `max_calls` or `max_tokens` is the budget of each run, its evaluation included. The default of `runs_at_once`
-    is the number of calls allowed at once. Raises UsageError before anything is paid for where something does not fit.
+    every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given. Other
+    keywords are fields of `Config` that all runs share; `max_calls` or `max_tokens` is the budget of each run, its
+    evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises UsageError before
+    anything is paid for where something does not fit.
     """
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("the tables of this study have their own baselines: leave out --baseline")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
     parts = parts or Parts()
     splits = Splits(tuple(tasks), tuple(val), tuple(test))
-    plan = make_plan(study.with_settings(settings or {}, online), splits, parts, seeds=seeds, online=online, **common)
+    study, start = study.with_settings(settings or {}, online), as_seed(seed_context or Context())
+    plan = make_plan(study, splits, parts, seeds=seeds, online=online, seed_context=start, **common)
     folder = Path(out) if out is not None else new_folder("compare")
     fresh = not folder.exists()
     runs = _Runs(plan, folder, parts, watch or _Unwatched(), halt or Halt(), runs_at_once)
@@ -175,7 +178,7 @@ class _Runs:
                 try:
                     with Store.create(place) as store:
                         setup = build_setup(run.config, run.splits, self.parts)
-                        async with open_session(store, place, setup, Context(), shared=shared) as session:
+                        async with open_session(store, place, setup, self.plan.seed_context, shared=shared) as session:
                             session.reserve.check()
                 except PracticumError as error:
                     error.args = (f"{run.variant.name}: {error}",)
@@ -210,8 +213,8 @@ class _Runs:
                 return None
             # A stream is scored by its predictions before it learned from each task.
             streamed = self.plan.online or run.variant.stream
-            by_task = watch.predicted if streamed else _task_scores(result.rollouts.get("test", ()))
-            outcome = completed_outcome(run, path, result, by_task, at_once)
+            attempts = watch.predicted.values() if streamed else result.rollouts.get("test", ())
+            outcome = completed_outcome(run, path, result, attempts, at_once)
             # A run without a score is tried again, since its judge may answer then, unless its budget is spent.
             if outcome.failed is None or result.stopped is not None:
                 save_outcome(outcome, path)
@@ -221,10 +224,10 @@ class _Runs:
         finally:
             self.halt.budgets.pop(path, None)
 
-    def _start(self, run: PlannedRun) -> Context | None:
-        """The context a run starts from, where another run learned it."""
+    def _start(self, run: PlannedRun) -> Context:
+        """The context a run starts from: that of the comparison, or what another run learned from it."""
         if not run.start:
-            return None
+            return self.plan.seed_context
         outcome = read_outcome(self.folder / run.start)
         if outcome is None or outcome.failed:
             raise PracticumError(f"{run.variant.after}, which this run starts from, has no result")
@@ -233,18 +236,13 @@ class _Runs:
 
 @dataclass
 class _RunWatch(Watch):
-    """Collects the scores of a run's predictions, task by task."""
+    """Collects a run's predictions, the last one of each task."""
 
     halt: Halt
-    predicted: dict[str, float] = field(default_factory=dict)
+    predicted: dict[str, Rollout] = field(default_factory=dict)
 
     def began(self, run: RunInfo) -> None:
         self.halt.add(run)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
-        self.predicted.update(_task_scores(report.rollouts))
-
-
-def _task_scores(rollouts: Iterable[Rollout]) -> dict[str, float]:
-    """The score of each task that could be scored."""
-    return {r.task.id: r.score.value for r in rollouts if r.score is not None}
+        self.predicted.update((r.task.id, r) for r in report.rollouts if r.score is not None)

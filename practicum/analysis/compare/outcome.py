@@ -13,8 +13,10 @@ With c calls at once and nothing beside it, a run takes at most critical + (work
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -23,7 +25,7 @@ from sqlalchemy import select
 from practicum.analysis.compare.plan import PlannedRun
 from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
-from practicum.core.types import Usage
+from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.session.learn import CONTINUE
 from practicum.session.records import RUN, step_data
@@ -61,8 +63,9 @@ class RunCost(Usage):
 
 class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     """The outcome of one run. `by_task` has the scores that count, by task id; `learning` and `testing` are the costs
-    of the two stages, `by_role` those of each role in both. `stopped` says why the run ended early (a spent budget),
-    `failed` why it has no score."""
+    of the two stages, `by_role` those of each role in both. `agent_steps` are the steps of an attempt at a scored task
+    on average, `helpful` the helpful votes of all entries at the end. `stopped` says why the run ended early (a spent
+    budget), `failed` why it has no score."""
 
     variant: str
     seed: int
@@ -75,6 +78,8 @@ class RunOutcome(BaseModel, frozen=True, extra="forbid"):
     critical: float | None = None
     context_tokens: int = 0
     entries: int = 0
+    agent_steps: float | None = None
+    helpful: int | None = None
     steps: int = 0
     refused: int = 0
     errors: dict[str, int] = Field(default_factory=dict)
@@ -126,16 +131,25 @@ def save_outcome(outcome: RunOutcome, path: Path) -> None:
 
 
 def completed_outcome(
-    run: PlannedRun, path: Path, result: Result, by_task: dict[str, float], at_once: int
+    run: PlannedRun, path: Path, result: Result, attempts: Collection[Rollout], at_once: int
 ) -> RunOutcome:
-    """The outcome of a run that came to its end."""
+    """The outcome of a run that came to its end. `attempts` are those whose scores count, one for each task."""
+    by_task = {r.task.id: r.score.value for r in attempts if r.score is not None}
+    taken = [agent_steps(r) for r in attempts if r.score is not None]
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
     return RunOutcome(
         variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
-        entries=len(result.context), steps=result.steps, refused=result.refused, errors=result.errors,
+        entries=len(result.context), agent_steps=fmean(taken) if taken else None,
+        helpful=result.context.helpful, steps=result.steps, refused=result.refused, errors=result.errors,
         stopped=result.stopped, failed=None if by_task else early,
     )  # fmt: skip
+
+
+def agent_steps(rollout: Rollout) -> int:
+    """The steps of an attempt: the agent's actions (or the moves of a network of agents), and its answer."""
+    trace = rollout.trace
+    return sum(step.kind not in ("thought", "observation") for step in trace.steps) + (trace.error is None)
 
 
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:

@@ -13,10 +13,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from practicum.analysis.compare.variants import Study, Variant
-from practicum.core.differences import MIN_TASKS
+from practicum.core.context import Context
+from practicum.core.differences import MIN_SEEDS, MIN_TASKS
+from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.types import Task
+from practicum.core.views import render_full
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
@@ -56,7 +59,8 @@ def _folder(variant: str, seed: int) -> str:
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """A whole comparison. With `online` the training tasks are a stream, and the predictions on it are scored."""
+    """A whole comparison. With `online` the training tasks are a stream, and the predictions on it are scored. All runs
+    start from `seed_context`, but those that start from another run's result."""
 
     study: Study
     splits: Splits
@@ -64,12 +68,19 @@ class ComparisonPlan:
     seeds: int
     online: bool
     common: Mapping[str, Any]
+    seed_context: Context = field(default_factory=Context)
     warnings: tuple[str, ...] = field(default=())
 
     @property
     def scored(self) -> tuple[Task, ...]:
         """The tasks whose scores are compared."""
         return self.splits.train if self.online else self.splits.test
+
+    @property
+    def seed_size(self) -> dict[str, int] | None:
+        """The entries and tokens that all runs start from; None where they start from nothing."""
+        entries = len(self.seed_context)
+        return {"entries": entries, "tokens": render_full(self.seed_context).tokens} if entries else None
 
     def as_json(self) -> dict[str, Any]:
         """What must stay the same for a comparison to be continued; variants and seeds may be added."""
@@ -86,14 +97,16 @@ class ComparisonPlan:
             "tasks": digest([[[t.id, t.input, t.target] for t in split] for split in tasks]),
             # Scorers read it: the tests of code, the rules of an answer.
             "meta": digest([[dict(t.meta) for t in split] for split in tasks]),
+            "seed": digest([entry_json(entry) for entry in self.seed_context]) if len(self.seed_context) else None,
             "common": dict(self.common),
             "runs": runs,
         }
 
 
 def make_plan(
-    study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False, **common: Any
-) -> ComparisonPlan:
+    study: Study, splits: Splits, parts: Parts, *, seeds: int = 3, online: bool = False,
+    seed_context: Context | None = None, **common: Any,
+) -> ComparisonPlan:  # fmt: skip
     """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
     would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
     if seeds < 1:
@@ -128,11 +141,17 @@ def make_plan(
     scored, warnings = len(splits.train if online else splits.test), []
     if scored < MIN_TASKS:
         warnings.append(f"{scored} tasks are scored, fewer than {MIN_TASKS}: no claim can be made")
+    if seeds < MIN_SEEDS:
+        warnings.append(
+            f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only; a claim about a method needs "
+            f"{MIN_SEEDS} (--seeds {MIN_SEEDS})"
+        )
     if splits.val and not online:
         warnings.append(
             "the best context of each method is chosen by --val; the method pays for this within its budget"
         )
-    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, tuple(warnings))
+    started = seed_context or Context()
+    return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, started, tuple(warnings))
 
 
 def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str, Any]) -> tuple[Config, Sequence[str]]:
@@ -202,6 +221,8 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
     # Plans of early versions have no digest of the tasks' meta.
     if before.get("meta", now["meta"]) != now["meta"]:
         yield "the tasks' meta"
+    if before.get("seed") != now["seed"]:
+        yield "the context that the runs start from (--seed-playbook)"
     for name in sorted({*before["common"], *now["common"]}):
         old, new = before["common"].get(name), now["common"].get(name)
         if old != new:

@@ -17,6 +17,7 @@ from practicum.core.files import write_atomic
 ReportData = Mapping[str, Any]
 
 COSTS = (
+    ("steps of an attempt", "agent_steps", count),
     ("calls", "calls", count),
     ("calls to learn", "learning_calls", count),
     ("tokens", "tokens", count),
@@ -27,6 +28,7 @@ COSTS = (
     ("wall", "wall_s", seconds),
     ("context, tokens", "context_tokens", count),
     ("entries", "entries", count),
+    ("helpful hits", "helpful", count),
     ("tokens per test task", "tokens_a_test_task", count),
 )
 """Columns of the table of costs: title, field, and how it is written."""
@@ -96,12 +98,15 @@ def _conditions(report: ReportData) -> list[str]:
     limits = [f"{report[f'max_{unit}']:,} {unit}" for unit in ("calls", "tokens") if report[f"max_{unit}"]]
     roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
     validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
+    started = report["seed_context"]
     lines = [
         f"model {report['model']}{roles}; agent {report['agent']}; scorer {report['scorer']}",
         f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
         f"{report['seeds']} seeds; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
         f"{report['concurrency']} calls at once over all runs",
     ]
+    if started:
+        lines.append(f"every run starts from the same {started['entries']:,} entries ({started['tokens']:,} tokens)")
     if runs["done"] < runs["planned"]:
         lines.append(f"not complete: {runs['done']} of {runs['planned']} runs have a score")
     return lines

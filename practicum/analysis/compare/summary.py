@@ -12,12 +12,14 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.analysis.formats import p_value
-from practicum.core.differences import MIN_TASKS, difference, holm, verdict
-from practicum.core.intervals import repeated_ci95
+from practicum.core.differences import MIN_SEEDS, MIN_TASKS, difference, holm, verdict
+from practicum.core.intervals import method_ci95, repeated_ci95
 from practicum.core.types import Usage
 from practicum.session.result import usage_json
 
@@ -42,6 +44,7 @@ def summary(plan: ComparisonPlan, outcomes: Sequence[RunOutcome]) -> dict[str, A
         "tasks": {"train": len(plan.splits.train), "val": len(plan.splits.val), "scored": len(plan.scored)},
         "online": plan.online,
         "seeds": plan.seeds,
+        "seed_context": plan.seed_size,
         "runs": {"planned": len(plan.runs), "done": sum(o.failed is None for o in outcomes)},
         "warnings": list(plan.warnings),
         "variants": rows,
@@ -95,7 +98,8 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "method": variant.method,
         "settings": dict(variant.settings),
         "score": _mean(by_task),
-        "ci95": list(repeated_ci95(list(scores.values()))) if by_task else None,
+        "ci95": list(_ci95(scores)) if by_task else None,
+        "about": "method" if len(scored) >= MIN_SEEDS else "these runs",
         "by_seed": {str(o.seed): o.score for o in outcomes},
         "n": len(by_task),
         "calls": mean(lambda o: o.usage.calls),
@@ -104,6 +108,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "learning_tokens": mean(lambda o: o.learning.tokens),
         # A stream has no evaluation.
         "tokens_a_test_task": _mean([o.testing.tokens / len(o.by_task) for o in scored if o.testing.calls]),
+        "agent_steps": _mean([o.agent_steps for o in scored]),
         "cached_share": total.cached_share,
         "by_role": _by_role(counted),
         "usd": _mean([o.usage.usd for o in counted]),
@@ -113,6 +118,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "wall_s": mean(lambda o: o.wall),
         "context_tokens": mean(lambda o: o.context_tokens),
         "entries": mean(lambda o: o.entries),
+        "helpful": _mean([o.helpful for o in counted]),
         "refused": mean(lambda o: o.refused),
         "errors": dict(sorted(sum((Counter(o.errors) for o in counted), Counter[str]()).items())),
         "stopped": {str(o.seed): o.stopped for o in outcomes if o.stopped},
@@ -120,6 +126,12 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "missing": not outcomes,
         "curve": curve([o.curve for o in scored]),
     }
+
+
+def _ci95(scores: Scores) -> tuple[float, float]:
+    """The interval of the mean score: over tasks and runs of the method, or over tasks alone with too few runs."""
+    by_task = list(scores.values())
+    return repeated_ci95(by_task) if len(by_task[0]) < MIN_SEEDS else method_ci95(np.array(by_task))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -183,18 +195,23 @@ def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, An
         rows[name] = {"name": name, "verdict": why}
     corrected = holm([d.p for d in differences.values()])
     for (name, d), p in zip(differences.items(), corrected, strict=True):
-        row = {"name": name, **asdict(d), "ci95": list(d.ci95), "p_holm": p, "verdict": verdict(d, p)}
+        about = "methods" if d.seeds >= MIN_SEEDS else "these runs"
+        row = {"name": name, "about": about, **asdict(d), "ci95": list(d.ci95), "p_holm": p, "verdict": verdict(d, p)}
         rows[name] = {**row, "claim": claim(row, table.baseline)}
     return {"title": table.title, "baseline": table.baseline, "rows": list(rows.values())}
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
-    """What may be claimed about a difference, in one sentence."""
+    """What may be claimed about a difference, in one sentence. With too few seeds it is about these runs."""
     effect, low, high = (f"{100 * value:+.1f}" for value in (row["effect"], *row["ci95"]))
     p = p_value(row["p_holm"])
     numbers = f"{effect} points (95%: {low} to {high}), p {p if p.startswith('<') else f'= {p}'} after Holm"
-    if row["verdict"] != "unclear":
+    if row["verdict"] in ("better", "worse"):
         return f"{row['verdict']} than {baseline}: {numbers}"
+    if row["verdict"] != "unclear":
+        side = row["verdict"].removeprefix("runs ")
+        few = f"which says nothing about the methods (fewer than {MIN_SEEDS} seeds)"
+        return f"these runs scored {side} than those of {baseline}, {few}: {numbers}"
     if row["n"] < MIN_TASKS:
         return f"no claim can be made with {row['n']} tasks (fewer than {MIN_TASKS}): {numbers}"
     why = "the interval includes 0" if row["ci95"][0] <= 0 <= row["ci95"][1] else "chance explains it after Holm"

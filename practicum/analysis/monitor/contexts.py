@@ -34,17 +34,19 @@ VectorsByText = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """The entries that one version removed and added; a changed entry is in both."""
+    """The entries that one version removed and added; a changed entry is in both. `helpful` are the helpful votes that
+    all entries have then."""
 
     version: int
+    helpful: int
     removed: tuple[Entry, ...]
     added: tuple[Entry, ...]
 
 
 def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
-    """The changes of each version, oldest first. An edit of counters alone changes nothing here."""
+    """The changes of each version, oldest first. An edit of counters alone changes no entry here."""
     branch_points = {later.parent for earlier, later in pairwise(versions) if later.parent != earlier.version}
-    context, at, kept = Context(), None, dict[int | None, Context]()
+    context, at, helpful, kept = Context(), None, 0, dict[int | None, Context]()
     for version in versions:
         linear = version.parent == at
         new = (context if linear else kept.get(version.parent, Context())).replay(version.applied, version.version)
@@ -53,9 +55,9 @@ def context_changes(versions: Sequence[Version]) -> Iterator[ContextChange]:
         ids = dict.fromkeys(edited if linear else (entry.id for entries in (context, new) for entry in entries))
         pairs = [(context.get(id), new.get(id)) for id in ids]
         changed = [(old, entry) for old, entry in pairs if _content(old) != _content(entry)]
-        yield ContextChange(
-            version.version, tuple(old for old, _ in changed if old), tuple(entry for _, entry in changed if entry)
-        )
+        helpful += sum((entry.helpful if entry else 0) - (old.helpful if old else 0) for old, entry in pairs)
+        removed, added = tuple(old for old, _ in changed if old), tuple(entry for _, entry in changed if entry)
+        yield ContextChange(version.version, helpful, removed, added)
         context, at = new, version.version
         if at in branch_points:
             kept[at] = context
@@ -90,6 +92,8 @@ def context_metrics(
     # A kill may come between a step and its version; the version before holds then.
     row_of = {change.version: i for i, change in enumerate(changes)}
     at = [row_of[min(record["version"], changes[-1].version)] for record in records]
+    series["helpful"] = [changes[i].helpful for i in at]
+    numbers["helpful"] = series["helpful"][-1]
     directions, coherence = _directions(changes, vectors)
     if not np.isnan(directions[at]).all():
         now, first = directions[at], directions[~np.isnan(directions).any(axis=1)][0]
