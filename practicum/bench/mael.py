@@ -29,7 +29,7 @@ from practicum.core.differences import Difference, difference, holm, verdict
 from practicum.core.edits import Delete, Delta
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
-from practicum.core.intervals import repeated_ci95
+from practicum.core.intervals import method_ci95, repeated_ci95
 from practicum.core.types import Task, Usage
 from practicum.methods.mael import Settings
 from practicum.session.components import Parts
@@ -160,7 +160,8 @@ class MaelRow:
 
     @property
     def ci95(self) -> tuple[float, float]:
-        return repeated_ci95([scores for scores in self.by_task if scores])
+        whole = [scores for scores in self.by_task if len(scores) == len(self.runs)]
+        return method_ci95(whole) if whole else repeated_ci95([scores for scores in self.by_task if scores])
 
     @property
     def attempts(self) -> int:
@@ -204,7 +205,7 @@ class MaelRow:
 @dataclass(frozen=True)
 class Claim:
     """A row against the network without experience: the difference, its p-value corrected for all comparisons of the
-    bench, and what may be claimed."""
+    bench, and what may be claimed (`core.differences.verdict`: of these runs only, with fewer than three seeds)."""
 
     difference: Difference
     corrected: float
@@ -221,13 +222,15 @@ class MaelResult:
 
     @property
     def claims(self) -> dict[str, Claim]:
-        """Each row against the network without experience, on the tasks that are scored in both, by name."""
+        """Each row against the network without experience, on the tasks that all runs of both scored, by name."""
         found: dict[str, Difference] = {}
         none = next((row for row in self.rows if row.name == NO_EXPERIENCE), None)
         for row in self.rows:
             if none is None or row is none:
                 continue
-            if pairs := [(a, b) for a, b in zip(row.by_task, none.by_task, strict=True) if a and b]:
+            runs = len(row.runs), len(none.runs)
+            both = zip(row.by_task, none.by_task, strict=True)
+            if pairs := [(a, b) for a, b in both if (len(a), len(b)) == runs]:
                 found[row.name] = difference([a for a, _ in pairs], [b for _, b in pairs])
         corrected = holm([one.p for one in found.values()])
         return {name: Claim(one, p, verdict(one, p)) for (name, one), p in zip(found.items(), corrected, strict=True)}

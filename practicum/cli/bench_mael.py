@@ -95,6 +95,7 @@ def mael(
 
 def _print_rows(out: Printer, found: MaelResult) -> None:
     """The rows of the paper's tables, as far as they were measured."""
+    from practicum.analysis.formats import verdict_label
     from practicum.bench.mael import NO_EXPERIENCE
 
     none = next((row for row in found.rows if row.name == NO_EXPERIENCE), None)
@@ -104,7 +105,7 @@ def _print_rows(out: Printer, found: MaelResult) -> None:
         if claim := claims.get(row.name):
             low, high = claim.difference.ci95
             change, interval = f"{100 * claim.difference.effect:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"
-            p, claimed = f"{claim.corrected:.3f}", claim.verdict
+            p, claimed = f"{claim.corrected:.3f}", verdict_label(claim.verdict)
         if none is not None and none.tokens:
             more = f"{row.tokens / none.tokens - 1:+.0%}"
         cost = (f"{row.tokens:,.0f}", more, f"{row.output_tokens:,.0f}", f"{row.rounds:.2f}", f"{row.calls:.1f}")

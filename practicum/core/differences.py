@@ -24,13 +24,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from practicum.core.intervals import crossed_variance, resamples, share_ci95
+from practicum.core.intervals import MIN_SEEDS, crossed_variance, resamples, share_ci95
 
 MIN_TASKS = 10
 """With fewer tasks no difference is claimed."""
-
-MIN_SEEDS = 3
-"""With fewer runs of one of the methods, a claim is about these runs and not about the methods."""
 
 ALPHA = 0.05
 """The level of significance."""

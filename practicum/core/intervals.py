@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+MIN_SEEDS = 3
+"""With fewer runs of a method, all that can be said is about these runs and not about the method."""
+
 _RESAMPLES = 9_999
 _SEED = 20_260_131
 _CELLS_AT_ONCE = 1_000_000
@@ -67,15 +70,20 @@ def repeated_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, flo
     return mean_ci95([fmean(scores) for scores in scores_by_task])
 
 
-def method_ci95(scores: np.ndarray) -> tuple[float, float]:
-    """The 95% interval of a method's mean score, over other tasks and other runs of the method: scores in [0, 1] of
-    shape (tasks, runs), of two runs or more.
+def method_ci95(scores_by_task: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95% interval of a method's mean score, over other tasks and, from three runs on, over other runs of the
+    method. For each task the scores in [0, 1] of all runs, in the same order; with fewer runs it is `repeated_ci95`.
 
     It is Wilson's interval with Student's t, and with the number of tasks at which independent scores of 0 and 1 would
     have the variance of this mean (the effective sample size, as of a design in clusters; Korn and Graubard 1998).
+    Raises ValueError as `repeated_ci95` does.
     """
+    if not scores_by_task or len(scores_by_task[0]) < MIN_SEEDS:
+        return repeated_ci95(scores_by_task)
+    import numpy as np
     from scipy.special import stdtrit
 
+    scores = np.asarray(scores_by_task, dtype=float)
     mean = float(scores.mean())
     variance, df = crossed_variance(scores.mean(axis=1), scores)
     n = mean * (1 - mean) / variance if variance > _ROUNDING else len(scores)

@@ -136,13 +136,13 @@ def test_the_interval_of_a_methods_score_holds_the_score_of_another_world(
 ) -> None:
     trials, mean = 400, 0.7
     scores, _ = attempts(np.random.default_rng([tasks, seeds]), trials, tasks, seeds, spread, (mean, mean))
-    ends = [method_ci95(one) for one in scores]
+    ends = [method_ci95(one.tolist()) for one in scores]
     assert sum(not low <= mean <= high for low, high in ends) <= allowed(MOST, trials)
     for one, (low, high) in zip(scores, ends, strict=True):
         assert 0 <= low <= one.mean() <= high <= 1
 
 
 def test_the_interval_of_a_methods_score_has_width_where_every_attempt_is_alike() -> None:
-    low, high = method_ci95(np.ones((40, 3)))
+    low, high = method_ci95([[1.0] * 3] * 40)
     assert high == 1
     assert low == pytest.approx(1 / (1 + 1.96**2 / 40), abs=0.02)

@@ -265,7 +265,7 @@ def test_the_command_stops_at_its_budget_and_reports_the_complete_rows(launcher:
     assert (done.json["calls"], done.json["stopped"]) == (2 + 3 * 7 + 2 * 3, None)
     assert (len(done.json["rows"]), len(done.json["cases"])) == (7, 6)
     assert all((tmp_path / "o" / f"{name}.png").exists() for name in ("pools", "cells", "cases"))
-    assert "unclear" in done.err
+    assert "no claim" in done.err
 
 
 @pytest.mark.parametrize(

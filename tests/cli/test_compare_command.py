@@ -13,7 +13,7 @@ from practicum.testing.server import ServerProcess
 
 SCRIPT = (
     {"role": "agent", "match": r"say (?P<word>word\d*[02468])\Z", "answer": r"\g<word>"},
-    {"role": "agent", "match": r"If message (\d+), say (\w+).*Message \1:", "answer": r"\2"},
+    {"role": "agent", "match": r"(?s)If message (\d+), say (\w+).*Message \1:", "answer": r"\2"},
     {"role": "agent", "answer": "no idea"},
     {"role": "reflector", "answer": {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "i", "tags": []}},
     {"role": "curator", "answer": {"decisions": []}},

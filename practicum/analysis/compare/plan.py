@@ -14,10 +14,11 @@ from filelock import FileLock, Timeout
 
 from practicum.analysis.compare.variants import Study, Variant
 from practicum.core.context import Context
-from practicum.core.differences import MIN_SEEDS, MIN_TASKS
+from practicum.core.differences import MIN_TASKS
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.intervals import MIN_SEEDS
 from practicum.core.types import Task
 from practicum.core.views import render_full
 from practicum.models.registry import ROLES

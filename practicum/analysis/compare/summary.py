@@ -12,14 +12,12 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.analysis.formats import p_value
-from practicum.core.differences import MIN_SEEDS, MIN_TASKS, difference, holm, verdict
-from practicum.core.intervals import method_ci95, repeated_ci95
+from practicum.core.differences import MIN_TASKS, difference, holm, verdict
+from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
 from practicum.session.result import usage_json
 
@@ -98,7 +96,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "method": variant.method,
         "settings": dict(variant.settings),
         "score": _mean(by_task),
-        "ci95": list(_ci95(scores)) if by_task else None,
+        "ci95": list(method_ci95(list(scores.values()))) if by_task else None,
         "about": "method" if len(scored) >= MIN_SEEDS else "these runs",
         "by_seed": {str(o.seed): o.score for o in outcomes},
         "n": len(by_task),
@@ -126,12 +124,6 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "missing": not outcomes,
         "curve": curve([o.curve for o in scored]),
     }
-
-
-def _ci95(scores: Scores) -> tuple[float, float]:
-    """The interval of the mean score: over tasks and runs of the method, or over tasks alone with too few runs."""
-    by_task = list(scores.values())
-    return repeated_ci95(by_task) if len(by_task[0]) < MIN_SEEDS else method_ci95(np.array(by_task))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
