@@ -102,7 +102,8 @@ def team_of(s: Settings, seed: int) -> Team:
 
 
 def _most_calls(s: Settings, agents: int) -> int:
-    """The most model calls of an attempt: every level divides, each part is handed back once and refined each round."""
+    """The most model calls of an attempt: every level divides into as many parts as a small model may name, and each
+    part is handed back once and refined each round. A plan with more parts makes more calls."""
     most = 1
     for _ in range(min(s.depth, agents - 1)):
         most = 3 + MAX_PARTS * (min(2, agents - 1) * most + 2 * s.rounds)

@@ -78,6 +78,7 @@ class _ExperienceData(BaseModel):
 
     kind: Kind
     reward: float = Field(ge=0, le=1)
+    whole: float | None = Field(default=None, ge=0, le=1)
     trace: Annotated[str, StringConstraints(min_length=1)]
     said: Any = None
 

@@ -31,11 +31,11 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
     ("sheets", cheatsheet.Sheet, cheatsheet.WRITTEN),
     ("insights", insights.Operations, insights.DECIDED),
-    ("network: judge", network.Ability, network.WORKED["judge"]),
-    ("network: decompose", network.Plan, network.WORKED["decompose"]),
-    ("network: solve", network.PartSolution, network.WORKED["solve"]),
-    ("network: critique", network.Critique, network.WORKED["critique"]),
-    ("network: aggregate", network.PartSolution, network.WORKED["aggregate"]),
+    ("network: judge", network.Ability, network.ASKED["judge"].examples),
+    ("network: decompose", network.Plan, network.ASKED["decompose"].examples),
+    ("network: solve", network.PartSolution, network.ASKED["solve"].examples),
+    ("network: critique", network.Critique, network.ASKED["critique"].examples),
+    ("network: aggregate", network.PartSolution, network.ASKED["aggregate"].examples),
 ]
 HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
 

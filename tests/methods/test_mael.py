@@ -256,20 +256,20 @@ def refusing(call: Call) -> str | Exception:
 def test_an_experience_that_does_not_fit_is_left_out_and_counted(
     tmp_path: Path, respond: Callable[[Call], str | Exception], window: int | None
 ) -> None:
-    run = scripts.learned(tmp_path, client(respond, window=window), lengthy(3), SHOWING, "mael")
+    run = learned(tmp_path, lengthy(3), SHOWING, client(respond, window=window))
     assert run.result.steps == 3
     assert not any(experiences(run, rollout) for rollout in run.rollouts)
     assert run.result.errors["overlong_experiences"] == 2 * 2
     # Short ones are still shown.
-    short = scripts.learned(tmp_path / "short", client(alone, window=ONE), make_tasks(3), SHOWING, "mael")
+    short = learned(tmp_path / "short", make_tasks(3), SHOWING, client(alone, window=ONE))
     assert "overlong_experiences" not in short.result.errors
     assert experiences(short, short.rollouts[-1])
 
 
 def test_experiences_left_out_stay_out_if_a_resume_has_a_larger_window(tmp_path: Path) -> None:
-    whole = scripts.learned(tmp_path / "whole", client(alone, window=ONE), lengthy(3), SHOWING, "mael")
+    whole = learned(tmp_path / "whole", lengthy(3), SHOWING, client(alone, window=ONE))
     with pytest.raises(Killed):
-        scripts.learned(tmp_path / "cut", client(dying(5, alone), window=ONE), lengthy(3), SHOWING, "mael")
+        learned(tmp_path / "cut", lengthy(3), SHOWING, client(dying(5, alone), window=ONE))
     model = client(alone)
     again = scripts.resumed(Learned(model, tmp_path / "cut" / "run"), model)
     assert again.rollouts == whole.rollouts
@@ -286,7 +286,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
         Plan=lambda call: {"parts": [{"text": f"{part} of Message {number(call)}"} for part in ("one", "two")]},
         Answered=lambda call: {"solution": "word " * size}, Critique=lambda call: {"feedback": "", "adequate": True},
     )  # fmt: skip
-    run = scripts.learned(tmp_path, client(respond, window=1500), divided(2), {"retrieval": "none"}, "mael")
+    run = learned(tmp_path, divided(2), {"retrieval": "none"}, client(respond, window=1500))
     [grown, fine] = sorted(run.rollouts, key=lambda r: r.task.id)
     assert (grown.trace.lost, fine.trace.error) == (False, None)
     assert grown.trace.error is not None
@@ -298,7 +298,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
 def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path) -> None:
     for settings in ({}, {"depth": 0}):
         with pytest.raises(WindowError, match=r"larger than the window .*: shorten the task, lower the context budget"):
-            scripts.learned(tmp_path / str(settings), client(alone, window=400), lengthy(1), settings, "mael")
+            learned(tmp_path / str(settings), lengthy(1), settings, client(alone, window=400))
 
 
 # ---- calls
@@ -384,7 +384,7 @@ def test_agents_of_a_file_have_roles_and_models_of_their_own(tmp_path: Path) -> 
     model = client(team())
     watched = Learned(model, tmp_path / "run")
     work = practicum.learn(
-        divided(2), out=watched.folder, method="mael", settings={"topology": str(file)},
+        divided(2), out=watched.folder, method="mael", settings={"topology": str(file)}, profile="small",
         parts=practicum.Parts(clients={"agent": model, "agent:coder": coder}), watch=watched,
     )  # fmt: skip
     result = practicum.run_sync(work)
@@ -412,7 +412,7 @@ def test_an_agent_called_as_a_role_keeps_its_model_to_itself(tmp_path: Path) -> 
     file = written(tmp_path / "team.json", agents=agents, links=[["lead", "agent"], ["lead", "judge"]])
     model, agent, judge = (client(team(), name=name) for name in ("all", "a", "b"))
     work = practicum.learn(
-        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)},
+        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, profile="small",
         parts=practicum.Parts(clients={"agent": model, "agent:agent": agent, "agent:judge": judge}),
     )  # fmt: skip
     practicum.run_sync(work)
@@ -458,7 +458,7 @@ def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:
     model = client(team())
     parts = practicum.Parts(clients={"agent": model, "agent:coder": broken})
     work = practicum.learn(
-        divided(2), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, parts=parts
+        divided(2), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, profile="small", parts=parts
     )
     result = practicum.run_sync(work)
     solved = [(e.section, e.key) for e in result.context if e.data["kind"] == "solve"]
@@ -560,7 +560,7 @@ def test_a_file_without_a_team_is_refused_before_any_call(tmp_path: Path, change
     file, model = written(tmp_path / "team.json", **changes), client(team())
     parts = practicum.Parts(clients={"agent": model})
     work = practicum.learn(
-        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, parts=parts
+        divided(1), out=tmp_path / "run", method="mael", settings={"topology": str(file)}, profile="small", parts=parts
     )
     with pytest.raises(UsageError, match=re.escape(said)):
         practicum.run_sync(work)

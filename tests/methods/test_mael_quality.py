@@ -56,7 +56,7 @@ def rewards(run: Learned) -> list[tuple[str, float]]:
 
 
 def learned(folder: Path, respond: Callable[[Call], str], task: Task, scorer: str, **how: Any) -> Learned:
-    return scripts.learned(folder, client(respond), [task], {}, "mael", scorer=scorer, **how)
+    return scripts.learned(folder, client(respond), [task], {}, "mael", scorer=scorer, profile="small", **how)
 
 
 COVERING = team(HALVES, {HALVES[0]: "A dog.", HALVES[1]: "Sun in the park."}, "A dog and a frisbee.", "A dog, the sun.")

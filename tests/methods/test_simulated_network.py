@@ -57,7 +57,7 @@ def worked(seed: int, **settings: Any) -> Worked:
     method, model = methods.build("mael", {"rounds": 4, **shown, **settings}), client(respond)
     state = RunState(
         cast(Journal, Memory()), {"agent": Seat(model)}, ChatAgent(),
-        load_scorer("exact", None), Vectors(Words()), seed=seed,
+        load_scorer("exact", None), Vectors(Words()), seed=seed, profile="small",
     )  # fmt: skip
 
     async def go() -> list[Rollout]:

@@ -13,7 +13,7 @@ from helpers import client, make_tasks
 from scripts import Learned, shape
 
 from practicum.core.types import Task
-from practicum.models.scripted import Call
+from practicum.models.scripted import Call, ScriptedClient
 
 SHOWING = {"while_learning": True}
 """Settings with which experience is also shown while learning."""
@@ -74,9 +74,10 @@ def team(**steps: Step) -> Callable[[Call], str | Exception]:
 
 def learned(
     folder: Path, tasks: int | list[Task] = 1, settings: dict[str, Any] | None = None,
-    respond: Callable[[Call], str | Exception] | None = None, **how: Any,
+    respond: Callable[[Call], str | Exception] | ScriptedClient | None = None, **how: Any,
 ) -> Learned:  # fmt: skip
-    return scripts.learned(folder, client(respond or team()), tasks, settings, "mael", **how)
+    model = respond if isinstance(respond, ScriptedClient) else client(respond or team())
+    return scripts.learned(folder, model, tasks, settings, "mael", **{"profile": "small", **how})
 
 
 def divided(n: int) -> list[Task]:

@@ -23,7 +23,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.errors import AgentError, ProviderError, WindowError
-from practicum.core.types import Prompt, Rollout, Step, Task, Trace, Turn
+from practicum.core.types import Instructions, Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View
 from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
@@ -227,7 +227,8 @@ class Decider:
                 return StepOutput(text, able.alone, form=able.model_dump_json())
             case "decompose":
                 plan = await run.ask("agent", prompt, Plan)
-                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts[:MAX_PARTS]]
+                most = MAX_PARTS if run.profile == "small" else None
+                parts = [TaskPart(part.text, tuple(part.needs)) for part in plan.parts[:most]]
                 needs = (f" (needs {', '.join(map(str, part.needs))})" if part.needs else "" for part in parts)
                 lines = [f"{n}. {part.text}{more}" for n, (part, more) in enumerate(zip(parts, needs, strict=True), 1)]
                 return StepOutput("\n".join(lines), parts, form=plan.model_dump_json())
@@ -235,13 +236,15 @@ class Decider:
                 said = await run.ask("agent", prompt, Critique)
                 feedback = None if said.adequate or not said.feedback.strip() else said.feedback
                 return StepOutput(feedback or ACCEPTED, feedback, form=said.model_dump_json())
+            case "solve" | "aggregate" if run.profile == "full":
+                return StepOutput((await run.ask_text("agent", prompt)).strip())
             case "solve" | "aggregate":
                 return StepOutput((await run.ask("agent", prompt, PartSolution)).solution)
 
     async def _answer(self, question: Question, entry: Entry | None, run: Run) -> str:
         role = self.team.member(question.agent).role
         # A whole task is put as without a network: asked to "solve it", a small model wrote about puzzles.
-        now = () if question.kind == "solve" else (ASKED[question.kind],)
+        now = () if question.kind == "solve" else (ASKED[question.kind].text(run.profile),)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
         turns = () if entry is None else (Turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
         trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note))
@@ -251,17 +254,19 @@ class Decider:
 
     def _prompt(self, question: Question, entry: Entry | None, run: Run) -> Prompt:
         role = self.team.member(question.agent).role
-        system = TEAM + (f"\nYour role: {role}" if role else "")
+        system = TEAM.text(run.profile) + (f"\nYour role: {role}" if role else "")
         parts = [*run.agent_instructions]
         if question.kind == "decompose":
             others = (self.team.member(name) for name in self.team.neighbours(question.agent))
             listed = "\n".join(f"- {other.name}{f': {other.role}' if other.role else ''}" for other in others)
             parts.append(f"# Colleagues\n{listed}")
-        asked = f"# Now\n{ASKED[question.kind]}"
-        turns = WORKED[question.kind]
+        asked = f"# Now\n{ASKED[question.kind].text(run.profile)}"
+        turns = ASKED[question.kind].examples if run.profile == "small" else ()
         if entry is not None:
-            form = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
-            turns += (Turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", form),)
+            said = entry.text
+            if run.profile == "small" or question.kind not in ("solve", "aggregate"):
+                said = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
+            turns += (Turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
 
 
@@ -271,26 +276,12 @@ def _heading(entry: Entry) -> str:
     return f"# From your experience (it was rewarded {step_reward(entry):.2f} of 1)"
 
 
-TEAM = """\
-You work in a team that solves tasks by dividing them, solving the parts, criticising each other's solutions and \
-putting them together. Do what is asked of you now, and no more."""
-
-ASKED: dict[Kind, str] = {
-    "judge": "Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
-    "is too long for one answer, say no: then it will be divided.",
-    "decompose": "Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
-    "itself. Say which parts need the results of others. Do not solve anything.",
-    "solve": "Solve it.",
-    "critique": "Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
-    "aggregate": "Put what came back together into one answer to the whole task. Mend what does not fit.",
-}
-"""The request for each kind of step, after the state it acts on."""
-
-SALES = "A shop sells 12 lamps at 30 each and 8 chairs at 45 each, and keeps 10% of it. How much does it keep?"
-LAMPS = "A shop sells 12 lamps at 30 each. What does it take?"
-CHAIRS = "A shop sells 8 chairs at 45 each. What does it take?"
-KEPT = "A shop keeps 10% of the two amounts below together. How much does it keep?"
-KEPT_SOLVED = "360 + 360 = 720, and 10% of 720 is 72"
+READINGS = "Rain in mm, January to March. North: 41, 18, 27. South: 12, 55, 30. Which had more in all, and by how much?"
+NORTH = "Rain in mm at North, January to March: 41, 18, 27. How much is it in all?"
+SOUTH = "Rain in mm at South, January to March: 12, 55, 30. How much is it in all?"
+COMPARED = "Say which of the two stations below had more rain in all, North or South, and by how much."
+NORTH_SUM, SOUTH_SUM = "41 + 18 + 27 = 86", "12 + 55 + 30 = 97"
+DIFFERENCE = "South, by 97 - 86 = 11 mm"
 LETTER = "Write a short letter that thanks Mia for the book and asks when she comes to visit."
 THANKS = "Write one sentence that thanks Mia for the book."
 ASKS = "Write one sentence that asks Mia when she comes to visit."
@@ -311,35 +302,103 @@ EXAMPLES: tuple[tuple[Kind, str, dict[str, Any]], ...] = (
         "judge", f"# Task\n{ORDERS}",
         {"reason": "reading, reckoning and reporting are parts of their own", "alone": False},
     ),
-    ("judge", f"# Task\n{LAMPS}", {"reason": "one step of arithmetic", "alone": True}),
-    ("decompose", f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{SALES}", _plan(LAMPS, CHAIRS, KEPT)),
+    ("judge", f"# Task\n{NORTH}", {"reason": "one sum", "alone": True}),
+    ("decompose", f"# Colleagues\n- Ada\n- Ben\n\n# Task\n{READINGS}", _plan(NORTH, SOUTH, COMPARED)),
     ("decompose", f"# Colleagues\n- Ben\n- Eve\n\n# Task\n{LETTER}", _plan(THANKS, ASKS, WHOLE)),
-    ("solve", f"# Task\n{LAMPS}", {"solution": "12 x 30 = 360"}),
+    ("solve", f"# Task\n{NORTH}", {"solution": NORTH_SUM}),
     (
-        "solve", f"# Task\n{KEPT}\n\n# Results it needs\n- {LAMPS}: 12 x 30 = 360\n- {CHAIRS}: 8 x 45 = 360",
-        {"solution": KEPT_SOLVED},
+        "solve", f"# Task\n{COMPARED}\n\n# Results it needs\n- {NORTH}: {NORTH_SUM}\n- {SOUTH}: {SOUTH_SUM}",
+        {"solution": DIFFERENCE},
     ),
     (
-        "critique", f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 + 30 = 42",
-        {"feedback": "The number and the price must be multiplied, not added: 12 x 30.", "adequate": False},
+        "critique", f"# Task\n{READINGS}\n\n# A part of it\n{NORTH}\n\n# Its solution\n41 + 18 = 59",
+        {"feedback": "The reading of March is missing: add 27.", "adequate": False},
     ),
     (
-        "critique", f"# Task\n{SALES}\n\n# A part of it\n{LAMPS}\n\n# Its solution\n12 x 30 = 360",
+        "critique", f"# Task\n{READINGS}\n\n# A part of it\n{NORTH}\n\n# Its solution\n{NORTH_SUM}",
         {"feedback": "", "adequate": True},
     ),
     (
-        "aggregate", f"# Task\n{SALES}\n\n# What came back\n## Part 1: {LAMPS}\n12 x 30 = 360\n\n"
-        f"## Part 2: {CHAIRS}\n8 x 45 = 360\n\n## Part 3: {KEPT}\n{KEPT_SOLVED}", {"solution": "72"},
+        "aggregate", f"# Task\n{READINGS}\n\n# What came back\n## Part 1: {NORTH}\n{NORTH_SUM}\n\n"
+        f"## Part 2: {SOUTH}\n{SOUTH_SUM}\n\n## Part 3: {COMPARED}\n{DIFFERENCE}", {"solution": "South, by 11 mm"},
     ),
 )  # fmt: skip
 """Worked examples by kind. Without them a small model leaves out of the parts what is needed to solve them, and takes
 the question for a part. With a single example of a plan, it copies that if the task is unlike anything it knows."""
 
-WORKED: dict[Kind, tuple[Turn, ...]] = {
-    kind: tuple(
-        Turn(f"{shown}\n\n# Now\n{ASKED[kind]}", json.dumps(answer, separators=(",", ":")))
-        for of, shown, answer in EXAMPLES
-        if of == kind
-    )
-    for kind in ASKED
+
+def _asked(kind: Kind, full: str, small: str) -> Instructions:
+    """The request for a kind of step, with its worked examples."""
+    shown = ((state, answer) for of, state, answer in EXAMPLES if of == kind)
+    turns = (Turn(f"{state}\n\n# Now\n{small}", json.dumps(said, separators=(",", ":"))) for state, said in shown)
+    return Instructions(full, small, tuple(turns))
+
+
+TEAM = Instructions(
+    full="""\
+You are one of a team of agents that solve tasks together. An agent that cannot solve a task well alone divides it \
+into parts and hands them to colleagues, reviews each solution that comes back, returns it with feedback if it falls \
+short, and combines the parts into one solution. You are asked for one step of this work: do this step alone, and do \
+it completely. Nothing is shortened on its way to your colleagues, so write what they need, over several lines and \
+with code if it serves.
+
+Earlier exchanges in this conversation, if there are any, are steps of the same kind from past tasks, each with the \
+reward that it earned. Follow how a step with a high reward was done as far as it fits the present task; do not take \
+over facts that belong to the past one.""",
+    small="""\
+You work in a team that solves tasks by dividing them, solving the parts, criticising each other's solutions and \
+putting them together. Do what is asked of you now, and no more.""",
+)
+
+ASKED: dict[Kind, Instructions] = {
+    "judge": _asked(
+        "judge",
+        full="""\
+Decide whether you can solve this task well by yourself, in one answer. You can where one careful answer does \
+everything that is asked. You cannot where the task has parts that need different work, or more work than one answer \
+holds, or where parts are better made and checked one by one: then it will be divided. Name what decides it first.""",
+        small="Say whether you can solve the task well by yourself, in one go. If it has parts of different kinds, or "
+        "is too long for one answer, say no: then it will be divided.",
+    ),
+    "decompose": _asked(
+        "decompose",
+        full="""\
+Divide the task into parts for your colleagues, by its modules or by the stages of the work. Together the parts must \
+do everything that is asked; each must be worth a solution of its own. A colleague sees neither the task nor the other \
+parts. So write into each part all that it takes to solve it: the requirements, what is given, the names, formats and \
+interfaces that it shares with other parts, and what its result must look like, in up to 2,000 characters. If a part \
+builds on the results of others, give their numbers in `needs`, and these results will be shown with it; parts that \
+need nothing are solved at the same time. Solve nothing yourself. If the task cannot be divided sensibly, give no \
+parts.""",
+        small="Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
+        "itself. Say which parts need the results of others. Do not solve anything.",
+    ),
+    "solve": _asked(
+        "solve",
+        full="""\
+Solve the task. Write the complete solution and nothing beside it, in the form that the task asks for; if it asks for \
+none, in the form that is most useful to a colleague who has to build on it. Use the results of other parts if some \
+are given. If a solution of yours is given with what was said of it, mend every point that is right, and write the \
+whole solution again, not only what has changed.""",
+        small="Solve it.",
+    ),
+    "critique": _asked(
+        "critique",
+        full="""\
+Review the solution of this part: whether it is right, whether it does all that the part asks, and whether it serves \
+the whole task. Check it in detail; recompute what is computed, and read code as it would run. If it can be used as it \
+is, call it adequate: do not ask for changes of taste. Otherwise name each fault, where it is and how to mend it, in \
+up to 2,000 characters, with the corrected text or code where that is clearer, so that your colleague can mend all of \
+it at once.""",
+        small="Say whether the solution of this part is adequate. If not, say what is wrong and how to mend it.",
+    ),
+    "aggregate": _asked(
+        "aggregate",
+        full="""\
+Combine what came back into one solution of the whole task, in the form that the task asks for. Connect what has to \
+work together, settle contradictions, mend mistakes that you notice, and supply what is missing or was not solved. \
+Whoever reads it sees nothing else: write the complete solution, with no mention of the parts.""",
+        small="Put what came back together into one answer to the whole task. Mend what does not fit.",
+    ),
 }
+"""The request for each kind of step, after the state it acts on."""

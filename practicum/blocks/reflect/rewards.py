@@ -19,7 +19,7 @@ from practicum.agents.network import ACCEPTED
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Lesson, Prompt, Rollout, Score, Task, Trace
+from practicum.core.types import Instructions, Lesson, Rollout, Score, Task, Trace
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 from practicum.tasks.scoring.parts import task_for_part
@@ -129,7 +129,7 @@ async def _quality(task: str, scored: Task | None, move: MoveData, run: Run) -> 
         return _clipped(await run.score(scored, Trace(move["action"])))
     part = [f"# The part\n{move['state']}"] if move["task"] else []
     parts = [*run.agent_instructions, f"# The whole task\n{task}", *part, f"# Its solution\n{move['action']}"]
-    prompt = Prompt.from_parts(JUDGE, parts)
+    prompt = JUDGE.prompt(run.profile, parts)
     said = await run.try_ask("judge", prompt, Quality, Count.UNJUDGED_ATTEMPTS, temperature=0.0)
     return None if said is None else said.points / 10
 
@@ -184,6 +184,14 @@ def _try(move: MoveData) -> TryId:
     return str(move["task"]), tuple(move["again"])
 
 
-JUDGE = """\
+JUDGE = Instructions(
+    full="""\
+You grade the solution of a task, or of one part of a larger task: how right and how complete it is for what is asked, \
+not how it is worded or how long it is. Grade a part by what the part asks; the whole task shows what it is for. Check \
+facts, calculations and code yourself instead of trusting what the solution says about them. First name what decides \
+the grade, then give points from 0 to 10: 10 for a solution that is right and complete, 7 if only details are wrong or \
+missing, 4 if a good part of it can be used, 1 if hardly anything can, 0 if nothing can or there is no solution.""",
+    small="""\
 You grade the solution of a task, or of one part of a larger one: how complete and how right it is for what is asked, \
-not how it is worded. First name what decides it, then give points from 0 to 10."""
+not how it is worded. First name what decides it, then give points from 0 to 10.""",
+)
