@@ -34,12 +34,12 @@ def diff(
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
     out.result({"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both})
     for entry in removed:
-        out.print(f"- {entry_line(entry)}", style="red")
+        out.item(f"- {entry_line(entry)}", style="red")
     for before, after in changed:
-        out.print(f"- {entry_line(before)}", style="red")
-        out.print(f"+ {entry_line(after)}", style="green")
+        out.item(f"- {entry_line(before)}", style="red")
+        out.item(f"+ {entry_line(after)}", style="green")
     for entry in added:
-        out.print(f"+ {entry_line(entry)}", style="green")
+        out.item(f"+ {entry_line(entry)}", style="green")
     out.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
 
 
@@ -102,11 +102,11 @@ def forget(
     numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
     out.result({**{name: [*map(entry_json, some)] for name, some in entries.items()}, **numbers})
     for e in found.removed:
-        out.print(f"- {entry_line(e)}", style="red")
+        out.item(f"- {entry_line(e)}", style="red")
     for e in found.restored:
-        out.print(f"restored to what it was before: {entry_line(e)}")
+        out.item(f"restored to what it was before: {entry_line(e)}")
     for e in found.kept_mixed:
-        out.print(f"kept, because other tasks contributed to it: {entry_line(e)}")
+        out.item(f"kept, because other tasks contributed to it: {entry_line(e)}")
     out.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records removed")
     if found.left:
         raise StoreError(f"{found.left} traces of it are still in {run}, because they are part of what stays, too")

@@ -121,7 +121,7 @@ def add(
     out.result({"run": str(run), "version": version, "added": entries, "same": added.same})
     for entry in added.entries:
         same = added.same.get(entry.id)
-        out.print(f"+ {entry_line(entry)}" + (f"  (the same text as {same})" if same else ""), style="green")
+        out.item(f"+ {entry_line(entry)}" + (f"  (the same text as {same})" if same else ""), style="green")
     known = f", {len(added.same):,} of them known already" if added.same else ""
     out.print(f"{len(added.entries):,} added{known}: version {version} of {run}")
 
@@ -135,7 +135,7 @@ def remove(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
     context, removed = memories.remove(run, id)
     out = Printer(json_)
     out.result({"run": str(run), "version": context.version, "removed": entry_json(removed)})
-    out.print(f"- {entry_line(removed)}", style="red")
+    out.item(f"- {entry_line(removed)}", style="red")
     undo = f"practicum rollback {run} {context.version - 1}"
     out.print(f"removed in version {context.version} of {run}; undo it with {undo}")
 

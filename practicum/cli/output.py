@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from practicum.core.counts import Count
 from practicum.core.files import write_atomic
@@ -41,6 +42,19 @@ class Printer(Console):
         """The result as one JSON object, if `--json` asks for it."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def item(self, text: str, style: str | None = None) -> None:
+        """One of several texts that may be long. On a terminal, what does not fit into a line is indented below it, so
+        that only items begin at the margin.
+        """
+        for line in text.split("\n") if self.is_terminal else ():
+            words = line.lstrip()
+            margin = " " * (len(line) - len(words))
+            rows = Text(words).wrap(self, max(self.width - len(margin) - 2, 20))
+            lines = [f"{margin}{'  ' if n else ''}{row.plain.rstrip()}" for n, row in enumerate(rows)]
+            self.print("\n".join(lines), style=style)
+        if not self.is_terminal:
+            self.print(text, style=style)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], text: Sequence[str] = (), bold: str = ""

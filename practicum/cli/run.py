@@ -13,6 +13,7 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError, Stopped, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.views import entry_line
 
 if TYPE_CHECKING:
     from practicum.cli.running import Stopper
@@ -122,7 +123,7 @@ def _print_entries(out: Printer, answered: Answered) -> None:
         out.table(("entry", "similarity", "used", "text"), rows, text=("entry", "used", "text"), bold="used")
     for entry in answered.used:
         if entry.id not in {match.entry.id for match in answered.retrieved}:
-            out.print(f"relied on [{entry.id}] ({entry.section}) {entry.text}")
+            out.item(f"relied on {entry_line(entry)}")
     if answered.retrieved or used:
         return
     if shown := sum(not entry.hidden for entry in answered.context):
@@ -135,7 +136,7 @@ def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
     from practicum.cli.show import edit_text
 
     for done in learned.applied:
-        out.print(f"learned [{done.id}]: {edit_text(done)}", style="green")
+        out.item(f"learned [{done.id}]: {edit_text(done)}", style="green")
     refused = f"; {learned.refused} edits refused" if learned.refused else ""
     if not learned.applied:
         out.print(f"step {learned.step} of {context}: nothing new was learned{refused}")

@@ -12,6 +12,7 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
+from practicum.core.views import behind, entry_line, render_full
 
 
 def show(
@@ -45,7 +46,6 @@ def show(
 
 
 def _show_context(run: Path, version: int | None, out: Printer) -> None:
-    from practicum.core.views import entry_line, render_full
     from practicum.session.records import RUN, read_run, run_summary
     from practicum.store.database import Store
     from practicum.store.versions import read_versions, rebuild
@@ -69,7 +69,8 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
         votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
         if "front" in e.data:  # a candidate on the Pareto front
             votes += f"; score {e.data['score']:.1%}, nothing better on {e.data['front']} tasks"
-        out.print(f"{entry_line(e)}{answer}  {votes})")
+        heading, below, lines = entry_line(e).partition("\n")
+        out.item(f"{heading}{answer}  {votes}){below}{lines}")
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:
@@ -89,11 +90,11 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
     now = rebuild(versions).get(id)
     edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in events]
     out.result({"id": id, "now": entry_json(now) if now else None, "events": edits})
-    out.print(f"{id}: {now.text if now else '(removed)'}")
+    out.item(behind(f"{id}:", now.text if now else "(removed)"))
     if now is not None:
         out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
     for event in events:
-        out.print(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
+        out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
     inputs = {f"task:{task.id}": task.input for split in (splits.train, splits.val, splits.test) for task in split}
     for source in now.sources if now else ():
         out.print(f"from {source}" + (f": {inputs[source]}" if inputs.get(source) else ""))
@@ -104,16 +105,16 @@ def edit_text(done: Applied) -> str:
     edit = done.edit
     match edit.op:
         case "add":
-            text = f"added in {edit.section!r}: {edit.text}"
+            text = behind(f"added in {edit.section!r}:", edit.text)
         case "update":
-            text = f"changed to: {edit.text}" if edit.text is not None else "changed"
+            text = behind("changed to:", edit.text) if edit.text is not None else "changed"
         case "merge":
             text = f"{', '.join(edit.ids)} merged into {done.id}"
         case "delete":
             text = "deleted"
         case "vote":
             text = f"votes: +{edit.helpful} -{edit.harmful}, used {edit.uses}"
-    return text + (f" ({edit.reason})" if edit.reason else "")
+    return text + (f"{chr(10) if chr(10) in text else ' '}({edit.reason})" if edit.reason else "")
 
 
 def _show_gate(run: Path, out: Printer) -> None:

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from practicum.core.bounded import clean
 from practicum.core.context import Context, initial_context, seed_context
 from practicum.core.edits import Add, Edit, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError
+from practicum.core.views import indented
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
@@ -30,13 +32,18 @@ def export(context: Context, format: ExportFormat) -> str:
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
-    text = entry.text.replace("\n", "\n  ")
+    """An entry as a list item, with its lines indented as markdown wants it. Lines of a text that has several stand
+    below the id and the counts, so that a fence or a heading among them is at the beginning of a line."""
+    text, several = entry.text, "\n" in entry.text
     answer = entry.data.get("answer")
     if answer is not None:
-        text += f" → {answer}"
+        text += f"{chr(10) if several else ' '}→ {answer}"
     if format == "agents-md":
-        return f"- {text}"
-    return f"- [{entry.id}] {text}" + (f" (+{entry.helpful}/-{entry.harmful})" if entry.uses else "")
+        return f"- {indented(text)[2:]}"
+    # A text that ends like counts needs counts behind it, so that they are what `load` takes away.
+    shown = entry.uses or (not several and _COUNTS.search(text))
+    counts = f" (+{entry.helpful}/-{entry.harmful})" if shown else ""
+    return f"- [{entry.id}]{counts}\n{indented(text)}" if several else f"- [{entry.id}] {text}{counts}"
 
 
 class _FileEntry(BaseModel):
@@ -94,31 +101,60 @@ def _from_json(text: str) -> Context:
 
 _ID = re.compile(r"^\[e\d+\]\s*")
 _COUNTS = re.compile(r"\s*\(\+\d+/-\d+\)$")
+_ABOVE = re.compile(r"\[e\d+\](?:\s*\(\+\d+/-\d+\))?")
 _HEADING = re.compile(r"#{2,6}\s+(.+)$")
-_ITEM = re.compile(r"(?:[-*+]|\d+[.)])\s+(.+)$")
+_ITEM = re.compile(r"((?:[-*+]|\d+[.)])\s+)(.+)$")
+_FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 
 def _from_markdown(text: str) -> Context:
-    """Headings of level two and below are sections, and list items are entries. Indented lines, and lines that follow
-    directly, belong to the item before them. Other lines are ignored."""
-    section = "general"
-    items: list[tuple[str, list[str]]] = []
-    open_ = False
+    """Headings of level two and below are sections, and list items are entries.
+
+    To an item belong the indented lines after it, with the blank lines among them, and lines that follow it directly. A
+    code block at the margin belongs to the item before it or, right below a heading, is an entry. Other lines are
+    ignored.
+    """
+    section, items = "general", list[tuple[str, list[str]]]()
+    # The lines of the item that is read, whether the next line at the margin belongs to it, and its indentation.
+    item: list[str] = []
+    follows, width, fence = False, 0, ""
     for raw in text.split("\n"):
         line = raw.rstrip()
-        if heading := _HEADING.match(line):
-            section, open_ = heading[1].strip(), False
-        elif item := _ITEM.match(line):
-            items.append((section, [_ID.sub("", item[1])]))
-            open_ = True
-        elif items and line and (open_ or line[0].isspace()) and not line.startswith("# "):
-            items[-1][1].append(line.removeprefix("  "))
-        else:
-            open_ = False
+        opening = None if fence else _FENCE.match(line)
+        if opening and not item:
+            items.append((section, item := []))
+        if fence or opening:
+            item.append(line)
+            closed = fence and line.startswith(fence) and not line.strip(fence[0])
+            fence = opening[1] if opening else "" if closed else fence
+            follows = False
+        elif heading := _HEADING.match(line):
+            section, item, follows = heading[1].strip(), [], False
+        elif found := _ITEM.match(line):
+            item, follows, width = [found[2]], True, len(found[1])
+            items.append((section, item))
+        elif item and line and (follows or line[0].isspace()) and not line.startswith("# "):
+            indentation = len(line) - len(line.lstrip(" "))
+            item.append(line.removeprefix("\t")[min(indentation, width) :])
+        elif line:
+            item, follows = [], False
+        elif item:
+            item.append(line)
+            follows = False
     # An empty context is exported as headings alone.
     headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
     if not items and not headings_only:
         raise ContextFileError(
             "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
         )
-    return seed_context((section, _COUNTS.sub("", "\n".join(lines))) for section, lines in items)
+    return seed_context((section, _text_of(lines)) for section, lines in items)
+
+
+def _text_of(lines: list[str]) -> str:
+    """The text of a list item without id and counts, which stand around a single line and above several."""
+    text = clean("\n".join(lines))
+    first, _, rest = text.partition("\n")
+    if rest and _ABOVE.fullmatch(first):
+        return clean(rest)
+    # What has no id was not written by `export`, and keeps its words.
+    return _COUNTS.sub("", _ID.sub("", text)) if _ID.match(text) else text

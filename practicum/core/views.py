@@ -61,10 +61,20 @@ class View:
         return replace(self, note=note, tokens=self.tokens + count_tokens(note))
 
 
+def indented(text: str) -> str:
+    """A text with two spaces before each line that is not empty."""
+    return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
+
+
+def behind(heading: str, text: str) -> str:
+    """A heading and its text: on the same line, or indented below it if the text has several lines."""
+    return f"{heading}\n{indented(text)}" if "\n" in text else f"{heading} {text}"
+
+
 def entry_line(entry: Entry) -> str:
-    """One entry as an agent sees it. Further lines of its text are indented."""
-    text = entry.text.replace("\n", "\n  ")
-    return f"[{entry.id}] ({entry.section}) {text}"
+    """One entry as an agent sees it: a line, or a heading with the lines of its text indented below. So only an entry's
+    first line begins at the margin, and the lines of code keep their indentation relative to each other."""
+    return behind(f"[{entry.id}] ({entry.section})", entry.text)
 
 
 def _page(entries: Iterable[Entry]) -> tuple[str, int]:
@@ -97,11 +107,13 @@ def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
 
 
 def _annotated_page(entries: Iterable[Entry]) -> tuple[str, int]:
-    shown = (e for e in entries if not e.hidden)
-    text = "\n".join(
-        f"<entry id={quoteattr(e.id)} section={quoteattr(e.section)}>{escape(e.text)}</entry>" for e in shown
-    )
+    text = "\n".join(_element(e) for e in entries if not e.hidden)
     return text, count_tokens(text)
+
+
+def _element(entry: Entry) -> str:
+    text = escape(f"\n{entry.text}\n" if "\n" in entry.text else entry.text)
+    return f"<entry id={quoteattr(entry.id)} section={quoteattr(entry.section)}>{text}</entry>"
 
 
 def render_selected(entries: Iterable[Entry]) -> View:

@@ -298,6 +298,23 @@ def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> 
     assert len(run("show", "more", "--version", 0, "--json").json["entries"]) == 8
 
 
+def test_an_entry_of_several_lines_is_shown_below_its_heading(run: Any, here: Path) -> None:
+    code = "1. Ask for a page:\n\n   ```python\n   # each\n   api.list(page)\n   ```\n2. Go on."
+    (here / "own.md").write_text(f"## Code\n- {code.replace(chr(10), chr(10) + '  ')}\n- one line\n")
+    run("learn", "test.jsonl", "--seed-playbook", "own.md", "--model", "scripted:model", "--out", "own")
+    shown = run("show", "own").out
+    assert "sections: Code, strategies, facts and formulas, tools and formats, pitfalls, checks\n" in shown
+    assert "[e0] (Code)  (+0 -0, used 0)\n  1. Ask for a page:\n\n     ```python\n     # each\n" in shown
+    assert "[e1] (Code) one line  (+0 -0, used 0)\n" in shown
+    said = run("show", "own", "--entry", "e0").out
+    assert said.startswith("e0:\n  1. Ask for a page:\n\n     ```python\n")
+    assert "version 0 (step 0): added in 'Code':\n  1. Ask" in said
+    assert json.loads(run("show", "own", "--json").out)["entries"][0]["text"] == code
+    run("export", "own", "--output", "again.md")
+    run("import", "again.md", "--out", "again")
+    assert json.loads(run("show", "again", "--json").out)["entries"][0]["text"] == code
+
+
 def test_forget_removes_entries_and_proves_it(run: Any, learned: Path) -> None:
     value = run("forget", "run", "--task", "t3", "--json").json
     assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]

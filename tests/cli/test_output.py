@@ -49,6 +49,18 @@ def test_a_row_of_a_table_is_one_line_outside_a_terminal(capsys: pytest.CaptureF
     assert second == "e22        -  [y]"
 
 
+def test_the_rest_of_a_long_line_is_indented_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    out, text = Printer(False), "[e0] (code) " + "word " * 20 + "\n  def f():\n      return " + "x, " * 30 + "\n\n  end"
+    out.item(text)
+    assert capsys.readouterr().out == f"{text}\n"
+    out._force_terminal, out.soft_wrap, out.width = True, False, 80
+    out.item(text)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [len(line) - len(line.lstrip()) for line in lines] == [0, 2, 2, 6, 8, 0, 2]
+    assert "".join(lines).split() == text.split()
+
+
 def test_usage_of_several_roles_is_printed_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     usage = Usage(calls=2, input_tokens=1_000, cached_tokens=500, output_tokens=10, usd=0.5)
     assert usage_text(usage) == "2 calls, 1,010 tokens (50% of the input cached), $0.5000"

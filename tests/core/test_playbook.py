@@ -9,15 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from practicum.core.bounded import clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Vote
 from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.playbook import export, load
 
-LINE = st.text("ab (+1/-0)[e3]→#-*.é", min_size=1, max_size=12).filter(lambda s: s.strip() == s and s)
-PLAIN = st.sampled_from(["If x, do y.", "a - b", "# not a heading", "Use `z` → 3", "1 + 1", "[x] (y)"])
-TEXT = st.lists(PLAIN, min_size=1, max_size=3).map("\n".join) | st.just("code:\n  indented\n    more")
+LINE = st.sampled_from([
+    "", "", "If x, do y.", "Use `z` → 3", "[x] (y)", "[e3] (rules)", "[e3]", "[e4] (+1/-0)", "(+1/-0)", "so (+2/-1)",
+    "# heading", "## section", "---", "1. First step", "2) Second step", "- item", "  - nested", "    * deeper", "+ a",
+    "```python", "```", "~~~", "````", "def f(x):", "    return x  # -1", "\tafter a tab", "| a | b |", "> quoted",
+    "If x < 3 & y > 4:", "<b>é</b>", "\u2028", " ",
+])  # fmt: skip
+TEXT = st.lists(LINE | st.text(max_size=9), min_size=1, max_size=9).map("\n".join).map(clean).filter(bool)
+"""Steps, nested lists, code with blank lines, and lines that look like an export's own."""
 ENTRY = st.builds(
     Add, st.sampled_from(["rules", "two words", "Ü"]), TEXT, st.sampled_from(["", "key"]),
     st.sampled_from([{}, {"answer": "x", "n": [1, {"deep": None}]}]), st.integers(0, 3), st.integers(0, 3),
@@ -54,14 +60,116 @@ def test_json_loses_nothing(folder: Path, edits: list[Add], used: bool) -> None:
     assert {(e.born, e.changed) for e in again} == {(0, 0)}
 
 
-@given(
-    texts=st.lists(st.tuples(st.sampled_from(["rules", "two words"]), TEXT), min_size=1, max_size=5), used=st.booleans()
-)
-def test_markdown_keeps_sections_and_texts(folder: Path, texts: list[tuple[str, str]], used: bool) -> None:
+TEXTS = st.lists(st.tuples(st.sampled_from(["rules", "two words", "C#"]), TEXT), min_size=1, max_size=5)
+
+
+@given(texts=TEXTS, used=st.booleans())
+def test_markdown_keeps_sections_and_texts_word_for_word(
+    folder: Path, texts: list[tuple[str, str]], used: bool
+) -> None:
     context = context_of([Add(section, text) for section, text in texts], used)
     again = load(written(folder, export(context, "markdown"), "p.md"))
     assert sorted((e.section, e.text) for e in again) == sorted(texts)
     assert load(written(folder, export(again, "markdown"), "p.md")).digest == again.digest
+
+
+@given(texts=TEXTS.filter(lambda texts: not any(text.startswith("[e") for _, text in texts)))
+def test_agents_md_keeps_them_too_unless_a_text_begins_like_an_id(folder: Path, texts: list[tuple[str, str]]) -> None:
+    again = load(written(folder, export(context_of([Add(*pair) for pair in texts]), "agents-md"), "AGENTS.md"))
+    assert sorted((e.section, e.text) for e in again) == sorted(texts)
+
+
+def test_an_entry_of_several_lines_is_a_list_item_that_markdown_reads_as_it_is_meant() -> None:
+    code = "Wait for the page:\n\n```python\n# each page\nwhile more():\n    read()\n```"
+    context = context_of([Add("code", code, helpful=2), Add("code", "1. Look.\n2. Act.")], used=True)
+    assert (
+        export(context, "markdown")
+        == """\
+# Playbook
+
+## code
+
+- [e0] (+2/-0)
+  Wait for the page:
+
+  ```python
+  # each page
+  while more():
+      read()
+  ```
+- [e1] (+0/-0)
+  1. Look.
+  2. Act.
+"""
+    )
+    assert export(context, "agents-md").endswith("""\
+## code
+
+- Wait for the page:
+
+  ```python
+  # each page
+  while more():
+      read()
+  ```
+- 1. Look.
+  2. Act.
+""")
+
+
+def test_an_export_of_before_with_its_counts_behind_several_lines_is_read(tmp_path: Path) -> None:
+    context = load(written(tmp_path, "## a\n\n- [e0] first\n    indented\n  \n  last (+1/-0)\n- [e7] next (+0/-2)\n"))
+    assert [e.text for e in context] == ["first\n  indented\n\nlast", "next"]
+
+
+def test_code_blocks_that_people_write_are_kept_with_their_item_or_as_entries(tmp_path: Path) -> None:
+    text = """\
+# Playbook
+
+## code
+
+```python
+# not a heading
+- not an item
+
+x = 1
+```
+
+- Sort before you cut:
+
+      sorted(x)[:3]
+
+  and say so.
+
+- Ask for pages:
+```
+page=1
+```
+## tools
+
+About tools, for people.
+
+~~~
+GET /items
+~~~
+
+1. first
+
+   - part
+
+     of it
+2. second
+\tgoes on
+"""
+    context = load(written(tmp_path, text))
+    assert [(e.section, e.text) for e in context] == [
+        ("code", "```python\n# not a heading\n- not an item\n\nx = 1\n```"),
+        ("code", "Sort before you cut:\n\n    sorted(x)[:3]\n\nand say so."),
+        ("code", "Ask for pages:\n```\npage=1\n```"),
+        ("tools", "~~~\nGET /items\n~~~"),
+        ("tools", "first\n\n- part\n\n  of it"),
+        ("tools", "second\ngoes on"),
+    ]
 
 
 def test_markdown_that_people_write(tmp_path: Path) -> None:

@@ -44,9 +44,9 @@ def test_counters_and_provenance_are_not_shown() -> None:
 
 
 def test_a_text_of_several_lines_stays_one_item() -> None:
-    context = seed_context([("rules", "first\nsecond")])
+    context = seed_context([("code", "def f(x):\n    return x\n\n[e7] (rules) no entry")])
     view = render_full(context)
-    assert view.pages == ("[e0] (rules) first\n  second",)
+    assert view.pages == ("[e0] (code)\n  def f(x):\n      return x\n\n  [e7] (rules) no entry",)
     assert view.tokens == count_tokens(view.pages[0])
     assert "e0" in view.ids
     assert "e1" not in view.ids
