@@ -50,6 +50,8 @@ def eval_(
         of = f"{len(listed)}" if evaluation.n == len(listed) else f"{evaluation.n} of {len(listed)}"
         times = f", {repeat} times each" if repeat > 1 else ""
         out.print(f"score {evaluation.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
+        if evaluation.best_of_k is not None:
+            out.print(f"best of k {evaluation.best_of_k:.1%}")
     if evaluation.measures:
         means = ", ".join(f"{name} {mean:,.2f}" for name, mean in evaluation.measures.items())
         out.print(f"means of the scorer's measures: {means}")

@@ -111,7 +111,8 @@ class Live(Watch):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         steps = report.batch.steps
         self._explain(report)
-        score = f"score {progress.points / progress.attempts:.0%} · " if progress.attempts else ""
+        best = "" if progress.best_of_k is None else f", best of k {progress.best_of_k:.0%}"
+        score = "" if progress.score is None else f"score {progress.score:.0%}{best} · "
         state = f"{score}{len(report.context)} entries · "
         usage = progress.usage
         # Beside the bar, the state has to fit into a line of 80 characters.

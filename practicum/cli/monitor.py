@@ -85,7 +85,8 @@ def _rate(n: Numbers, name: str = "rate") -> str:
 def _success(n: Numbers) -> Iterator[str]:
     tries = f" in {n['tries']:,} tries" if n["tries"] > n["attempts"] else ""
     others = "".join(f"; {n[name]:,} {meaning}" for name, meaning in OUTCOMES.items() if n[name])
-    rate = f"{_rate(n)} by {n['by']}" if "rate" in n else "unknown"
+    best = f", best of k {n['best_of_k']:.1%}" if "best_of_k" in n else ""
+    rate = f"{_rate(n)} by {n['by']}{best}" if "rate" in n else "unknown"
     yield f"success: {rate}, {n['attempts']:,} attempts{tries}{others}"
     if "rate" in n and n["attempts"] > n["window"]:
         yield f"  first {n['window']:,}: {n['first']['rate']:.1%}; last {n['window']:,}: {n['last']['rate']:.1%}"
@@ -101,7 +102,8 @@ def _learning(n: Numbers) -> Iterator[str]:
     if len(n["domains"]) > 1:
         yield "by domain:"
         for name, one in n["domains"].items():
-            yield f"  {name}: {_rate(one)}, {one['attempts']:,} attempts"
+            best = f", best of k {one['best_of_k']:.1%}" if "best_of_k" in one else ""
+            yield f"  {name}: {_rate(one)}{best}, {one['attempts']:,} attempts"
 
 
 def _memory(n: Numbers) -> Iterator[str]:

@@ -23,8 +23,9 @@ LONGEST_LINE = 4_000
 """Characters of the longest line of a table, where no terminal limits it."""
 
 SCORE_NAMES = {
-    "before": "test score before", "test": "test score",
-    "val_best": "best validation score", "online": "online score",
+    "before": "test score before", "before_best_of_k": "test score before, best of k",
+    "test": "test score", "test_best_of_k": "test score, best of k",
+    "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
 }  # fmt: skip
 
 

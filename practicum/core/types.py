@@ -137,10 +137,11 @@ class Rollout:
     """One attempt at a task. `trace`, `score` and `feedback` are those of round 0, which reports count.
 
     `siblings` are further attempts under the same context, `twin` is one under an annotated view; both serve learning
-    and appear in no report. If the attempt was chosen from several, `choice` holds their number ("of"), who chose
-    ("by"), "why", the share with the same answer ("agreement"), and more. `retrieved` are the entries that were looked
-    up for the task or one of its steps, with their similarity. `of` is the place of an earlier attempt that was reused
-    in place of a new one.
+    and appear in no report. If the attempt was chosen from several, `choice` holds how many there are ("of"), which of
+    them it is ("number", from 1), who chose ("by"), "why", the share with the same answer ("agreement"), and more.
+    Reports then count the `first` one, and the chosen one beside it as the best of k. `retrieved` are the entries that
+    were looked up for the task or one of its steps, with their similarity. `of` is the place of an earlier attempt that
+    was reused in place of a new one.
     """
 
     task: Task
@@ -159,6 +160,11 @@ class Rollout:
     def group(self) -> tuple[Rollout, ...]:
         """All attempts under the same context, this one first."""
         return (self, *self.siblings)
+
+    @property
+    def first(self) -> Rollout:
+        """The first attempt at the task. What is chosen from several by their scores says nothing about a context."""
+        return self if self.choice.get("number", 1) == 1 else self.siblings[0]
 
     @property
     def sources(self) -> tuple[str, ...]:

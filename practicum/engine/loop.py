@@ -276,6 +276,15 @@ def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
 
 
 def mean_score(rollouts: Sequence[Rollout]) -> float:
-    """The mean score of round 0. A failed attempt scores 0; an attempt that nothing could score is left out."""
+    """The mean score of the first attempts. A failed attempt scores 0; one that nothing could score is left out."""
+    return _mean([r.first for r in rollouts])
+
+
+def best_of_k(rollouts: Sequence[Rollout]) -> float | None:
+    """The mean score of the attempts that were chosen from several at a task; None where nothing was chosen."""
+    return _mean(rollouts) if any(r.choice for r in rollouts) else None
+
+
+def _mean(rollouts: Sequence[Rollout]) -> float:
     scores = [r.score.value for r in rollouts if r.score is not None]
     return sum(scores) / len(scores) if scores else 0.0

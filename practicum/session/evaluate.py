@@ -16,7 +16,7 @@ from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
-from practicum.engine.loop import Method
+from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
 from practicum.session.components import Parts
 from practicum.session.config import Splits
@@ -31,6 +31,7 @@ from practicum.store.database import DATABASE_FILE, Store
 class Evaluation:
     """A score with its 95% interval, over the `n` tasks that could be scored, run `repeat` times each.
 
+    It is that of the first attempts; `best_of_k` is that of the attempts that were chosen from several, if any were.
     `errors` counts attempts that failed, which score 0, and those that nothing could score, which are left out of the
     score. `counts` holds the counters above zero (see `core.counts`). If it was `stopped`, it covers what was done
     until then; if nothing was, `n` is 0 and `score` is not a number.
@@ -47,6 +48,7 @@ class Evaluation:
     rollouts: tuple[Rollout, ...]
     counts: Mapping[str, int]
     stopped: str | None = None
+    best_of_k: float | None = None
 
     @property
     def measures(self) -> dict[str, float]:
@@ -60,6 +62,7 @@ class Evaluation:
         values = {
             "score": self.score if self.n else None,
             "ci95": list(self.ci95) if self.n else None,
+            **({} if self.best_of_k is None else {"best_of_k": self.best_of_k}),
             "n": self.n,
             "errors": self.errors,
             "counts": dict(self.counts),
@@ -73,10 +76,12 @@ class Evaluation:
 
 
 def _attempt_json(rollout: Rollout) -> dict[str, Any]:
-    """One attempt at a task: its score and the scorer's note, each null if nothing could score it."""
-    score = rollout.score
+    """The first attempt at a task: its score and the scorer's note, each null if nothing could score it; and the score
+    of the attempt that was chosen, if one was."""
+    score, best = rollout.first.score, rollout.score
     scored = {"value": score and score.value, "correct": score and score.correct, "note": score and score.note}
-    return {"id": rollout.task.id, **scored, "error": rollout.trace.error}
+    chosen = {"best_of_k": best and best.value} if rollout.choice else {}
+    return {"id": rollout.task.id, **scored, **chosen, "error": rollout.first.trace.error}
 
 
 async def evaluate(
@@ -123,8 +128,8 @@ async def evaluate(
             # A task that could be scored counts with the mean of its repeats.
             by_task: dict[str, list[float]] = {}
             for rollout in rollouts:
-                if rollout.score is not None:
-                    by_task.setdefault(rollout.task.id, []).append(rollout.score.value)
+                if (score := rollout.first.score) is not None:
+                    by_task.setdefault(rollout.task.id, []).append(score.value)
             if not by_task and stopped is None:
                 why = f": {state.last_error}" if state.last_error else ""
                 raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
@@ -133,13 +138,16 @@ async def evaluate(
                 ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
                 n=len(by_task),
                 repeat=repeat,
-                errors=sum(r.trace.error is not None or r.score is None for r in rollouts),
+                errors=sum(
+                    r.trace.error is not None or r.score is None for r in (rollout.first for rollout in rollouts)
+                ),
                 usage=state.budget.spent,
                 by_role=state.journal.by_role(),
                 seconds=state.budget.elapsed,
                 rollouts=rollouts,
                 counts=state.nonzero_counts,
                 stopped=stopped,
+                best_of_k=best_of_k(rollouts),
             )
 
 

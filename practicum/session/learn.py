@@ -18,7 +18,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
 from practicum.core.types import Task
-from practicum.engine.loop import Method, StepReport, Validation, mean_score
+from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
 from practicum.models.budget import Need
@@ -272,10 +272,10 @@ class Session:
         test = self.setup.splits.test
         self.watch.evaluating(name, len(test))
         rollouts = await root.evaluate(self.setup.method.act, "test", test, context)
-        scored = [rollout for rollout in rollouts if rollout.score is not None]
+        scored = [rollout for rollout in rollouts if rollout.first.score is not None]
         if not scored and self.state.failures:
             raise ProviderError(f"none of {len(rollouts)} test tasks could be scored: {self.state.last_error}")
         self.progress.rollouts[name] = tuple(rollouts)
         if scored:
-            self.progress.scores[name] = mean_score(scored)
+            self.progress.scored(name, mean_score(scored), best_of_k(scored))
         self.watch.evaluated(name, self.progress.scores.get(name), len(scored))

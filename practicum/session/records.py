@@ -20,7 +20,7 @@ from practicum.core.edits import Refused
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.views import render_full
-from practicum.engine.loop import StepReport, mean_score
+from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits
 from practicum.store import schema
@@ -213,6 +213,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         "epoch": report.batch.epoch,
         "tasks": [t.id for t in report.batch.tasks],
         "score": mean_score(report.rollouts),
+        "best_of_k": best_of_k(report.rollouts),
         "sampled": dict(report.batch.data),
         "lessons": len(report.lessons),
         "applied": len(report.applied),

@@ -23,7 +23,9 @@ INTERRUPTED = "interrupted"
 class Result:
     """What a run returns.
 
-    `scores` has the keys before, val_best, test and online, each where it applies, with values in [0, 1]. `seconds` is
+    `scores` has the keys before, val_best, test and online, each where it applies, with values in [0, 1]: the scores of
+    first attempts. Where attempts were chosen from several, before_best_of_k, test_best_of_k and online_best_of_k are
+    the scores of the chosen ones. `seconds` is
     how long the run took over all its resumes; `critical` is how long its longest chain of calls took, which no number
     of parallel calls can shorten. `hits` counts results that came from the journal, `refused` counts edits that could
     not be applied, and `errors` holds the counters above zero (see `core.counts`). `rollouts` are the attempts of the
@@ -93,7 +95,8 @@ class RunInfo:
 class Progress:
     """How far a run is: its context, the best one so far, and what was counted.
 
-    `attempts` and `points` are the number of scored attempts in learning and their summed scores.
+    `attempts` and `points` are the number of scored first attempts in learning and their summed scores; `chosen` and
+    `chosen_points` are those of the attempts that were chosen from several.
     """
 
     context: Context
@@ -103,9 +106,26 @@ class Progress:
     refused: int = 0
     attempts: int = 0
     points: float = 0.0
+    chosen: int = 0
+    chosen_points: float = 0.0
     scores: dict[str, float] = field(default_factory=dict)
     rollouts: dict[str, tuple[Rollout, ...]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+
+    @property
+    def score(self) -> float | None:
+        """The mean score of the first attempts in learning; None where none was scored."""
+        return self.points / self.attempts if self.attempts else None
+
+    @property
+    def best_of_k(self) -> float | None:
+        """The mean score of the attempts that were chosen from several in learning; None where nothing was chosen."""
+        return self.chosen_points / self.chosen if self.chosen else None
+
+    def scored(self, name: str, score: float | None, best_of_k: float | None) -> None:
+        """Keep the score of an evaluation and, beside it, that of the attempts which were chosen."""
+        found = {name: score, f"{name}_best_of_k": best_of_k}
+        self.scores.update({key: value for key, value in found.items() if value is not None})
 
     def validated(self, context: Context, score: float) -> None:
         """Keep the best context; the earliest on ties."""
@@ -117,11 +137,14 @@ class Progress:
         """Count a step."""
         self.context, self.steps = report.context, report.step
         self.refused += len(report.refused)
-        scored = [r.score.value for r in report.rollouts if r.score is not None]
+        scored = [first.score.value for r in report.rollouts if (first := r.first).score is not None]
         self.attempts += len(scored)
         self.points += sum(scored)
-        if online and self.attempts:
-            self.scores["online"] = self.points / self.attempts
+        chosen = [r.score.value for r in report.rollouts if r.choice and r.score is not None]
+        self.chosen += len(chosen)
+        self.chosen_points += sum(chosen)
+        if online:
+            self.scored("online", self.score, self.best_of_k)
         if report.val is not None:
             self.validated(report.context, report.val)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import client, make_tasks, world
+from scripts import number, right, scripted
 
 import practicum
 from practicum import methods
@@ -469,6 +470,26 @@ def test_the_report_has_the_steps_of_an_attempt_and_the_helpful_hits(tmp_path: P
     text = (tmp_path / "c" / "report.md").read_text()
     assert "| steps of an attempt |" in text
     assert "| helpful hits |" in text
+
+
+def test_variants_with_several_attempts_are_scored_by_the_first_and_have_a_best_of_k(tmp_path: Path) -> None:
+    tries: Counter[tuple[int, float | None]] = Counter()
+
+    def second(call: Call) -> str:
+        """Right in the second attempt at each task, and never else."""
+        asked = number(call), call.options.temperature
+        tries[asked] += 1
+        return right(call) if tries[asked] == 2 else "wrong"
+
+    model = scripted(second, judge=lambda call: {"right": "# Answer\nword" in call.prompt.user})
+    out, some = tmp_path / "c", {"tasks": make_tasks(2), "test": make_tasks(3, 50), "seeds": 1}
+    plain, scaled = compare(out, model, "none,reasoning_bank", **some).report["variants"]
+    assert (plain["score"], plain["best_of_k"]) == (0, None)
+    assert (scaled["score"], scaled["best_of_k"], scaled["curve"][-1]["score"]) == (0, 1, 0)
+    text = (out / "report.md").read_text(encoding="utf-8")
+    assert "|  | best of k | steps of an attempt |" in text
+    assert "| none | – | " in text
+    assert "| reasoning_bank | 100.0% | " in text
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:

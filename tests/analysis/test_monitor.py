@@ -80,13 +80,15 @@ def numbers(report: MonitorReport, part: str) -> dict[str, Any]:
     return dict(report.groups[part].numbers)
 
 
-def test_success_is_that_of_the_chosen_attempt(bank: Learned) -> None:
+def test_success_is_that_of_the_first_attempt_and_the_chosen_one_is_the_best_of_k(bank: Learned) -> None:
     report = watched(bank.folder)
     found = numbers(report, "success")
-    assert (found["by"], found["attempts"], found["tries"], found["rate"]) == ("score", 4, 12, 0.5)
-    assert (found["unknown"], found["errors"], found["lost"]) == (0, 0, 0)
+    assert (found["by"], found["attempts"], found["tries"], found["rate"]) == ("score", 4, 12, 3 / 4)
+    assert (found["unknown"], found["errors"], found["lost"], found["best_of_k"]) == (0, 0, 0, 2 / 4)
     by_step = columns(report, "success")
-    assert by_step["rate"] == [1, 1 / 2, 2 / 3, 2 / 4]
+    assert by_step["rate"] == [1, 1 / 2, 2 / 3, 3 / 4]
+    # The judge is wrong about the last task, and chooses a wrong answer.
+    assert by_step["best_of_k"] == [1, 1 / 2, 2 / 3, 2 / 4]
     assert all(
         low <= rate <= high for low, rate, high in zip(*(by_step[x] for x in ("low", "rate", "high")), strict=True)
     )
@@ -95,8 +97,10 @@ def test_success_is_that_of_the_chosen_attempt(bank: Learned) -> None:
 
 def test_a_learning_curve_for_each_domain(bank: Learned) -> None:
     domains = numbers(watched(bank.folder), "learning")["domains"]
-    assert {name: (one["rate"], one["attempts"]) for name, one in domains.items()} == {"even": (1, 2), "odd": (0, 2)}
+    found = {name: (one["rate"], one["best_of_k"], one["attempts"]) for name, one in domains.items()}
+    assert found == {"even": (1, 1, 2), "odd": (1 / 2, 0, 2)}
     assert domains["odd"]["by_attempt"]["step"] == [2, 4]
+    assert domains["odd"]["by_attempt"]["best_of_k"] == [0, 0]
     assert domains["even"]["by_attempt"]["rate"] == [1, 1]
 
 
@@ -263,7 +267,7 @@ def test_verdicts_count_as_success_if_nothing_is_scored(tmp_path: Path) -> None:
     )  # fmt: skip
     report = watched(run.folder)
     found = numbers(report, "success")
-    assert (found["by"], found["rate"]) == ("verdict", 3 / 4)
+    assert (found["by"], found["rate"], found["best_of_k"]) == ("verdict", 2 / 4, 3 / 4)
     assert "judge" not in report.groups
 
 

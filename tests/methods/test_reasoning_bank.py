@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +31,13 @@ from scripts import (
 
 import practicum
 from practicum import methods
+from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Score, Task
 from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
-from practicum.session.records import step_records
+from practicum.session.records import step_data, step_records
 from practicum.store.database import Store
 
 METHOD = "reasoning_bank"
@@ -183,6 +185,42 @@ def test_consolidation_merges_what_says_the_same_and_keeps_where_it_came_from(tm
     assert len(grown.result.context) == 3
     (entry,) = run(tmp_path / "merged", same, 3, {"consolidate": True}).result.context
     assert {"task:t0", "task:t1", "task:t2"} <= set(entry.sources)
+
+
+# ---- what is reported
+
+
+@pytest.mark.parametrize("settings", [{}, {"scaling": "sequential", "k": 2}], ids=str)
+def test_scores_are_those_of_first_attempts_and_the_best_of_k_stands_beside_them(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Every second attempt is right whatever is in the bank, so nothing that is learned may seem to help."""
+    tries: Counter[int] = Counter()
+
+    def second(call: Call) -> str:
+        tries[number(call)] += 1
+        return right(call) if tries[number(call)] == 2 else "wrong"
+
+    made = model(second, lambda call: {"right": "# Answer\nword" in call.prompt.user})
+    done = run(tmp_path, made, 6, settings, test=make_tasks(3, 50), before=False)
+    assert (done.progress.score, done.progress.best_of_k) == (0, 1)
+    assert done.result.scores == {"test": 0, "test_best_of_k": 1}
+    with Store.open(done.folder) as store:
+        assert {(step["score"], step["best_of_k"]) for step in step_data(store)} == {(0, 1)}
+    tries.clear()
+    streamed = run(tmp_path / "online", made, 6, {**settings, "online": True})
+    assert streamed.result.scores == {"online": 0, "online_best_of_k": 1}
+    tries.clear()
+    parts = practicum.Parts(clients={"agent": made})
+    work = practicum.evaluate(make_tasks(3), Context(), method=METHOD, settings=settings, parts=parts)
+    evaluation = practicum.run_sync(work)
+    assert (evaluation.score, evaluation.best_of_k) == (0, 1)
+    assert {(one["value"], one["best_of_k"]) for one in evaluation.as_json()["attempts"]} == {(0, 1)}
+
+
+def test_without_several_attempts_there_is_no_best_of_k(tmp_path: Path) -> None:
+    done = run(tmp_path, model(), 2, {"scaling": "none", "online": True}, test=make_tasks(1, 50))
+    assert (done.result.scores, done.progress.best_of_k) == ({"online": 1, "test": 1}, None)
 
 
 # ---- agents of one's own, and traces

@@ -107,10 +107,12 @@ class Learned(Watch):
     model: ScriptedClient
     folder: Path
     result: Result = field(init=False)
+    progress: Progress = field(init=False)
     reports: list[StepReport] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
+        self.progress = progress
         self.reports.append(report)
         self.counts.append(len(self.model.calls) - sum(self.counts))
 

@@ -245,4 +245,4 @@ class _RunWatch(Watch):
         self.halt.add(run)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
-        self.predicted.update((r.task.id, r) for r in report.rollouts if r.score is not None)
+        self.predicted.update((r.task.id, r) for r in report.rollouts if r.first.score is not None)

@@ -27,6 +27,7 @@ from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
+from practicum.engine.loop import best_of_k
 from practicum.session.learn import CONTINUE
 from practicum.session.records import RUN, step_data
 from practicum.session.result import usage_json
@@ -62,14 +63,16 @@ class RunCost(Usage):
 
 
 class RunOutcome(BaseModel, frozen=True, extra="forbid"):
-    """The outcome of one run. `by_task` has the scores that count, by task id; `learning` and `testing` are the costs
-    of the two stages, `by_role` those of each role in both. `agent_steps` are the steps of an attempt at a scored task
-    on average, `helpful` the helpful votes of all entries at the end. `stopped` says why the run ended early (a spent
-    budget), `failed` why it has no score."""
+    """The outcome of one run. `by_task` has the scores that count, by task id, those of first attempts, and `best_of_k`
+    the mean score of the attempts that were chosen from several; `learning` and `testing` are the costs of the two
+    stages, `by_role` those of each role in both. `agent_steps` are the steps of an attempt at a scored task on average,
+    `helpful` the helpful votes of all entries at the end. `stopped` says why the run ended early (a spent budget),
+    `failed` why it has no score."""
 
     variant: str
     seed: int
     by_task: dict[str, float] = Field(default_factory=dict)
+    best_of_k: float | None = None
     learning: RunCost = RunCost()
     testing: RunCost = RunCost()
     by_role: dict[str, Usage] = Field(default_factory=dict)
@@ -133,12 +136,13 @@ def save_outcome(outcome: RunOutcome, path: Path) -> None:
 def completed_outcome(
     run: PlannedRun, path: Path, result: Result, attempts: Collection[Rollout], at_once: int
 ) -> RunOutcome:
-    """The outcome of a run that came to its end. `attempts` are those whose scores count, one for each task."""
-    by_task = {r.task.id: r.score.value for r in attempts if r.score is not None}
-    taken = [agent_steps(r) for r in attempts if r.score is not None]
+    """The outcome of a run that came to its end. `attempts` are those at the tasks that count, one for each task."""
+    by_task = {r.task.id: score.value for r in attempts if (score := r.first.score) is not None}
+    taken = [agent_steps(r.first) for r in attempts if r.first.score is not None]
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
     return RunOutcome(
-        variant=run.variant.name, seed=run.seed, by_task=by_task, at_once=at_once, **_stored(path),
+        variant=run.variant.name, seed=run.seed, by_task=by_task, best_of_k=best_of_k(list(attempts)),
+        at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
         entries=len(result.context), agent_steps=fmean(taken) if taken else None,
         helpful=result.context.helpful, steps=result.steps, refused=result.refused, errors=result.errors,

@@ -16,6 +16,9 @@ from practicum.core.files import write_atomic
 
 ReportData = Mapping[str, Any]
 
+BEST = ("best of k", "best_of_k", percent)
+"""The first column of the table of costs, where an agent chose from several attempts."""
+
 COSTS = (
     ("steps of an attempt", "agent_steps", count),
     ("calls", "calls", count),
@@ -78,13 +81,14 @@ def _contents(report: ReportData) -> dict[str, Any]:
     """The values that both templates show."""
     rows = report["variants"]
     roles = sorted({role for row in rows for role in row["by_role"]})
+    columns = (*([BEST] if any(row["best_of_k"] is not None for row in rows) else []), *COSTS)
     return {
         "report": report,
         "variants": {row["name"]: row for row in rows},
         "conditions": _conditions(report),
         "cost_table": (
-            [title for title, _, _ in COSTS],
-            [[row["name"], *(write(row[field]) for _, field, write in COSTS)] for row in rows],
+            [title for title, _, _ in columns],
+            [[row["name"], *(write(row[field]) for _, field, write in columns)] for row in rows],
         ),
         "role_table": (roles, [[row["name"], *(_role_cost(row["by_role"].get(r)) for r in roles)] for row in rows]),
         "cost_names": COST_NAMES,

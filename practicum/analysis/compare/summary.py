@@ -98,6 +98,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "score": _mean(by_task),
         "ci95": list(method_ci95(list(scores.values()))) if by_task else None,
         "about": "method" if len(scored) >= MIN_SEEDS else "these runs",
+        "best_of_k": _mean([o.best_of_k for o in scored]),
         "by_seed": {str(o.seed): o.score for o in outcomes},
         "n": len(by_task),
         "calls": mean(lambda o: o.usage.calls),

@@ -130,7 +130,7 @@ async def dynamics(
                 if on_checkpoint is not None:
                     on_checkpoint(len(columns), len(contexts))
             rows = list(zip(*columns, strict=True))
-            scores = [[r.score.correct for r in row if r.score is not None] for row in rows]
+            scores = [[score.correct for r in row if (score := r.first.score) is not None] for row in rows]
             # A task that could not be scored at every checkpoint says nothing about the others.
             whole = [i for i, row in enumerate(scores) if len(row) == len(contexts)]
             if not whole:

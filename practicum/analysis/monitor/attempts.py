@@ -26,14 +26,15 @@ def outcome(rollout: Rollout, by: str) -> bool | None:
 
 def success(steps: StepRollouts, by: str) -> MetricGroup:
     """The success rate over a window, and the number of attempts; `by` is what counts as success. Of several attempts
-    at a task the chosen one counts. An attempt that was reused counts each time."""
-    rollouts = [r for _, step in steps for r in step]
-    by_step = [[succeeded for r in step if (succeeded := outcome(r, by)) is not None] for _, step in steps]
+    at a task the first one counts, and the chosen one beside it as the best of k. A reused attempt counts each time."""
+    rollouts = [r.first for _, step in steps for r in step]
+    by_step = [_outcomes([r.first for r in step], by) for _, step in steps]
     known = [value for step in by_step for value in step]
+    chosen = [_outcomes([r for r in step if r.choice], by) for _, step in steps]
     numbers = {
         "by": by,
         "attempts": len(rollouts),
-        "tries": sum(len(r.group) for r in rollouts),
+        "tries": sum(len(r.group) for _, step in steps for r in step),
         "unknown": len(rollouts) - len(known),
         "errors": sum(_failed(r) for r in rollouts),
         "lost": sum(r.trace.lost for r in rollouts),
@@ -46,26 +47,32 @@ def success(steps: StepRollouts, by: str) -> MetricGroup:
     series: dict[str, Series] = {
         **windowed_rates(by_step, window),
         "attempts": [len(step) for _, step in steps],
-        "errors": [sum(map(_failed, step)) for _, step in steps],
+        "errors": [sum(_failed(r.first) for r in step) for _, step in steps],
+        **_best_series(chosen, window),
     }
     ends = {"first": _rate(known[:window]), "last": _rate(known[-window:])}
-    return MetricGroup({**numbers, **_rate(known), "window": window, **ends}, series)
+    return MetricGroup({**numbers, **_rate(known), **_best(chosen), "window": window, **ends}, series)
 
 
 def learning_curves(steps: StepRollouts, by: str) -> MetricGroup | None:
-    """For each domain the success rate over a window of its attempts; None where no outcome is known."""
-    by_domain: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    """For each domain the success rate over a window of its first attempts, and the best of k beside it; None where no
+    outcome is known."""
+    by_domain: dict[str, list[tuple[int, bool, list[bool]]]] = defaultdict(list)
     for step, rollouts in steps:
         for rollout in rollouts:
-            if (succeeded := outcome(rollout, by)) is not None:
-                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, succeeded))
+            if (succeeded := outcome(rollout.first, by)) is not None:
+                chosen = _outcomes([rollout] if rollout.choice else [], by)
+                by_domain[str(rollout.task.meta.get("domain", ALL_DOMAINS))].append((step, succeeded, chosen))
     domains = {}
     for name, attempts in sorted(by_domain.items()):
-        numbers, outcomes = zip(*attempts, strict=True)
+        numbers, outcomes, best = zip(*attempts, strict=True)
         window = window_size(len(attempts))
         rates = windowed_rates([[succeeded] for succeeded in outcomes], window)
-        series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **rates}
-        domains[name] = {**_rate(outcomes), "attempts": len(attempts), "window": window, "by_attempt": series}
+        curve = {**rates, **_best_series(best, window)}
+        series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **curve}
+        domains[name] = {
+            **_rate(outcomes), **_best(best), "attempts": len(attempts), "window": window, "by_attempt": series,
+        }  # fmt: skip
     return MetricGroup({"domains": domains}) if domains else None
 
 
@@ -154,6 +161,22 @@ def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | Non
 
 def _rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, object]:
     return {name: sum(outcomes) / len(outcomes), "ci95": list(share_ci95(sum(outcomes), len(outcomes)))}
+
+
+def _outcomes(rollouts: Sequence[Rollout], by: str) -> list[bool]:
+    """The outcomes that are known."""
+    return [succeeded for rollout in rollouts if (succeeded := outcome(rollout, by)) is not None]
+
+
+def _best(chosen: Sequence[Sequence[bool]]) -> dict[str, object]:
+    """The success rate of the attempts that were chosen from several; nothing where none was."""
+    known = [succeeded for step in chosen for succeeded in step]
+    return {"best_of_k": sum(known) / len(known)} if known else {}
+
+
+def _best_series(chosen: Sequence[Sequence[bool]], window: int) -> dict[str, Series]:
+    """The same over a window."""
+    return {"best_of_k": windowed_rates(chosen, window)["rate"]} if any(chosen) else {}
 
 
 def _failed(rollout: Rollout) -> bool:

@@ -137,8 +137,9 @@ def _success(group: MetricGroup) -> list[Panel]:
     series, window = group.by_step, group.numbers.get("window")
     if not series:
         return []
-    line = Line("success", series["rate"], low=series["low"], high=series["high"])
-    panels: list[Panel] = [Lines(f"success rate, last {window:,} attempts\n(95% interval)", [line], percent=True)]
+    lines = [Line("first attempts", series["rate"], low=series["low"], high=series["high"])]
+    lines += [Line("best of k", series["best_of_k"], ORANGE)] if "best_of_k" in series else []
+    panels: list[Panel] = [Lines(f"success rate, last {window:,} attempts\n(95% interval)", lines, percent=True)]
     if any(series["errors"]):
         panels.append(Lines("failed attempts", [Line("errors", series["errors"], RED)], noisy=True))
     return panels

@@ -102,6 +102,7 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
             after = await run.evaluate(act, "val", some, new)
             for task, one, other in zip(some, before, after, strict=True):
                 # An attempt that was lost, or that nothing could score, says nothing about the delta.
+                one, other = one.first, other.first
                 if one.score and other.score and not (one.trace.lost or other.trace.lost):
                     trial.take(task.id, other.score.value - one.score.value)
             if trial.decided:

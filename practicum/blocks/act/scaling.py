@@ -201,7 +201,8 @@ class _Attempts:
         """The attempt that stands, with the others as its siblings and a record of the choice."""
         outcomes, verdicts = [outcome_of(r.trace) for r in self.tries], map(self.verdict, self.tries)
         choice: dict[str, object] = {
-            "of": len(self.tries), "by": by, "why": why, "agreement": outcomes.count(outcomes[best]) / len(self.tries),
+            "of": len(self.tries), "number": best + 1, "by": by, "why": why,
+            "agreement": outcomes.count(outcomes[best]) / len(self.tries),
             "verdicts": [None if verdict is None else verdict.success for verdict in verdicts],
         }  # fmt: skip
         others = tuple(r for n, r in enumerate(self.tries) if n != best)
