@@ -76,7 +76,7 @@ def _form(
 
 
 USING = """\
-Below is your playbook, learned from earlier tasks: each entry as "[id] (section) text", its further lines indented. \
+Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". \
 Before you answer, find the entries that apply to the task, list their ids in "used" (none if none applies), \
 and follow them."""
 

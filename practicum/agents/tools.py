@@ -170,6 +170,5 @@ AGAIN = "You did exactly this before, so it brings nothing new. Finish now if th
 """Shown after each observation: small models else repeat or check what they did until no turn is left."""
 
 USING = """\
-Below is your playbook, learned from earlier tasks: each entry as "[id] (section) text", its further lines indented. \
-In your first turn find the entries that apply to the task and list their ids in "used" (none if none applies). Follow \
-them in all you do."""
+Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". In your first turn find \
+the entries that apply to the task and list their ids in "used" (none if none applies). Follow them in all you do."""

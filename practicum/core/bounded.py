@@ -48,6 +48,10 @@ class MaxChars:
         return {"type": "string", "maxLength": self.limit}
 
 
+LongText = Annotated[str, MaxChars(2_000)]
+"""A text for which prompts state a bound of 2,000 characters."""
+
+
 def rule_schema(limit: int, empty: bool) -> WithJsonSchema:
     """One sentence of the form "If ..., ...", if the server enforces schemas; validation accepts any text. Without it
     small models ramble."""

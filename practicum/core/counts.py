@@ -25,6 +25,7 @@ class Count(StrEnum):
     REPAIRED_OUTPUTS = "repaired_outputs", "answers requested again, because they did not fit their schema"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answers that could not be parsed after three tries", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompts shortened to fit the model's window"
+    SHORTENED_PLAYBOOKS = "shortened_playbooks", "playbooks shown in part, because they exceed the model's window"
     UNKNOWN_IDS = "unknown_ids", "cited ids that the agent had not been shown"
     ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited ids that had not been shown (annotated attempts)"
     FAILED_ATTEMPTS = "failed_attempts", "attempts that failed with an error of the agent", True

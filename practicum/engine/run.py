@@ -90,6 +90,10 @@ class Run:
         """What the models of the run can do."""
         return self._state.profile
 
+    def room(self, role: str) -> int:
+        """The tokens that a prompt of this role may have, by estimate."""
+        return self._state.room(role)
+
     @property
     def sections(self) -> Mapping[str, str]:
         """The sections of a playbook, in order, each with what belongs there."""
@@ -222,17 +226,24 @@ class Run:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def ask(
-        self, role: str, prompt: Prompt, schema: type[M], *, temperature: float | None = None, form: JSON | None = None
+        self,
+        role: str,
+        prompt: Prompt,
+        schema: type[M],
+        *,
+        temperature: float | None = None,
+        form: JSON | None = None,
+        output_tokens: int = 0,
     ) -> M:
         """Ask a model for an object of this schema.
 
         The model is asked again, twice, if its output does not fit. `form` is the JSON schema that the model is given,
-        if it is narrower than the schema of the object. Raises OutputError if no output fits, ProviderError if the
-        provider fails, and WindowError if the prompt is too large for the model.
+        if it is not that of the object. `output_tokens` raises the limit of an answer. Raises OutputError if no output
+        fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
         """
         wanted = json_schema(schema, self.profile) if form is None else form
         for attempt in range(REPAIRS + 1):
-            reply = await self._call(role, prompt, wanted, temperature, attempt)
+            reply = await self._call(role, prompt, wanted, temperature, attempt, output_tokens)
             try:
                 return schema.model_validate_json(extract_json(reply.text))
             except ValidationError as error:
@@ -413,7 +424,13 @@ class Run:
             return result
 
     async def _call(
-        self, role: str, prompt: Prompt, schema: JSON | None, temperature: float | None, attempt: int
+        self,
+        role: str,
+        prompt: Prompt,
+        schema: JSON | None,
+        temperature: float | None,
+        attempt: int,
+        output_tokens: int = 0,
     ) -> Reply:
         """One model call: read from the journal, or paid for and journaled before its result is used."""
         seat = self._state.seat(self.actor if role == "agent" else role)
@@ -424,6 +441,7 @@ class Run:
         options = replace(
             seat.options,
             temperature=seat.options.temperature if temperature is None else temperature,
+            max_output_tokens=max(seat.options.max_output_tokens, output_tokens),
             seed=self.rng(role).randrange(2**31),
         )
         question = prompt_digest(role, seat.client.name, prompt, schema, options)

@@ -114,14 +114,17 @@ class RunState:
             self.slots[endpoint] = asyncio.Semaphore(min(most or self.concurrency, self.concurrency))
         return self.slots[endpoint]
 
+    def room(self, role: str) -> int:
+        """The tokens that a prompt of this role may have. The estimate of tokens is rough, so a quarter of the window
+        stays free."""
+        seat = self.seat(role)
+        return int(((seat.client.window or ASSUMED_WINDOW) - seat.options.max_output_tokens) / 1.25)
+
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
         """The prompt if it should fit the role's window, then shorter and shorter versions, for a model that reads less
         than estimated. Cuts are marked in the text, and the prompt is counted once. The beginning and the end of each
         part are kept, because they say most in a trace."""
-        seat = self.seat(role)
-        window = seat.client.window or ASSUMED_WINDOW
-        # The estimate of tokens is rough, so a quarter of the room stays free.
-        over = prompt_tokens(prompt) - int((window - seat.options.max_output_tokens) / 1.25)
+        over = prompt_tokens(prompt) - self.room(role)
         size = count_tokens(prompt.user)
         if over <= 0:
             yield prompt

@@ -8,6 +8,10 @@ is enforced by code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import Answer, answer, full_view, reused
 from practicum.blocks.attempt.attempt import once, refined, reflected
@@ -17,6 +21,7 @@ from practicum.blocks.update.append import append, pruned, within_budget
 from practicum.blocks.update.coverage import Uncovered, accounted
 from practicum.blocks.update.curator import Curator, rewrite
 from practicum.blocks.update.dedupe import deduplicated
+from practicum.core.types import Instructions
 from practicum.engine.loop import AttemptSeam, Method, UpdateSeam
 from practicum.methods.primitives import PrimitiveSettings, with_primitives
 from practicum.methods.settings import PlaybookSettings
@@ -32,15 +37,20 @@ SECTION = "rules"
 class Settings(PrimitiveSettings):
     """Settings of ACE. They include its ablations, and RCL's primitives, which are off."""
 
-    uncovered: Uncovered = "keep"
-    """A lesson that the curator leaves out: keep it as an entry, or drop it as in the paper."""
+    uncovered: Uncovered = "drop"
+    """A lesson that the curator leaves out: drop it as in the paper, or keep it as an entry."""
+
+    SMALL: ClassVar[Mapping[str, Any]] = {
+        **PrimitiveSettings.SMALL, "uncovered": "keep", "batch": 4, "curator": "append", "rules_shown": False
+    }  # fmt: skip
 
 
 def method(settings: Settings) -> Method:
     """ACE, with the primitives that are switched on."""
 
     def ace(s: PrimitiveSettings) -> Method:
-        return playbook(s, "ace", curated(s, settings.uncovered), s.batch, reused(ACT))
+        update = curated(s, settings.uncovered, merges=s.merge, guards=s.guards)
+        return playbook(s, "ace", update, s.batch, reused(ACT))
 
     return with_primitives(settings, ace, reflector, REFLECTOR)
 
@@ -55,10 +65,10 @@ def playbook(
         sample=batches(s.online, s.epochs, batch),
         act=ACT,
         attempt=attempts(s, act),
-        reflect=per_trace(reflector(s), s.learn_from, s.lessons == "confirmed"),
+        reflect=per_trace(reflector(s), s.learn_from, s.only_confirmed),
         update=settled(s, update),
         accept=always,
-        roles=(*(["reflector"] if s.reflector else []), *(["curator"] if s.curator != "append" else [])),
+        roles=(*(["reflector"] if s.reflector else []), *(["curator"] if s.curating != "append" else [])),
         costs=costs,
     )
 
@@ -75,19 +85,25 @@ def reflector(s: PlaybookSettings) -> Reflector:
     """Turn an attempt into a lesson."""
     if not s.reflector:
         return without_reflector
-    return by_model(REFLECTOR, EXAMPLES if s.rules_shown else WITHOUT_RULES, s.rules_shown)
+    told = REFLECTOR if s.rules_shown else replace(REFLECTOR, examples=WITHOUT_RULES)
+    return by_model(told, s.rules_shown)
 
 
-def curator(s: PlaybookSettings) -> UpdateSeam:
+def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -> UpdateSeam:
     """Turn the lessons of a step into edits."""
-    if s.curator == "append":
+    if s.curating == "append":
         return append(SECTION)
-    return rewrite(REWRITER) if s.curator == "rewrite" else Curator(CURATOR, SECTION, CURATED)
+    if s.curating == "rewrite":
+        return rewrite(REWRITER)
+    return Curator(CURATOR if merges else MUTATOR, SECTION, merges, guards)
 
 
-def curated(s: PlaybookSettings, uncovered: Uncovered = "drop") -> UpdateSeam:
-    """The curator; a lesson that it leaves out is kept as an entry, or lost as in the papers, and counted."""
-    return accounted(curator(s), uncovered, SECTION) if s.curator == "edits" else curator(s)
+def curated(
+    s: PlaybookSettings, uncovered: Uncovered = "drop", *, merges: bool = True, guards: bool = False
+) -> UpdateSeam:
+    """The curator; a lesson that it leaves out is lost as in the papers, and counted, or kept as an entry."""
+    by = curator(s, merges=merges, guards=guards)
+    return accounted(by, uncovered, SECTION) if s.curating == "edits" else by
 
 
 def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
@@ -96,7 +112,27 @@ def settled(s: PlaybookSettings, update: UpdateSeam) -> UpdateSeam:
     return within_budget(deduplicated(kept, s.threshold, s.dedupe, s.budget), s.budget)
 
 
-REFLECTOR = """\
+REFLECTOR = Instructions(
+    full="""\
+You study one attempt of an agent at a task, and work out what it teaches for later tasks. The agent keeps a playbook: \
+entries with ids, in sections, which it reads before each task. You see the playbook, the whole attempt and the \
+feedback on it.
+
+Go through the attempt step by step before you judge it. A success can teach as much as a failure: a way of working \
+that should be kept, or a detail that was hard to find.
+
+reasoning: your analysis: what the agent did, which of its decisions mattered, and what the feedback shows about them.
+diagnosis: what went right or wrong.
+cause: the root cause: the decision, the missing knowledge or the misread entry behind it, not its symptom.
+correction: the correct approach, concretely: the steps, formulas, calls or code that it takes.
+tags: a verdict on each entry that the agent used: helpful, harmful (it led to the mistake) or neutral.
+insights: what is worth keeping, each with the section it belongs to. Write as many as the attempt supports, and none \
+if the playbook says it all already. An insight stands by itself: a reader who has not seen this task can act on it. \
+Let it be as long as it needs to be, up to 2,000 characters: several sentences, numbered steps, a formula, code, the \
+arguments of an interface with their formats and traps. Keep the details that decide an outcome, such as names, \
+numbers, formats and thresholds; leave out what holds for this one task only. If an entry is wrong or incomplete, the \
+insight says what it should say.""",
+    small="""\
 You review one attempt of an agent, so that it does better on later tasks. The agent keeps a playbook of short rules.
 
 kind: what kind of task this is, by its subject, in general words. Do not quote the task.
@@ -105,9 +141,37 @@ insight: one rule for all tasks of this kind, in one sentence: "If <kind of task
 fits tasks that say it differently, and no other kinds of task. It gives the right answer outright where the kind \
 decides it. It makes sense to a reader who has not seen the task, and says what no rule the agent relied on says.
 diagnosis: what went right or wrong, and why, in a few words.
-tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
+tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral.""",
+    examples=EXAMPLES,
+)
 
-CURATOR = """\
+_CURATOR = """\
+You maintain the playbook that an agent reads before each task. An entry is shown as "[id] (section) text". Below the \
+playbook you find how often its entries helped and harmed, and then reflections on the agent's latest attempts, each \
+with its numbered insights. The agent sees the playbook and nothing of the reflections: what is not written into an \
+entry is lost.
+
+Give a small set of changes, never the whole playbook:
+
+ADD: something new, with the numbers of the insights it rests on and its section. If the text is empty, each insight \
+becomes an entry word for word. Write the text yourself where several insights belong together or can be said better.
+UPDATE: one entry (its id in ids) is incomplete, imprecise or wrong in part. The new text replaces the old one, so it \
+repeats what stays true.
+{merge}DELETE: an entry (its id in ids) is wrong or misleads, as a reflection or its record shows; say why.
+COVERED: an entry (its id in ids) says already what these insights say.
+
+An entry keeps the details that make it useful, up to 2,000 characters: conditions, steps, formulas, code, exact names \
+and numbers. Do not shorten it to general advice, and do not repeat what another entry says: bring that entry up to \
+date. Read the whole reflection behind an insight: where it shows that the agent failed by chance, although the \
+playbook says what to do, change nothing unless an entry can be made easier to follow. Account for every insight."""
+
+_MERGE = """\
+MERGE: several entries (their ids in ids) say the same. One text takes in all of them.
+"""
+
+CURATOR = Instructions(
+    full=_CURATOR.format(merge=_MERGE),
+    small="""\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". The agent sees the playbook and \
 never the lessons. Decide for each new lesson:
 
@@ -117,8 +181,21 @@ MERGE: two or three rules (their ids in ids) say the same. One text for all.
 DELETE: the lesson proves one rule (its id in ids) wrong.
 COVERED: one rule (its id in ids) says all of the lesson already.
 
-A rule gives one answer. Never join cases with different answers, and never change what a rule answers."""
+A rule gives one answer. Never join cases with different answers, and never change what a rule answers.""",
+    examples=CURATED,
+)
 
-REWRITER = """\
+MUTATOR = Instructions(
+    full=_CURATOR.format(merge=""), small="\n".join(x for x in CURATOR.small.splitlines() if x[:6] != "MERGE:"),
+    examples=CURATED,
+)  # fmt: skip
+"""The curator that merges no entries (RCL, section 3: the structural constraint)."""
+
+REWRITER = Instructions(
+    full="""\
+You maintain the playbook that an agent reads before each task. Write the whole playbook anew: everything in it that \
+is right, and what the new reflections add. What you do not write is lost.""",
+    small="""\
 You maintain the playbook of an agent: short rules, one a line, "[id] (section) text". Write the whole playbook anew, \
-with everything in it that is right and what the new lessons add."""
+with everything in it that is right and what the new lessons add.""",
+)

@@ -53,12 +53,16 @@ class Settings(PlaybookSettings):
     """accounting: how often left-out lessons are shown to the curator again, in smaller and smaller groups."""
     uncovered: Uncovered = "keep"
     """accounting: keep a lesson that is still left out as an entry, or drop it."""
+    guards: bool = False
+    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson as it is."""
     exact: bool = False
-    """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting."""
+    """The paper's own form: random shuffle, groups of any size, joined by the model, no accounting, no guards."""
     asynchronous: bool = False
     """No barrier: a group of lessons is reduced as soon as it is full, and attempts start from the newest context."""
     staleness: int = Field(default=0, ge=0)
     """asynchronous: how many versions a delta may be behind the context before it is reconciled."""
+
+    SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "rules_shown": False}
 
     ONE_TASK: ClassVar[Mapping[str, Any]] = {
         **PlaybookSettings.ONE_TASK, "batch": 1, **dict.fromkeys(("slope", "max_batch", "asynchronous", "staleness"))
@@ -66,12 +70,12 @@ class Settings(PlaybookSettings):
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
-        exact = self.given("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered")
+        exact = self.given("shuffle", "fan_in", "levels", "join", "accounting", "again", "uncovered", "guards")
         yield self.exact and exact, f"exact=true is the paper's own way, which settles {exact}: leave that out"
         auto = self.given("slope", "max_batch")
         yield self.batch != "auto" and auto, f"{auto} is for batch=auto"
-        edits = self.given("accounting", "again", "uncovered")
-        yield self.curator != "edits" and edits, f"{edits} is for curator=edits: nothing is left out otherwise"
+        edits = self.given("accounting", "again", "uncovered", "guards")
+        yield self.curator != "edits" and edits, f"{edits} is for curator=edits, which asks a model"
         accounted = self.given("again", "uncovered")
         yield not self.accounting and accounted, f"{accounted} needs accounting=true"
         yield (
@@ -115,7 +119,7 @@ class Settings(PlaybookSettings):
 
 def method(s: Settings) -> Method:
     """ACE with its update wrapped in a scan; asynchronous: with another schedule, where groups need no barrier."""
-    by, edits = curator(s), s.curator == "edits"
+    by, edits = curator(s, guards=s.guards and not s.exact), s.curator == "edits"
     accounting = s.accounting and not s.exact
     uncovered = s.uncovered if accounting else "drop"
     # Lessons that were left out are shown again in groups of these sizes.

@@ -28,7 +28,6 @@ from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.ace import REFLECTOR
 from practicum.methods.settings import Batched
-from practicum.methods.worked_examples import EXAMPLES
 
 
 class Settings(Batched):
@@ -48,7 +47,7 @@ def method(s: Settings) -> Method:
         name="expel",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
-        attempt=refined(act, by_model(REFLECTOR, EXAMPLES), s.rounds, "retry"),
+        attempt=refined(act, by_model(REFLECTOR), s.rounds, "retry"),
         reflect=solved_and_tried,
         update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,

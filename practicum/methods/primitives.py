@@ -16,6 +16,7 @@ from practicum.blocks.reflect.heads import AT_ONCE, Heads, batched
 from practicum.blocks.reflect.per_trace import Reflector, chosen, per_trace
 from practicum.blocks.sample.replay import replayed
 from practicum.blocks.update.optimizer_state import with_state
+from practicum.core.types import Instructions
 from practicum.engine.loop import Method
 from practicum.methods.adaptive import Choice, switching
 from practicum.methods.settings import Batched, Number, PlaybookSettings, number_or
@@ -32,6 +33,10 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
     batch: int = Field(default=1, ge=1)
     """Tasks attempted at once before the context changes; with rollouts: failures that a step reflects on."""
+    merge: bool = True
+    """Whether the curator may merge entries; RCL's only adds, updates and deletes (section 3)."""
+    guards: bool = False
+    """Hold back an edit that loses a number, a name or an answer of a rule, and add its lesson as it is."""
     group: int = Field(default=1, ge=1)
     """Runs of each task under one context; a failed one is reflected on beside a successful one (section 3.1)."""
     twin: bool = False
@@ -40,6 +45,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     """Reflection in three heads: failure attribution, root cause, coverage gap (section 3.3)."""
     head_calls: Literal["three", "one"] = "three"
     """heads: three calls at once, or one structured call."""
+    gated_heads: bool = False
+    """heads: learn nothing from a failure by chance or beyond guidance; false: the curator reads that and decides."""
     reflection: Literal["per_trace", "batched"] = "per_trace"
     """per_trace: each attempt by itself; batched: one call for all attempts of a step (section 4.7)."""
     rollouts: Rollouts = None
@@ -57,6 +64,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     primitives: Literal["given", "adaptive"] = "given"
     """given: those that are switched on; adaptive: groups, twin, heads and state when the run shows that they help."""
 
+    SMALL: ClassVar[Mapping[str, Any]] = {**PlaybookSettings.SMALL, "guards": True, "gated_heads": True}
+
     ONE_TASK: ClassVar[Mapping[str, Any]] = {
         **PlaybookSettings.ONE_TASK, "replay": 0.0, "rollouts": "none", "graduate": None, "evict": None
     }  # fmt: skip
@@ -67,10 +76,16 @@ class PrimitiveSettings(PlaybookSettings, Batched):
         batched = self.reflection == "batched" or self.rollouts is not None
         return self.group > 1 or self.twin or self.heads or batched or self.primitives == "adaptive"
 
+    @property
+    def curating(self) -> Literal["edits", "append", "rewrite"]:
+        """How lessons become edits; state is for a curator that decides."""
+        decides = self.state or self.primitives == "adaptive"
+        return "edits" if decides and self.curator == "append" and not self.given("curator") else self.curator
+
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
         adaptive, batched = self.primitives == "adaptive", self.reflection == "batched"
-        rounds = self.lessons == "confirmed" or self.given("refine") or (self.rounds and self.given("rounds"))
+        rounds = self.given("refine", "lessons") or (self.rounds and self.given("rounds"))
         yield (
             self.whole_step and rounds,
             "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of "
@@ -81,7 +96,7 @@ class PrimitiveSettings(PlaybookSettings, Batched):
             "primitives=adaptive chooses group, twin, heads and state itself: leave them out",
         )
         yield (
-            adaptive and (batched or not self.reflector or self.curator == "append"),
+            adaptive and (batched or not self.reflector or self.curating == "append"),
             "primitives=adaptive is for a reflector of single attempts and a curator that decides: leave out "
             "reflection=batched, reflector=false and curator=append",
         )
@@ -91,17 +106,20 @@ class PrimitiveSettings(PlaybookSettings, Batched):
             "group, twin, heads and batched reflection are for a reflector: leave out reflector=false",
         )
         yield (
-            not self.rules_shown and (self.heads or batched or adaptive),
+            self.given("rules_shown") and not self.rules_shown and (self.heads or batched or adaptive),
             "heads and batched reflection read the rules: leave out rules_shown=false",
         )
         yield (
             batched and self.batch > AT_ONCE,
             f"reflection=batched reads {AT_ONCE} attempts at once at most: lower batch={self.batch}",
         )
-        yield self.given("head_calls") and not (self.heads or adaptive), "head_calls needs heads=true"
+        of_heads = self.given("head_calls", "gated_heads")
+        yield of_heads and not (self.heads or adaptive), f"{of_heads} needs heads=true"
+        edits = self.given("guards", "merge")
+        yield edits and self.curating != "edits", f"{edits} is for curator=edits"
         yield self.given("graduate", "evict") and not self.replay, "graduate and evict need replay"
         yield self.given("state_tokens") and not (self.state or adaptive), "state_tokens needs state=true"
-        yield self.state and self.curator == "append", "state is for a curator that decides: leave out curator=append"
+        yield self.state and self.curating == "append", "state is for a curator that decides: leave out curator=append"
         yield (
             self.online and (self.replay > 0 or self.rollouts is not None),
             "a stream is taken as it comes: replay and rollouts are for learning offline (replay=0, rollouts=none)",
@@ -114,10 +132,10 @@ class PrimitiveSettings(PlaybookSettings, Batched):
 
 def with_primitives(
     s: PrimitiveSettings, build: Callable[[PrimitiveSettings], Method],
-    reflector: Callable[[PrimitiveSettings], Reflector], prompt: str,
+    reflector: Callable[[PrimitiveSettings], Reflector], told: Instructions,
 ) -> Method:  # fmt: skip
     """The method that `build` makes, with the primitives that are switched on, or that the run calls for. `reflector`
-    makes the reflector of single attempts, and `prompt` is its prompt."""
+    makes the reflector of single attempts, and `told` are its instructions."""
 
     def given(s: PrimitiveSettings) -> Method:
         method = build(s)
@@ -130,14 +148,16 @@ def with_primitives(
         if s.twin:
             method = replace(method, attempt=annotated_twin(method.attempt, reused(TWIN)))
         if s.heads:
-            heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.head_calls == "one", DIAGNOSED)
-            method = replace(method, reflect=per_trace(heads, s.learn_from, s.lessons == "confirmed"))
+            one_call = s.head_calls == "one"
+            heads = Heads(CASE, (ATTRIBUTION, ROOT_CAUSE, GAP), reflector(s), s.gated_heads, one_call, DIAGNOSED)
+            method = replace(method, reflect=per_trace(heads, s.learn_from))
         if s.reflection == "batched":
-            method = replace(method, reflect=batched(f"{prompt}\n\n{SEVERAL}", s.learn_from, (AT_A_TIME,)))
+            of_many = Instructions(f"{told.full}\n\n{SEVERAL}", f"{told.small}\n\n{SEVERAL}", (AT_A_TIME,))
+            method = replace(method, reflect=batched(of_many, s.learn_from))
         if s.rollouts is not None:
             method = replace(method, reflect=chosen(method.reflect, s.batch))
         if s.state:
-            update = with_state(method.update, STATE, s.state_tokens, NOTED)
+            update = with_state(method.update, STATE, s.state_tokens)
             method = replace(method, update=update, roles=(*method.roles, "state"))
         return method
 
@@ -154,37 +174,83 @@ GROUP = 3
 TWIN = answer(annotated_view)
 """A run in which the agent notes what it made of each entry."""
 
-CASE = """\
+CASE = Instructions(
+    full="""\
+You study one failed attempt of an agent at a task. The agent keeps a playbook: entries with ids, in sections, which \
+it reads before each task. You see the playbook, the whole attempt and the feedback on it. Where there is another \
+attempt at the same task that succeeded, look for what the two did differently: that is what mattered. Where there \
+is another run in which the agent noted what it made of the playbook, its notes say which entries it consulted, \
+doubted or missed. The outcome of that run is not shown, since the notes change what an agent does.""",
+    small="""\
 You review one attempt of an agent that failed. The agent keeps a playbook of short rules. Where there is another \
 attempt at the same task that succeeded, what they did differently is what matters. Where there are the agent's notes \
-from another run, they tell which rules it consulted, doubted or missed."""
+from another run, they tell which rules it consulted, doubted or missed.""",
+)
 
-ATTRIBUTION = """\
+ATTRIBUTION = Instructions(
+    full="""\
+Say what the failure comes from.
+actionable_gap: with better guidance the agent would have succeeded. The guidance is missing, unclear, wrong, or hard \
+to find where it is needed.
+execution_variance: the playbook says what to do, and the agent did not do it this time; another try may succeed.
+intractable: no guidance would have helped, because the task asks for what the agent cannot know or do.
+evidence comes first: what in the attempt decides it, with the entries that say what to do, if any do.""",
+    small="""\
 Say what the failure comes from. actionable_gap: with the right rule the agent would have got it right; that rule is \
 missing, unclear or wrong. execution_variance: the rules say what to do, and the agent did not do it this time; \
 another try may well succeed. intractable: even the best rule would not have helped, since the task asks for what the \
 agent cannot know or do at all.
-First name what in the attempt decides it."""
+First name what in the attempt decides it.""",
+)
 
-ROOT_CAUSE = """\
+ROOT_CAUSE = Instructions(
+    full="""\
+cause: the first step that went wrong, and why the agent took it: what it believed, overlooked or misread. Leave out \
+what followed from it.
+tags: a verdict on each entry that the agent used: helpful, harmful (it led to the mistake) or neutral.""",
+    small="""\
 cause: the first step that went wrong, and why the agent took it. Not what happened afterwards.
-tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral."""
+tags: for each rule the agent relied on, whether it was helpful, harmful (it led to the mistake) or neutral.""",
+)
 
-GAP = """\
+GAP = Instructions(
+    full="""\
+Compare what the attempt needed with what the playbook says.
+gap: what no entry says, what an entry says wrongly or too vaguely, or an entry that the agent should have used and \
+did not use, with its id and why it was passed over.
+correction: the correct approach, concretely: the steps, formulas, calls or code that it takes.
+insights: what closes the gap, each with the section it belongs to; none if there is no gap. An insight stands by \
+itself: a reader who has not seen this task can act on it. Let it be as long as it needs to be, up to 2,000 \
+characters, with steps, formulas or code where they help. Keep the details that decide an outcome; \
+leave out what holds for this one task only.""",
+    small="""\
 kind: what kind of task this is, by its subject, in general words. Do not quote the task.
 gap: what no rule says yet for tasks of this kind, or which rule says it wrongly, in a few words.
 insight: the one rule that closes the gap, in one sentence: "If <kind of task>, <what to do or answer>." It also fits \
-tasks that say it differently, and no others, and makes sense to a reader who has not seen the task."""
+tasks that say it differently, and no others, and makes sense to a reader who has not seen the task.""",
+)
 
 SEVERAL = """\
 There are several cases, each with its number. Write one reflection for each, under its number in "attempt". What the \
 cases have in common says more than what is peculiar to one."""
 
-STATE = """\
+STATE = Instructions(
+    full="""\
+You keep the notes of an optimizer that edits an agent's playbook step by step. Bring the notes up to date with this \
+step's diagnoses and edits. Only the optimizer reads them, before its next edits.
+
+ledger: what was changed and why, one line a change, the newest last. Keep older lines that still matter; drop those \
+that were settled.
+assessment: entries that work well or poorly, by id, with what shows it.
+hypotheses: causes of failure that are suspected and not yet confirmed; drop those that were settled.
+phase: exploratory while new kinds of failure turn up; convergent when only small corrections remain.""",
+    small="""\
 You keep the notes of an optimizer that edits an agent's playbook step by step. Bring the notes up to date with this \
 step's diagnoses and edits.
 
 ledger: what was changed and why, one line a change, the newest last; keep older lines that still matter.
 assessment: entries that work well or poorly, by id, with what shows it.
 hypotheses: causes of failure that are suspected and not yet confirmed; drop those that were settled.
-phase: exploratory while new kinds of failure turn up; convergent when only small corrections remain."""
+phase: exploratory while new kinds of failure turn up; convergent when only small corrections remain.""",
+    examples=NOTED,
+)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from practicum.blocks.reflect.per_trace import by_model, per_trace
 from practicum.blocks.search.candidates import history
 from practicum.core.edits import Entry
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, search
 
@@ -21,7 +21,7 @@ Settings = BeamSettings
 
 def method(s: Settings) -> Method:
     """Say what is wrong, edit against it, keep the best."""
-    gradients = per_trace(by_model(GRADIENT, rules_shown=False), "failures")
+    gradients = per_trace(by_model(Instructions(GRADIENT), rules_shown=False), "failures")
     return search(s, "protegi", PROPOSER, corrections, gradients, shown=1)
 
 

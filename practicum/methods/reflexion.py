@@ -22,7 +22,7 @@ from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import votes
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
-from practicum.core.types import Lesson, Rollout, Round
+from practicum.core.types import Instructions, Lesson, Rollout, Round
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched
@@ -49,7 +49,7 @@ def method(s: Settings) -> Method:
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(with_task(by_model(REFLECTOR, rules_shown=False)), "failures"),
+        reflect=per_trace(with_task(by_model(Instructions(REFLECTOR), rules_shown=False)), "failures"),
         update=partial(keep_reflections, s.keep),
         accept=always,
         roles=("reflector",),

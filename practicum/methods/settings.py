@@ -135,7 +135,7 @@ class PlaybookSettings(MethodSettings):
     lessons: Literal["all", "confirmed"] = "all"
     """all: the insights of all rounds; confirmed: only those with which the next try succeeded (for weak models)."""
     rules_shown: bool = True
-    """Whether the reflector reads the rules that the agent relied on; a weak model copies them into its insight."""
+    """Whether the reflector reads the playbook; a weak model copies its rules into the insight."""
     reflector: bool = True
     """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
@@ -151,6 +151,18 @@ class PlaybookSettings(MethodSettings):
 
     TRACES: ClassVar[Mapping[str, Any] | None] = {"rounds": 0}
 
+    SMALL: ClassVar[Mapping[str, Any]] = {"rounds": 1, "learn_from": "failures", "lessons": "confirmed"}
+
+    @property
+    def only_confirmed(self) -> bool:
+        """Whether only confirmed insights count: where tasks are tried again."""
+        return self.lessons == "confirmed" and bool(self.rounds) and not self.whole_step
+
+    @property
+    def curating(self) -> Literal["edits", "append", "rewrite"]:
+        """How lessons become edits."""
+        return self.curator
+
     @property
     def whole_step(self) -> bool:
         """Whether reflection needs all runs of a step, and so cannot begin before the last of them ends."""
@@ -159,7 +171,7 @@ class PlaybookSettings(MethodSettings):
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
         yield (
-            self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
+            self.given("lessons") and self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
             "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed",
         )
 

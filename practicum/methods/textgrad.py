@@ -17,7 +17,7 @@ from pydantic import Field
 from practicum.blocks.reflect.per_trace import by_model, per_trace
 from practicum.blocks.search.candidates import RECALLED, history, keep_if_no_worse, with_feedback_history
 from practicum.core.edits import Entry
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, SearchSettings, search
 
@@ -32,7 +32,9 @@ class Settings(SearchSettings):
 def method(s: Settings) -> Method:
     """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
     one = BeamSettings(**s.model_dump(exclude={"momentum"}), candidates=1, beam=1)
-    found = search(one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(GRADIENT, rules_shown=False)))
+    found = search(
+        one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(Instructions(GRADIENT), rules_shown=False))
+    )
     return replace(
         found,
         update=with_feedback_history(found.update, s.momentum),

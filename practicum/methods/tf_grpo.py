@@ -30,7 +30,6 @@ from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.ace import CURATOR, SECTION
 from practicum.methods.settings import Batched
-from practicum.methods.worked_examples import CURATED
 
 
 class Settings(Batched):
@@ -59,7 +58,7 @@ def method(s: Settings) -> Method:
         act=act,
         attempt=grouped(once(act), s.group, s.warmth),
         reflect=advantages,
-        update=within_budget(accounted(Curator(CURATOR, SECTION, CURATED), "keep", SECTION), s.budget),
+        update=within_budget(accounted(Curator(CURATOR, SECTION), "keep", SECTION), s.budget),
         accept=always,
         roles=("reflector", "curator"),
         costs="groups, a contrast for each, one curation a step",

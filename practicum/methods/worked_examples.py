@@ -1,17 +1,29 @@
-"""Worked examples for the prompts of methods that grow a playbook, about subjects that no data set here is about.
+"""Worked examples for the prompts of methods that grow a playbook, for small models: a choice, a number, a tool's use
+and a piece of writing, about subjects that no data set here is about.
 
 A small model learns the form from them better than from any description.
 """
 
 from __future__ import annotations
 
-from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
-from practicum.blocks.reflect.heads import Diagnosis, OfMany, Reflections
-from practicum.blocks.reflect.per_trace import Reflection, Tag
+from practicum.blocks.reflect.examples import (
+    CALENDAR,
+    CLOSED,
+    COAT,
+    HINGE,
+    MEETING,
+    NOTICES,
+    SHOP,
+    WORKSHOP,
+)
+from practicum.blocks.reflect.heads import ShortDiagnosis, ShortOfMany, ShortReflections
+from practicum.blocks.reflect.per_trace import ShortReflection, Tag
 from practicum.core.types import Turn
 
-BROKEN = "If a visitor reports that a lamp or other equipment does not work, answer Blue."
+SEASIDE = "If a metal part stands near the sea, answer bronze."
 DISCOUNT = "If the price after a discount is asked for, subtract the discount from the full price."
+DATES = "If an event is added, give its start as year-month-day, a T and the time, as in 2026-05-09T14:30."
+SHORT = "If a notice has a limit of words, leave out greetings and politeness, and count the words."
 
 
 def case(told: str, attempt: str, rule: str = "") -> str:
@@ -22,25 +34,32 @@ def case(told: str, attempt: str, rule: str = "") -> str:
 
 REFLECTED = (
     (
-        (LIBRARY, LAMP, "[e4] (rules) If a visitor asks about opening hours, answer Red."),
-        Reflection(
-            kind="a lamp that does not work", correction="Blue", insight=BROKEN,
-            diagnosis="a rule for opening hours was used for a broken lamp", tags=[Tag(id="e4", verdict="harmful")],
+        (WORKSHOP, HINGE, "[e4] (rules) If a part has to bear a load, answer steel."),
+        ShortReflection(
+            kind="a metal part near the sea", correction="bronze", insight=SEASIDE,
+            diagnosis="a rule for parts under load was used where salt matters",
+            tags=[Tag(id="e4", verdict="harmful")],
         ),
     ),
     (
         (SHOP, f"{COAT}\nAnswer: 20\nFeedback: The answer is wrong. The right answer is: 60"),
-        Reflection(
+        ShortReflection(
             kind="the price after a discount", correction="80 - 20 = 60", insight=DISCOUNT,
             diagnosis="gave the discount itself", tags=[],
         ),
     ),
     (
-        (LIBRARY, ATLAS, f"[e7] (rules) {BROKEN}"),
-        Reflection(
-            kind="keeping a book longer", correction="Green",
-            insight="If a visitor wants to keep a book longer, answer Green.",
-            diagnosis="a rule for broken equipment was used for a loan", tags=[Tag(id="e7", verdict="harmful")],
+        (CALENDAR, MEETING),
+        ShortReflection(
+            kind="adding an event to a calendar", correction="start 2026-05-09T14:30", insight=DATES,
+            diagnosis="the tool refused the format, and it answered as if the event were there", tags=[],
+        ),
+    ),
+    (
+        (NOTICES, CLOSED, "[e7] (rules) If visitors are addressed, be polite."),
+        ShortReflection(
+            kind="a notice with a limit of words", correction="Closed on Sunday for cleaning.", insight=SHORT,
+            diagnosis="politeness took more words than there were", tags=[Tag(id="e7", verdict="neutral")],
         ),
     ),
 )  # fmt: skip
@@ -54,40 +73,36 @@ WITHOUT_RULES = tuple(
 )
 """The same examples as a reflector sees its cases that does not read the rules."""
 
-SEVERAL = [OfMany(**dict(said), attempt=n) for n, (_, said) in enumerate(REFLECTED[:2], 1)]
+SEVERAL = [ShortOfMany(**dict(said), attempt=n) for n, (_, said) in enumerate(REFLECTED[:2], 1)]
 
 AT_A_TIME = Turn(
     "\n\n".join(f"# Case {one.attempt}\n{turn.user}" for one, turn in zip(SEVERAL, EXAMPLES, strict=False)),
-    Reflections(reflections=SEVERAL).model_dump_json(),
+    ShortReflections(reflections=SEVERAL).model_dump_json(),
 )
 """Two of them in one call."""
 
 DIAGNOSED = (
     (
         EXAMPLES[0].user,
-        Diagnosis(
-            evidence="a rule for opening hours was used for a broken lamp, and no rule is about equipment",
+        ShortDiagnosis(
+            evidence="a rule for parts under load was used by the sea, and no rule is about salt",
             attribution="actionable_gap", cause="it took the only rule there was, which is about something else",
             tags=[Tag(id="e4", verdict="harmful")],
-            kind="a lamp that does not work", gap="which desk sees to equipment", insight=BROKEN,
+            kind="a metal part near the sea", gap="what salt does to metal", insight=SEASIDE,
         ),
     ),
     (
-        case(LIBRARY, """\
-Task: the printer on the second floor eats my paper
-Answer: Green
-Feedback: The answer is wrong. The right answer is: Blue""", f"[e7] (rules) {BROKEN}"),
-        Diagnosis(
-            evidence="the rule it relied on says Blue for equipment, and it answered Green",
+        case(NOTICES, CLOSED, f"[e9] (rules) {SHORT}"),
+        ShortDiagnosis(
+            evidence="the rule it relied on says to leave out politeness, and it did not",
             attribution="execution_variance", cause="it found the right rule and did not follow it",
-            tags=[Tag(id="e7", verdict="helpful")],
-            kind="equipment that does not work", gap="nothing: the rule says it",
-            insight="If a visitor reports that equipment does not work, answer Blue.",
+            tags=[Tag(id="e9", verdict="helpful")],
+            kind="a notice with a limit of words", gap="nothing: the rule says it", insight=SHORT,
         ),
     ),
     (
         f"{EXAMPLES[1].user}\n\n# The agent's notes, from another run of the same task\nconsulted: no rule",
-        Diagnosis(
+        ShortDiagnosis(
             evidence="no rule says what to do with a discount; one that does would have given the answer",
             attribution="actionable_gap", cause="it took the discount for the answer", tags=[],
             kind="the price after a discount", gap="how a discount is reckoned", insight=DISCOUNT,
@@ -102,22 +117,22 @@ NOTED = (
         """\
 # The state so far
 Changes so far:
-- added a rule for opening hours, since nothing said where they are told
+- added a rule for parts under load, since nothing said what they are made of
 Phase: exploratory
 
 # This step's diagnoses
-- If a visitor reports that a lamp or other equipment does not work, answer Blue. (actionable_gap; it took the only \
-rule there was, which is about something else; which desk sees to equipment)
+- If a metal part stands near the sea, answer bronze. (actionable_gap; it took the only rule there was, which is about \
+something else; what salt does to metal)
 
 # This step's edits
-+ [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
++ [e7] (rules) If a metal part stands near the sea, answer bronze.
 
 # What entries were seen to do
 - [e4] helped 2, harmed 1""",
         """\
-{"ledger":["added a rule for opening hours, since nothing said where they are told",\
-"added a rule for equipment, which was answered like opening hours"],\
-"assessment":[{"id":"e4","says":"right for opening hours, and used for other things too"}],\
+{"ledger":["added a rule for parts under load, since nothing said what they are made of",\
+"added a rule for metal near the sea, which was answered like parts under load"],\
+"assessment":[{"id":"e4","says":"right for loads, and used where other things matter more"}],\
 "hypotheses":["e4 is taken where no rule fits"],"phase":"exploratory"}""",
     ),
 )
@@ -127,28 +142,28 @@ CURATED = (
     Turn(
         """\
 # New lessons
-Lesson 1: If a visitor wants to keep a book longer, answer Green.
-  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
-Lesson 2: If the printer is out of order, answer Blue.
-  closest rule: [e7] (rules) If a visitor reports that a lamp or other equipment does not work, answer Blue.
+Lesson 1: If a tabletop is asked for, answer oak.
+  closest rule: [e7] (rules) If a metal part stands near the sea, answer bronze.
+Lesson 2: If a boat needs a cleat, answer bronze.
+  closest rule: [e7] (rules) If a metal part stands near the sea, answer bronze.
 Lesson 3: If the price after a discount is asked for, subtract the discount from the full price.
   closest rule: [e2] (rules) If a price with tax is asked for, add the tax to the price.""",
         """\
-{"decisions":[{"lesson":1,"op":"ADD","ids":[],"text":"","reason":"no rule for loans"},\
-{"lesson":2,"op":"COVERED","ids":["e7"],"text":"","reason":"a printer is equipment"},\
+{"decisions":[{"lesson":1,"op":"ADD","ids":[],"text":"","reason":"no rule for furniture"},\
+{"lesson":2,"op":"COVERED","ids":["e7"],"text":"","reason":"a boat is by the sea"},\
 {"lesson":3,"op":"ADD","ids":[],"text":"","reason":"a discount is no tax"}]}""",
     ),
     Turn(
         """\
 # New lessons
-Lesson 1 (confirmed: with it the next try succeeded): If a visitor wants a book that is lent out, answer Green.
-  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.
-Lesson 2: If a visitor looks for a quiet room, answer Red.
-  closest rule: [e9] (rules) If a visitor wants to keep a book longer, answer Green.""",
+Lesson 1 (confirmed: with it the next try succeeded): If an event is moved, give its new start as 2026-05-09T14:30.
+  closest rule: [e9] (rules) If an event is added, give its start as 2026-05-09T14:30.
+Lesson 2: If an event is deleted, name it by its id.
+  closest rule: [e9] (rules) If an event is added, give its start as 2026-05-09T14:30.""",
         """\
 {"decisions":[{"lesson":1,"op":"UPDATE","ids":["e9"],\
-"text":"If a visitor wants to keep a book longer or wants one that is lent out, answer Green.","reason":"same answer"},\
-{"lesson":2,"op":"ADD","ids":[],"text":"","reason":"another answer"}]}""",
+"text":"If an event is added or moved, give its start as 2026-05-09T14:30.","reason":"same format"},\
+{"lesson":2,"op":"ADD","ids":[],"text":"","reason":"another argument"}]}""",
     ),
 )
 """Worked examples for the curator."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
-from practicum.blocks.update.sections import parse_sections
+from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
 from practicum.models.budget import BudgetLimits

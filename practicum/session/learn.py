@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from practicum.blocks.update.sections import default_sections
+from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError

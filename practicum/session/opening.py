@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from practicum.blocks.update.sections import default_sections
+from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import ModelError, UsageError
 from practicum.core.views import count_tokens, render_full

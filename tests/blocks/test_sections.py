@@ -3,7 +3,7 @@
 import pytest
 from runs import indoors
 
-from practicum.blocks.update.sections import FULL, SMALL, default_sections, described, parse_sections, section_of
+from practicum.blocks.sections import FULL, SMALL, default_sections, described, parse_sections, section_of
 from practicum.core.context import seed_context
 from practicum.engine.run import Run
 from practicum.session.config import config_from

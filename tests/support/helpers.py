@@ -76,8 +76,37 @@ def world(call: Call) -> str:
 
 
 def client(respond: Callable[[Call], str | Exception] = world, **how: Any) -> ScriptedClient:
-    """A scripted model in which every role can be asked."""
-    return ScriptedClient(respond, **how)
+    """A scripted model in which every role can be asked. What `respond` writes in a short form is given in the form
+    that the call asks for."""
+    return ScriptedClient(lambda call: as_asked(respond(call), call), **how)
+
+
+def as_asked(answer: str | Exception, call: Call) -> str | Exception:
+    """An answer in a short form, as small models write it, in the full form if the call asks for that."""
+    form = "" if call.schema is None else call.schema["title"]
+    full = {"Reflection", "Reflections", "CoverageGap", "Diagnosis", "Changes", "Mutations"}
+    if isinstance(answer, Exception) or form not in full:
+        return answer
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return answer
+    if not isinstance(said, dict):
+        return answer
+    if form in ("Changes", "Mutations") and "decisions" in said:
+        return json.dumps({"changes": [{**one, "insights": [one["lesson"]]} for one in said["decisions"]]})
+    if form == "Reflections" and "reflections" in said:
+        return json.dumps({"reflections": [_full(one) for one in said["reflections"]]})
+    return json.dumps(_full(said))
+
+
+def _full(said: dict[str, Any]) -> dict[str, Any]:
+    """A reflection in the full form."""
+    if "insight" not in said:
+        return said
+    insights = [{"section": "", "text": said["insight"]}] if said["insight"] else []
+    filled = {name: said.get(name, "") for name in ("reasoning", "diagnosis", "cause", "correction")}
+    return {**filled, "tags": [], "insights": insights, **said}
 
 
 def context_bytes(result: Result) -> str:

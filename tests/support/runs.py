@@ -78,7 +78,8 @@ def indoors(
 
 def lessons_read(call: Call) -> list[str]:
     """The lessons a curator is asked about, in order."""
-    return re.findall(r"^Lesson \d+(?: \(confirmed[^)]*\))?: (.*)$", call.prompt.user, re.MULTILINE)
+    form = r"^(?:Lesson \d+(?: \(confirmed[^)]*\))?|Insight \d+(?: \([^)]*\))?): (.*)$"
+    return re.findall(form, call.prompt.user, re.MULTILINE)
 
 
 def rules_shown(call: Call) -> list[str]:

@@ -54,7 +54,7 @@ def insight(call: Call) -> dict[str, Any]:
 
 def added(call: Call) -> dict[str, Any]:
     """Each lesson becomes a rule."""
-    found = re.findall(r"^Lesson (\d+)", call.prompt.user, re.MULTILINE)
+    found = re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.MULTILINE)
     return {"decisions": [{"lesson": int(n), "op": "ADD"} for n in found]}
 
 

@@ -10,7 +10,13 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Rollout, Score, Task, Trace
-from practicum.core.views import View, render_annotated, render_full, render_selected, render_turns
+from practicum.core.views import (
+    View,
+    render_annotated,
+    render_full,
+    render_selected,
+    render_turns,
+)
 from practicum.engine.judge import judged_feedback
 from practicum.engine.run import Run, feedback
 from practicum.retrieval.search import Filter, Match

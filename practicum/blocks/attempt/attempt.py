@@ -100,7 +100,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
             if not lesson.text:
                 made.append(Round(lesson, trace, known))
                 break
-            again = await act(task, context, at.at("again"), NOTE.format(lesson.text))
+            again = await act(task, context, at.at("again"), NOTE.format(lesson.texts))
             if not again.trace.lost:
                 trace, known = again.trace, again.feedback
                 lesson = replace(lesson, confirmed=known.success is True)
@@ -112,7 +112,7 @@ def refined(act: Answer, reflector: Reflector, rounds: int, refine: Refine) -> A
         made: list[Round] = []
         while len(made) < rounds and first.feedback.success is not True and not first.trace.lost:
             lesson = await reflector(first, context, made, run.at(f"round {len(made) + 1}"))
-            if lesson is None or (made and lesson.text == made[-1].lesson.text):
+            if lesson is None or (made and lesson.texts == made[-1].lesson.texts):
                 break
             # It is one attempt however often it is reflected on, so only the last reflection votes on its entries.
             made = [Round(replace(round.lesson, votes={})) for round in made]

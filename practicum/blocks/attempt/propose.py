@@ -119,7 +119,7 @@ def with_outcomes(reflect: ReflectSeam, keep: Keep) -> ReflectSeam:
             if not rollout.trace.lost:
                 # It teaches nothing by itself; the next proposals read it.
                 id, data = f"{rollout.place}/outcome", {"stage": OUTCOMES}
-                lessons.append(Lesson(id, "", brief(rollout), sources=rollout.sources, data=data))
+                lessons.append(Lesson(id, "", brief(rollout, run), sources=rollout.sources, data=data))
         return [*lessons, *await reflect(rollouts, context, run)]
 
     return wrapped

@@ -1,17 +1,19 @@
-"""Attempts as reflectors read them: one alone, a failed one beside one that succeeded, with the notes of a twin."""
+"""Attempts as reflectors read them: one alone, a failed one beside one that succeeded, with the run of a twin."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from practicum.blocks.reading import playbook_pages
+from practicum.blocks.sections import described
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.types import Rollout, Round, Trace
+from practicum.core.types import Instructions, Lesson, Prompt, Rollout, Round, Trace
 from practicum.core.views import entry_line, truncate
 from practicum.engine.run import Run
 
 BRIEF = 2_000
-"""Characters kept of an attempt that a prompt shows beside much else."""
+"""Characters kept of an attempt that a prompt for a small model shows beside much else."""
 
 SHORTEST = 400
 """Characters that an attempt is not cut below, however short the one beside it is."""
@@ -27,40 +29,95 @@ def contrast(rollout: Rollout) -> tuple[Rollout, Rollout | None]:
 
 def evidence(rollout: Rollout) -> str:
     """One attempt as text: the task, the steps, the answer, the feedback."""
-    parts = [f"Task: {rollout.task.input}"]
-    parts += [f"{step.kind.capitalize()}: {step.text}" for step in rollout.trace.steps]
-    if rollout.trace.reasoning:
-        parts.append(f"Reasoning: {rollout.trace.reasoning}")
-    parts += [f"Answer: {rollout.trace.answer}", f"Feedback: {rollout.feedback.text}"]
-    return "\n".join(parts)
+    return "\n".join([f"Task: {rollout.task.input}", *_work(rollout.trace), f"Feedback: {rollout.feedback.text}"])
 
 
-def brief(rollout: Rollout) -> str:
-    """The same, cut in the middle if it is long."""
-    return truncate(evidence(rollout), BRIEF)
+def _work(trace: Trace) -> list[str]:
+    """What an agent did and answered, a part a line."""
+    steps = [f"{step.kind.capitalize()}: {step.text}" for step in trace.steps]
+    return [*steps, *([f"Reasoning: {trace.reasoning}"] if trace.reasoning else []), f"Answer: {trace.answer}"]
 
 
-def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, rules_shown: bool = True) -> list[str]:
+def brief(rollout: Rollout, run: Run) -> str:
+    """The same; for a small model, cut in the middle if it is long."""
+    return truncate(evidence(rollout), BRIEF) if run.profile == "small" else evidence(rollout)
+
+
+def said(lesson: Lesson) -> str:
+    """Everything that a reflection says beside its insights, a finding a line."""
+    found = [f"{name}: {lesson.data[key]}" for key, name in FINDINGS.items() if lesson.data.get(key)]
+    votes = [f"[{id}] {vote}" for id, vote in lesson.votes.items()]
+    return "\n".join([*found, *([f"Entries used: {', '.join(votes)}"] if votes else [])])
+
+
+FINDINGS = {
+    "proposal": "A curator proposes", "feedback": "Feedback on the attempt", "reasoning": "Analysis",
+    "evidence": "Evidence",
+    "attribution": "Attribution", "kind": "Kind of task", "diagnosis": "Diagnosis", "cause": "Root cause",
+    "correction": "Correct approach", "gap": "Gap in the playbook",
+}  # fmt: skip
+"""What a reflection may say, by key of `Lesson.data`: its name in prompts."""
+
+
+async def case_prompt(
+    told: Instructions, rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True
+) -> Prompt:
+    """A reflector's prompt about one task. With `shown`, it reads the playbook: a small model only the entries that the
+    agent relied on."""
+    return await cases_prompt(told, case(rollout, context, earlier, run, shown), [rollout], context, run, shown)
+
+
+async def cases_prompt(
+    told: Instructions, parts: Sequence[str], rollouts: Sequence[Rollout], context: Context, run: Run,
+    shown: bool = True,
+) -> Prompt:  # fmt: skip
+    """A reflector's prompt of these parts, which are about these attempts; the playbook comes first."""
+    if run.profile == "small":
+        return told.prompt(run.profile, parts)
+    sections = f"# The sections of the playbook\n{described(run)}"
+    if not shown:
+        return told.prompt(run.profile, parts, heading=sections)
+    used = [entry.id for r in rollouts for entry in relied_on(r, context)]
+    pages = await playbook_pages(context, used, [r.task.input for r in rollouts], "reflector", run)
+    return told.prompt(run.profile, parts, pages, f"{sections}\n\n# The playbook")
+
+
+def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run, shown: bool = True) -> list[str]:
     """The parts of a reflector's prompt about one task; what is the same for all tasks comes first. `rollout` may have
-    siblings and a twin. With `rules_shown`, the entries that the agent relied on are shown."""
+    siblings and a twin."""
+    small = run.profile == "small"
     failed, passed = contrast(rollout)
     parts = [*run.agent_instructions]
-    if rules_shown and (used := relied_on(rollout, context)):
-        parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))
+    if shown and (used := relied_on(rollout, context)):
+        if small:
+            parts.append("# Rules the agent relied on\n" + "\n".join(map(entry_line, used)))
+        else:
+            parts.append("# Entries that the agent says it used\n" + " ".join(f"[{entry.id}]" for entry in used))
     if earlier:
-        said = "\n".join(f"- {round.lesson.text or '(nothing)'}" for round in earlier)
-        parts.append(f"# Your earlier insights on this task, which did not help\n{said}")
+        # After a round without another try, the reflector improves what it wrote.
+        tried = earlier[-1].trace is not None
+        heading = "Your earlier insights on this task, which did not help" if tried else "Your reflection so far"
+        written = "\n\n".join(_round(round, small) for round in earlier)
+        parts.append(f"# {heading}\n{written}")
     if passed is None:
         parts.append(f"# The attempt\n{evidence(failed)}")
     else:
-        # Both are cut at the same length, so that neither looks better because it is longer.
         wrong, right = evidence(failed), evidence(passed)
-        most = max(min(len(wrong), len(right)), SHORTEST)
+        # A small model takes the longer attempt for the better one, so both are cut at the same length.
+        most = max(min(len(wrong), len(right)), SHORTEST) if small else max(len(wrong), len(right))
         parts.append(f"# The attempt\n{truncate(wrong, most)}")
         parts.append(f"# Another attempt at it under the same rules, which succeeded\n{truncate(right, most)}")
     if rollout.twin is not None and rollout.twin.error is None:
-        parts.append(f"# The agent's notes, from another run of the same task\n{_notes(rollout.twin)}")
+        # Its outcome is not shown: the notes that it was asked for change what the agent does (RCL, section 3.2).
+        work = [] if small else _work(rollout.twin)
+        notes = "\n".join([*_notes(rollout.twin, small), *work])
+        parts.append(f"# The agent's notes, from another run of the same task\n{notes}")
     return parts
+
+
+def _round(round: Round, small: bool) -> str:
+    texts = [f"- {x.text or '(nothing)'}" for x in round.lesson.each]
+    return "\n".join(texts if small else [said(round.lesson), *texts])
 
 
 def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
@@ -72,14 +129,14 @@ def relied_on(rollout: Rollout, context: Context) -> list[Entry]:
     return [entry for id in ids if (entry := context.get(id)) is not None and not entry.hidden]
 
 
-def _notes(twin: Trace) -> str:
+def _notes(twin: Trace, small: bool) -> list[str]:
     lines = [f"consulted: {' '.join(f'[{id}]' for id in twin.used) or 'no rule'}"]
     lines += [f"doubted [{id}]: {why}" for id, why in _doubts(twin).items()]
     if missing := twin.data.get("missing"):
         lines.append(f"missing: {missing}")
-    if twin.reasoning:
+    if small and twin.reasoning:
         lines.append(f"thought: {twin.reasoning}")
-    return "\n".join(lines)
+    return lines
 
 
 def _doubts(twin: Trace) -> Mapping[str, str]:

@@ -10,11 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.reflect.evidence import brief, case, contrast, evidence, relied_on
-from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output, rule_schema
+from practicum.blocks.reflect.evidence import FINDINGS, brief, case_prompt, contrast, evidence, relied_on
+from practicum.blocks.sections import section_of
+from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Lesson, Prompt, Rating, Rollout, Round, Turn
+from practicum.core.types import Instructions, Lesson, Rating, Rollout, Round
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 
@@ -29,8 +30,26 @@ class Tag(Output):
     verdict: Rating
 
 
+class Insight(Output):
+    """One thing worth keeping for later tasks."""
+
+    section: str = Field(description="the section of the playbook that it belongs to")
+    text: LongText = Field(description="what to keep, as long as it needs to be, at most 2,000 characters")
+
+
 class Reflection(Output):
-    """What a reflector writes of a failure (ACE, section 3).
+    """What a reflector writes about one attempt."""
+
+    reasoning: LongText = Field(description="the analysis of the attempt, step by step")
+    diagnosis: LongText = Field(description="what went right or wrong")
+    cause: LongText = Field(description="the root cause of that")
+    correction: LongText = Field(description="the correct approach, concretely")
+    tags: list[Tag] = Field(description="a verdict on each entry that the agent used")
+    insights: list[Insight] = Field(description="what is worth keeping; none if the playbook says it already")
+
+
+class ShortReflection(Output):
+    """What a reflector writes about a failure.
 
     The kind of task comes first: a small model that begins with what went wrong goes on about that, and its rule
     repeats the rule that was relied on.
@@ -44,39 +63,60 @@ class Reflection(Output):
     diagnosis: Annotated[str, MaxChars(100)] = Field(description="what went right or wrong, and why")
     tags: Annotated[list[Tag], MaxItems(3)] = Field(description="a verdict on each rule that was relied on")
 
+    @property
+    def insights(self) -> list[Insight]:
+        """Its one insight, in no section."""
+        return [Insight(section="", text=self.insight)]
 
-class Review(Reflection):
-    """What a reflector writes of a success, which need not teach anything."""
+
+class ShortReview(ShortReflection):
+    """What a reflector writes about a success, which need not teach anything."""
 
     insight: Annotated[str, rule_schema(160, empty=True)] = Field(
         description="the rule to keep; empty if it is known already"
     )
 
 
-def by_model(system: str, examples: tuple[Turn, ...] = (), rules_shown: bool = True) -> Reflector:
-    """Ask the reflector about one attempt, after some worked examples.
+def by_model(told: Instructions, rules_shown: bool = True) -> Reflector:
+    """Ask the reflector about one attempt (ACE, section 3.1).
 
-    Without `rules_shown` it does not read the rules that the agent relied on, and the outcome alone votes on them. A
+    Without `rules_shown` it does not read the playbook, and the outcome alone votes on the entries that were used. A
     reflection that fails or cannot be parsed is None, and counted.
     """
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
         failed, _ = contrast(rollout)
-        prompt = Prompt.from_parts(system, case(rollout, context, earlier, run, rules_shown), turns=examples)
-        kind = Reflection if failed.feedback.success is False else Review
-        said = await run.try_ask("reflector", prompt, kind, Count.LOST_REFLECTIONS)
+        prompt = await case_prompt(told, rollout, context, earlier, run, rules_shown)
+        short = ShortReflection if failed.feedback.success is False else ShortReview
+        form: type[ShortReflection] | type[Reflection] = short if run.profile == "small" else Reflection
+        said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
         if said is None:
             return None
         votes = verdicts(said.tags, rollout, context, run) if rules_shown else judged_by_outcome(failed)
-        return reflected_lesson(said, rollout, votes, run.place)
+        return reflected_lesson(said, rollout, votes, run, run.place)
 
     return reflect
 
 
-def reflected_lesson(said: Reflection, rollout: Rollout, votes: Mapping[str, Rating], id: str) -> Lesson:
-    """The lesson of a reflection on a rollout."""
-    data = {"kind": said.kind, "diagnosis": said.diagnosis, "correction": said.correction}
-    return Lesson(id, said.insight.strip(), evidence(contrast(rollout)[0]), votes, rollout.sources, data=data)
+def reflected_lesson(
+    said: Output, rollout: Rollout, votes: Mapping[str, Rating], run: Run, id: str, keep: bool = True
+) -> Lesson:
+    """The lesson of a reflection, of any form with `insights`. Its findings are kept as data; unless `keep`, its
+    insights are not."""
+    failed, _ = contrast(rollout)
+    insights = [x for x in getattr(said, "insights", ()) if clean(x.text)] if keep else []
+    data = {name: value for name, value in said if name in FINDINGS and value}
+    if run.profile == "full":
+        data["feedback"] = failed.feedback.text
+    lesson = Lesson(id, "", evidence(failed), votes, rollout.sources, data=data)
+    # Small models name no section.
+    made = [
+        replace(lesson, text=clean(x.text), section=section_of(x.section, run) if x.section else "") for x in insights
+    ]
+    if not made:
+        return lesson
+    others = enumerate(made[1:], 2)
+    return replace(made[0], further=tuple(replace(x, id=f"{id}.{n}", detail="", votes={}, of=id) for n, x in others))
 
 
 def verdicts(tags: Sequence[Tag], rollout: Rollout, context: Context, run: Run) -> dict[str, Rating]:
@@ -99,8 +139,7 @@ def judged_by_outcome(rollout: Rollout) -> dict[str, Rating]:
 
 async def without_reflector(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
     """The ablation: the raw attempt itself is the lesson, which the curator has to interpret."""
-    # It is shortened: the curator's prompt holds other lessons too, and it may become an entry as it is.
-    return tagged(rollout, run.place, brief(rollout))
+    return Lesson(run.place, brief(rollout, run), evidence(rollout), judged_by_outcome(rollout), rollout.sources)
 
 
 def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirmed: bool = False) -> ReflectSeam:
@@ -112,12 +151,12 @@ def per_trace(reflector: Reflector, learn_from: LearnFrom = "all", only_confirme
 
     async def one(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
         if rollout.rounds:
-            lessons = [round.lesson for round in rollout.rounds]
+            lessons = [lesson for round in rollout.rounds for lesson in round.lesson.each]
             return [x if x.confirmed or not only_confirmed else replace(x, text="") for x in lessons]
         if learn_from == "failures" and contrast(rollout)[0].feedback.success is True:
             return [tagged(rollout, run.place)]
         lesson = await reflector(rollout, context, (), replace(run, about=rollout.sources))
-        return [lesson] if lesson is not None else []
+        return [] if lesson is None else [*lesson.each]
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         usable = [r for r in rollouts if not r.trace.lost]
@@ -166,6 +205,10 @@ async def as_experience(rollouts: Sequence[Rollout], context: Context, run: Run)
     return lessons
 
 
-def tagged(rollout: Rollout, place: str, text: str = "") -> Lesson:
-    """A lesson without a model: the outcome alone votes on the entries that were used."""
-    return Lesson(place, text, evidence(rollout), judged_by_outcome(rollout), rollout.sources)
+def tagged(rollout: Rollout, place: str) -> Lesson:
+    """A lesson about an attempt that was not reflected on. In a success, the entries that were used helped. A failure
+    may have other causes than the entries, so it only counts their use (METHODS, section 3)."""
+    votes = judged_by_outcome(rollout)
+    if rollout.feedback.success is False:
+        votes = dict.fromkeys(votes, "neutral")
+    return Lesson(place, "", evidence(rollout), votes, rollout.sources)

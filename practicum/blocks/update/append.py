@@ -29,7 +29,11 @@ def append(section: str) -> UpdateSeam:
     """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        new = [Add(section, x.text, data=x.data, sources=x.sources, lessons=(x.id,)) for x in lessons if x.text]
+        new = [
+            Add(x.section or section, x.text, data=x.data, sources=x.sources, lessons=(x.id,))
+            for x in lessons
+            if x.text
+        ]
         return votes(lessons) + Delta(tuple(new))
 
     return update

@@ -87,5 +87,7 @@ def left_out(lessons: Sequence[Lesson], delta: Delta) -> list[Lesson]:
 
 
 def kept(lessons: Sequence[Lesson], section: str, why: str) -> Delta:
-    """Each lesson as an entry in its own words."""
-    return Delta(tuple(Add(section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons))
+    """Each lesson as an entry in its own words, of its own section if it names one."""
+    return Delta(
+        tuple(Add(x.section or section, x.text, sources=x.sources, lessons=(x.id,), reason=why) for x in lessons)
+    )

@@ -1,31 +1,66 @@
-"""The curator: one model call turns lessons into edits of a playbook, and code holds back harmful ones (ACE, section
-3.1). Also the ablation that rewrites the playbook."""
+"""The curator: one model call turns reflections into edits of a playbook (ACE, section 3.1). With guards, code holds
+back harmful edits. Also the ablation that rewrites the playbook."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from practicum.blocks.reading import playbook_pages, track_record
+from practicum.blocks.reflect.evidence import said
+from practicum.blocks.sections import described, section_of
 from practicum.blocks.specifics import answers_named, lost
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import kept, left_out
 from practicum.blocks.update.optimizer_state import state_entry
-from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
+from practicum.core.bounded import EntryId, LongText, MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Resolution, Update, ordered_union
-from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Lesson, Profile, Prompt, Turn
-from practicum.core.views import entry_line, render_full
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
+from practicum.core.errors import OutputError, ProviderError, UsageError
+from practicum.core.types import Instructions, Lesson, Profile, Prompt
+from practicum.core.views import count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
+
+
+class Change(Output):
+    """One edit of the playbook, or the entry that says an insight already."""
+
+    op: Literal["ADD", "UPDATE", "MERGE", "DELETE", "COVERED"]
+    insights: list[int] = Field(default=[], description="numbers of the insights that it rests on")
+    ids: list[EntryId] = Field(default=[], description="the entries meant; none for ADD")
+    section: str = Field(default="", description="the section of the new entry, for ADD")
+    text: LongText = Field(
+        default="", description="the new text, whole; empty for an ADD that keeps its insight word for word"
+    )
+    reason: LongText = Field(default="", description="why")
+
+
+class Changes(Output):
+    """A small set of edits, never the whole playbook."""
+
+    changes: Sequence[Change] = Field(min_length=1, description="together they account for every insight")
+
+
+class Mutation(Change):
+    """One edit of an addressed entry, a new entry, or the entry that says an insight already."""
+
+    op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
+
+
+class Mutations(Changes):
+    """A small set of edits, never the whole playbook."""
+
+    changes: Sequence[Mutation] = Field(min_length=1, description="together they account for every insight")
 
 
 class Decision(Output):
@@ -39,35 +74,50 @@ class Decision(Output):
     )
     reason: Annotated[str, MaxChars(80)] = Field(default="", description="why, in a few words")
 
+    def as_change(self) -> Change:
+        """The same as an edit that rests on one insight."""
+        return Change.model_construct(**{**dict(self), "insights": [self.lesson], "section": ""})
+
 
 class Decisions(Output):
-    """What a curator writes (ACE, section 3.1): a small set of edits, never the whole playbook."""
+    """What a curator writes: a small set of edits, never the whole playbook."""
 
     decisions: Sequence[Decision] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
 
+    @property
+    def changes(self) -> list[Change]:
+        """The decisions as edits."""
+        return [decision.as_change() for decision in self.decisions]
 
-class Mutation(Decision):
-    """What a mutator may do: update, add or delete one addressed entry, or leave all as it is (RCL, section 3.3)."""
+
+class ShortMutation(Decision):
+    """What a mutator does about one lesson: one edit, or the entry that says it already."""
 
     op: Literal["ADD", "UPDATE", "DELETE", "COVERED"]
 
 
-class Mutations(Decisions):
-    """What a mutator writes."""
+class ShortMutations(Decisions):
+    """What a mutator writes: a small set of edits, never the whole playbook."""
 
-    decisions: Sequence[Mutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+    decisions: Sequence[ShortMutation] = Field(min_length=1, max_length=128, description="one for each lesson, or more")
+
+
+FORMS: Mapping[tuple[Profile, bool], type[Changes] | type[Decisions]] = {
+    ("full", True): Changes, ("full", False): Mutations, ("small", True): Decisions, ("small", False): ShortMutations,
+}  # fmt: skip
+"""The curator's form by profile, and whether entries may be merged."""
 
 
 @lru_cache(maxsize=64)
-def naming_only(kind: type[Decisions], ids: tuple[str, ...], profile: Profile) -> JSON:
-    """The JSON schema of a curator's answer, restricted to these rules, up to 400 of them.
+def naming_only(kind: type[Output], ids: tuple[str, ...]) -> JSON:
+    """The JSON schema of a small curator's answer, restricted to these rules, up to 400 of them.
 
     A server that enforces schemas then lets no other rule be named, and allows only ADD if there is no rule: a small
     model copies ids from worked examples.
     """
     if len(ids) > 400:
-        return json_schema(kind, profile)
-    schema = deepcopy(json_schema(kind, profile))
+        return json_schema(kind, "small")
+    schema = deepcopy(json_schema(kind, "small"))
     (decision,) = schema["$defs"].values()
     named = decision["properties"]["ids"]
     named["items"] = {"type": "string", "enum": [*ids] or [""]}
@@ -79,18 +129,20 @@ def naming_only(kind: type[Decisions], ids: tuple[str, ...], profile: Profile) -
 
 @dataclass(frozen=True)
 class Curator:
-    """ACE's curator: one call over the whole playbook and all new lessons.
+    """ACE's curator: one call over the playbook and all new reflections.
 
-    A lesson is added in its own words unless the curator gives others, so that rewriting does not wear it down. It is
-    added too if the curator puts it into a rule, or calls it covered by one, and code can see that the rule says
-    something else. Lessons that the curator does not mention have no edit and no resolution: see `accounted`. If the
-    call fails, only the votes count, and the failure is counted.
+    An insight is added in its own words unless the curator gives others, so that rewriting does not wear it down. One
+    that the curator does not mention has no edit and no resolution: see `accounted`. If the call fails, only the votes
+    count, and the failure is counted.
+
+    `merges` allows the curator to merge entries (RCL's structural constraint forbids it, section 3). With `guards`, an
+    edit that would lose a number, a name or an answer is held back, and its insight is added as it is.
     """
 
-    system: str
+    told: Instructions
     section: str = "rules"
-    examples: tuple[Turn, ...] = ()
-    output: type[Decisions] = Decisions
+    merges: bool = True
+    guards: bool = False
 
     async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
@@ -98,41 +150,52 @@ class Curator:
         if not telling:
             return counted
         try:
-            prompt = await curation(self.system, telling, context, run)
-            form = naming_only(self.output, tuple(e.id for e in context if not e.hidden), run.profile)
-            written = await run.ask("curator", replace(prompt, turns=self.examples), self.output, form=form)
+            written = await self._ask(lessons, context, context.apply(counted).context, run)
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
             return counted
         after = context.apply(counted).context
         decided, held_back = Delta(), dict[str, Lesson]()
-        for decision in written.decisions:
-            lesson = telling[decision.lesson - 1] if 1 <= decision.lesson <= len(telling) else None
-            objection = _objection(decision, lesson, context, after, run.choices)
+        for change in written.changes:
+            about = [telling[n - 1] for n in dict.fromkeys(change.insights) if 1 <= n <= len(telling)]
+            objection = _misaddressed(change, about, context, after)
+            if objection is None and self.guards:
+                objection = _harmful(change, about, after, run.choices)
             if objection is not None:
                 run.count(objection)
-                if lesson is not None and decision.op != "DELETE":
-                    held_back[lesson.id] = lesson
+                if self.guards and change.op != "DELETE":
+                    held_back.update((lesson.id, lesson) for lesson in about)
                 continue
-            made = self._delta(decision, lesson, telling, after)
-            # The next decision is checked against the outcome of this one: a removed rule cannot cover its lesson.
+            made = self._delta(change, about, telling, after, run)
+            # The next change is checked against the outcome of this one: a removed rule cannot cover its lesson.
             after = after.apply(made).context
             decided += made
         left = left_out([*held_back.values()], decided)
         run.count(Count.KEPT_LESSONS, len(left))
         return counted + decided + kept(left, self.section, "no rule says it")
 
-    def _delta(self, said: Decision, lesson: Lesson | None, lessons: Sequence[Lesson], context: Context) -> Delta:
-        """A decision as edits. One that names no lesson rests on all lessons and accounts for none."""
-        sources = sources_of([lesson] if lesson else lessons)
-        ids = (lesson.id,) if lesson else ()
-        text = " ".join(said.text.split())
+    async def _ask(
+        self, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
+    ) -> Changes | Mutations | Decisions:
+        form = FORMS[run.profile, self.merges]
+        if run.profile == "full":
+            prompt = await reflections_prompt(self.told, lessons, context, voted, run)
+            return await run.ask_fitted("curator", prompt, form)
+        prompt = await lessons_prompt(self.told, [x for x in lessons if x.text], context, run)
+        ids = tuple(entry.id for entry in context if not entry.hidden)
+        return await run.ask("curator", prompt, form, form=naming_only(form, ids))
+
+    def _delta(
+        self, said: Change, about: Sequence[Lesson], lessons: Sequence[Lesson], context: Context, run: Run
+    ) -> Delta:
+        """A change as edits. One that names no lesson rests on all lessons and accounts for none."""
+        sources = sources_of(about or lessons)
+        ids = tuple(lesson.id for lesson in about)
+        text = clean(said.text) if run.profile == "full" else " ".join(said.text.split())
         covered = tuple(Resolution(id, said.ids[0], said.reason) for id in ids if said.ids)
         match said.op:
             case "ADD":
-                assert lesson is not None
-                words = lesson.text if not text or lost(lesson.text, text) else text
-                return Delta((Add(self.section, words, sources=sources, lessons=ids, reason=said.reason),))
+                return Delta(tuple(self._added(said, text, about, run)))
             case "UPDATE":
                 old = context.get(said.ids[0])
                 if old is not None and old.text == text:
@@ -141,40 +204,56 @@ class Curator:
             case "MERGE":
                 return Delta((Merge(tuple(said.ids), text or None, sources, ids, said.reason),))
             case "DELETE":
-                return Delta(tuple(Delete(id, sources, ids, said.reason) for id in said.ids))
+                removed = tuple(Delete(id, sources, ids, said.reason) for id in said.ids)
+                # With guards, a lesson that proves a rule wrong still has to be kept: it says what is right.
+                settled = () if self.guards else tuple(Resolution(id, reason=f"DELETE: {said.reason}") for id in ids)
+                return Delta(removed, settled)
             case "COVERED":
                 return Delta(resolutions=covered)
 
+    def _added(self, said: Change, text: str, about: Sequence[Lesson], run: Run) -> list[Edit]:
+        """New entries: one with the curator's text, or one for each insight in its own words."""
+        named = section_of(said.section, run) if said.section else ""
+        if text and not (self.guards and any(lost(lesson.text, text) for lesson in about)):
+            section = named or next((x.section for x in about if x.section), self.section)
+            ids = tuple(lesson.id for lesson in about)
+            return [Add(section, text, sources=sources_of(about), lessons=ids, reason=said.reason)]
+        return [
+            Add(named or x.section or self.section, x.text, sources=x.sources, lessons=(x.id,), reason=said.reason)
+            for x in about
+        ]
 
-def _objection(
-    said: Decision, lesson: Lesson | None, shown: Context, now: Context, choices: Sequence[str]
-) -> Count | None:
-    """Why code holds a decision back; the lesson is then added as it is.
 
-    A decision has to address rules that were shown and that no earlier decision of the same call changed, whose lesson
-    it would undo. And a weak or harmful curator would wear down correct rules: a rule gives one of the possible answers
-    and keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE, table 17: robustness
-    to harmful reflections).
-    """
+def _misaddressed(said: Change, about: Sequence[Lesson], shown: Context, now: Context) -> Count | None:
+    """Why a change cannot be made: it has to rest on a lesson, and to address entries that were shown and that no
+    earlier change of the same call rewrote, whose lesson it would undo."""
     if said.op == "ADD":
-        return None if lesson is not None else Count.HELD_BACK_UNKNOWN_LESSON
-    entries: list[Entry] = []
-    for id in dict.fromkeys(said.ids):
+        return None if about else Count.HELD_BACK_UNKNOWN_LESSON
+    if not said.ids:
+        return Count.HELD_BACK_UNKNOWN_ENTRY
+    for id in said.ids:
         was, rule = shown.get(id), now.get(id)
         if was is None or was.hidden or rule is None:
             return Count.HELD_BACK_UNKNOWN_ENTRY
         if said.op != "COVERED" and rule.text != was.text:
             return Count.HELD_BACK_CHANGED_ENTRY
-        entries.append(rule)
-    if not entries:
-        return Count.HELD_BACK_UNKNOWN_ENTRY
-    if said.op == "DELETE":
-        return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
     if said.op == "UPDATE" and not said.text.strip():
         return Count.HELD_BACK_NO_TEXT
-    if said.op == "MERGE" and len(entries) < 2:
+    if said.op == "MERGE" and len(set(said.ids)) < 2:
         return Count.HELD_BACK_SINGLE_MERGE
-    new = [lesson.text] if lesson else []
+    return None
+
+
+def _harmful(said: Change, about: Sequence[Lesson], now: Context, choices: Sequence[str]) -> Count | None:
+    """Why a guard holds a change back: a weak or harmful curator would wear down correct rules. A rule gives one of the
+    possible answers and keeps its numbers and names, and one lesson does not outweigh the times a rule helped (ACE,
+    table 17: robustness to harmful reflections)."""
+    if said.op == "ADD":
+        return None
+    entries: list[Entry] = [entry for id in dict.fromkeys(said.ids) if (entry := now.get(id)) is not None]
+    if said.op == "DELETE":
+        return Count.HELD_BACK_HELPFUL_ENTRY if any(e.helpful >= e.harmful for e in entries) else None
+    new = [lesson.text for lesson in about]
     texts = [*(e.text for e in entries), *new, said.text]
     if len({answers for text in texts if (answers := answers_named(text, choices))}) > 1:
         return Count.HELD_BACK_ANSWER_CONFLICT
@@ -186,8 +265,35 @@ def _objection(
     return Count.HELD_BACK_LOST_DETAIL if any(lost(text, words) for text in (*owed, *new)) else None
 
 
-async def curation(system: str, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
-    """The curator's prompt: instructions, the playbook, then each lesson with the entry closest to it."""
+async def reflections_prompt(
+    told: Instructions, lessons: Sequence[Lesson], context: Context, voted: Context, run: Run
+) -> Prompt:
+    """A capable curator's prompt: the playbook, how its entries did so far (in `voted`), then everything that each
+    reflection says. Insights are numbered over all reflections."""
+    texts = [lesson.text for lesson in lessons if lesson.text]
+    pages = await playbook_pages(context, [id for x in lessons for id in x.votes], texts, "curator", run)
+    parts = [*run.agent_instructions]
+    if record := track_record(voted):
+        parts.append(f"# What entries did so far\n{record}")
+    if (state := state_entry(context)) is not None:
+        parts.append(f"# Your notes on your changes so far: build on them\n{state.text}")
+    number = 0
+    for n, (_, group) in enumerate(groupby(lessons, key=lambda lesson: lesson.of or lesson.id), 1):
+        first, *others = insights = list(group)
+        sure = " (confirmed: with it the next try succeeded)" if first.confirmed else ""
+        lines = [f"# Reflection {n}{sure}", said(first)]
+        for insight in (x for x in (first, *others) if x.text):
+            number += 1
+            section = f" ({insight.section})" if insight.section else ""
+            lines.append(f"Insight {number}{section}: {insight.text}")
+        if any(x.text for x in insights) or first.data:
+            parts.append("\n".join(filter(None, lines)))
+    heading = f"# The sections of the playbook\n{described(run)}\n\n# The playbook"
+    return told.prompt(run.profile, parts, pages, heading)
+
+
+async def lessons_prompt(told: Instructions, lessons: Sequence[Lesson], context: Context, run: Run) -> Prompt:
+    """A small curator's prompt: the playbook, then each lesson with the entry closest to it."""
     rules = "\n".join(render_full(context).pages) or "(no rules yet)"
     entries = [e for e in context if not e.hidden]
     closest: list[Entry] = []
@@ -204,7 +310,8 @@ async def curation(system: str, lessons: Sequence[Lesson], context: Context, run
     state = state_entry(context)
     before = f"# What you know of your own changes so far\n{state.text}\n\n" if state is not None else ""
     user = f"# The playbook\n{rules}\n\n{before}# New lessons\n" + "\n".join(listed)
-    return Prompt("\n\n".join([*run.agent_instructions, system]), user)
+    system = "\n\n".join([*run.agent_instructions, told.text(run.profile)])
+    return Prompt(system, user, turns=told.examples)
 
 
 class EntryOut(Output):
@@ -215,28 +322,43 @@ class EntryOut(Output):
 
 
 class Playbook(Output):
-    """A whole playbook, as the rewriting ablation asks for it."""
+    """A whole playbook."""
 
-    entries: list[EntryOut] = Field(max_length=60)
+    entries: list[EntryOut] = Field(max_length=10_000)
 
 
-def rewrite(system: str) -> UpdateSeam:
+def rewrite(told: Instructions) -> UpdateSeam:
     """The ablation of ACE's table 18: the whole playbook is rewritten at each step. Each new entry rests on all that
-    was there before, so it has the sources of all entries and lessons."""
+    was there before, so it has the sources of all entries and lessons.
+
+    The answer may be as long as the playbook and the lessons, and half as long again, whatever the run's limit of an
+    answer is. Raises UsageError if that is more than the model's window holds.
+    """
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         counted = votes(lessons)
         telling = [lesson for lesson in lessons if lesson.text]
         if not telling:
             return counted
+        size = render_full(context).tokens + sum(count_tokens(x.text) for x in telling)
+        if 2.5 * size > run.room("curator"):
+            raise UsageError(
+                f"curator=rewrite reads and writes the whole playbook, about {size} tokens, which is more than the "
+                "curator's window holds: use curator=edits, a lower budget (--set budget=N) or a model with a larger "
+                "window (--window N)"
+            )
         try:
-            whole = await run.ask("curator", await curation(system, telling, context, run), Playbook)
+            if run.profile == "full":
+                prompt = await reflections_prompt(told, lessons, context, context.apply(counted).context, run)
+            else:
+                prompt = await lessons_prompt(told, telling, context, run)
+            whole = await run.ask("curator", prompt, Playbook, output_tokens=2 * size)
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
             return counted
         sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
         removed = (Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden)
-        new = (Add(" ".join(e.section.split()) or "general", e.text, sources=sources) for e in whole.entries)
+        new = (Add(" ".join(e.section.split()) or "general", clean(e.text), sources=sources) for e in whole.entries)
         return counted + Delta((*removed, *new))
 
     return update

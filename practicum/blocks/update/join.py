@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -102,7 +102,8 @@ async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Contex
     if len(deltas) == 1:
         return deltas[0]
     edits = [e for group in _with_own_refs(deltas) for e in group]
-    asked = [e for e in edits if _new_text(e, context)]
+    # The copies of a lesson often lead to the same proposal, which the model reads once.
+    asked = _distinct_changes([replace(e, ref="") if isinstance(e, Add) else e for e in edits if _new_text(e, context)])
     other = [e for e in edits if not _new_text(e, context)]
     # The model's edits come first, so that they take precedence over deletions that it was not asked about.
     solved = await _asked(asked, update, context, run)
@@ -113,13 +114,19 @@ async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
     """The delta of `update` on proposals as lessons. It names the lessons on which the proposals rest."""
     rests_on = {f"{run.place}/proposal {n}": edit.lessons for n, edit in enumerate(edits)}
     lessons = [
-        Lesson(id, _new_text(e, context), sources=e.sources, data=getattr(e, "data", None) or {})
+        Lesson(id, _new_text(e, context), sources=e.sources, data=_proposal(e), section=getattr(e, "section", "") or "")
         for id, e in zip(rests_on, edits, strict=True)
     ]
     delta = await update(lessons, context, run)
     made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
     resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in rests_on.get(r.lesson, (r.lesson,)))
     return Delta(made, resolutions)
+
+
+def _proposal(edit: Edit) -> dict[str, Any]:
+    """What a proposal says beside its text."""
+    changed = ", ".join(f"[{id}]" for id in changed_entries(edit))
+    return {**(getattr(edit, "data", None) or {}), "proposal": f"{edit.op.upper()} {changed}".strip()}
 
 
 async def _solved(

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from practicum.blocks.reading import playbook_pages, track_record
+from practicum.blocks.reflect.evidence import said
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, Vote, changed_entries
-from practicum.core.types import Lesson, Prompt, Turn
-from practicum.core.views import count_tokens, entry_line, render_full
+from practicum.core.types import Instructions, Lesson
+from practicum.core.views import count_tokens, entry_line
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.store.versions import diff_contexts
@@ -46,7 +48,7 @@ class State(Output):
     phase: Literal["exploratory", "convergent"]
 
 
-def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Turn, ...] = ()) -> UpdateSeam:
+def with_state(update: UpdateSeam, told: Instructions, tokens: int) -> UpdateSeam:
     """`update`, followed by one call that updates the document from the lessons and the contexts before and after.
 
     The document never has more than `tokens`: the oldest lines of its ledger are removed first. Nothing else changes
@@ -63,11 +65,13 @@ def with_state(update: UpdateSeam, system: str, tokens: int, examples: tuple[Tur
         telling = [lesson for lesson in lessons if lesson.text or lesson.data]
         if not telling:
             return delta
-        prompt = replace(_prompt(system, old, telling, context, context.apply(delta).context), turns=examples)
-        said = await run.at("state").try_ask("state", prompt, State, Count.LOST_STATES)
-        if said is None:
+        after = context.apply(delta).context
+        pages = await playbook_pages(context, [], [], "state", run)
+        prompt = told.prompt(run.profile, _parts(old, telling, context, after, run), pages, HEADING)
+        written = await run.at("state").try_ask("state", prompt, State, Count.LOST_STATES)
+        if written is None:
             return delta
-        data = said.model_dump()
+        data = written.model_dump()
         for part in ("ledger", "hypotheses", "assessment"):
             while data[part] and count_tokens(state_text(data)) > tokens:
                 data[part] = data[part][1:]
@@ -97,23 +101,24 @@ def state_text(data: dict[str, Any]) -> str:
     return "\n".join([*said, f"Phase: {data['phase']}"])
 
 
-def _prompt(system: str, old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context) -> Prompt:
+HEADING = "# The playbook before this step"
+
+
+def _parts(old: Entry | None, lessons: Sequence[Lesson], before: Context, after: Context, run: Run) -> list[str]:
     added, removed, changed = diff_contexts(before, after)
     edits = [f"+ {entry_line(e)}" for e in added if not e.hidden]
     edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
     edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
     diagnoses = []
     for lesson in lessons:
+        if run.profile == "full":
+            diagnoses.append("\n".join(filter(None, [said(lesson), f"Insight: {lesson.text or '(none)'}"])))
+            continue
         why = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
         diagnoses.append(f"- {lesson.text or '(no rule)'} ({'; '.join(why) or 'no diagnosis'})")
-    # No page shows the counters: they change at each step, and a page should not.
-    voted = [e for e in after if not e.hidden and (e.helpful or e.harmful)]
-    seen = [f"- [{e.id}] helped {e.helpful}, harmed {e.harmful}" for e in voted]
-    parts = [
+    return [
         f"# The state so far\n{old.text if old else '(none yet)'}",
-        "# This step's diagnoses\n" + "\n".join(diagnoses),
+        "# This step's diagnoses\n" + ("\n\n" if run.profile == "full" else "\n").join(diagnoses),
         "# This step's edits\n" + ("\n".join(edits) or "(none)"),
-        "# What entries were seen to do\n" + ("\n".join(seen) or "(nothing yet)"),
+        "# What entries were seen to do\n" + (track_record(after) or "(nothing yet)"),
     ]
-    pages = render_full(before).pages or ("(no rules yet)",)
-    return Prompt(f"{system}\n\n# The playbook before this step", "\n\n".join(parts), pages)

@@ -1,14 +1,14 @@
-"""Parallel scan aggregation: many lessons become one delta, and no model call has to read them all (Combee, sections
-3.1 and 3.2).
+"""Parallel scan aggregation: many reflections become one delta, and no model call has to read them all (Combee,
+sections 3.1 and 3.2).
 
-The lessons are copied and dealt into groups; each group goes through the wrapped update, all at once; then the deltas
-of the groups are joined (see `join`). Any update can be wrapped: edits of a playbook, appended memories, a rewritten
-prompt.
+The reflections, each with all its lessons, are copied and dealt into groups; each group goes through the wrapped
+update, all at once; then the deltas of the groups are joined (see `join`). Any update can be wrapped: edits of a
+playbook, appended memories, a rewritten prompt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isqrt
@@ -85,20 +85,29 @@ class Dealing:
 
 
 def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
-    """`update` on groups of lessons, all at once, and `join` of their deltas. Votes are counted once for each lesson,
-    before it is copied. Fewer than four lessons are one plain update."""
+    """`update` on groups of reflections, all at once, and `join` of their deltas. Votes are counted once for each
+    reflection, before it is copied. Fewer than four reflections are one plain update."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        silent = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
-        if len(silent) < FEW:
+        reflections = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
+        if len(reflections) < FEW:
             return await update(lessons, context, run)
-        k = dealing.count(len(silent))
+        k = dealing.count(len(reflections))
         asked = k if dealing.groups == "sqrt" else dealing.groups
         run.count(Count.GROUPS_LOWERED, asked > k)
         run.count(Count.GROUPS_RAISED, asked < k)
         run.count(Count.COPIES_LOWERED, dealing.shuffle == "stratified" and dealing.copies > k)
-        groups = dealing.deal(len(silent), run.rng("shuffle"))
-        jobs = [(f"group {g}", partial(update, [silent[i] for i in group], context)) for g, group in enumerate(groups)]
+        dealt = dealing.deal(len(reflections), run.rng("shuffle"))
+        groups = [[lesson for i in group for lesson in reflections[i]] for group in dealt]
+        jobs = [(f"group {g}", partial(update, group, context)) for g, group in enumerate(groups)]
         return votes(lessons) + await join(await run.gather(jobs), context, run.at("join"))
 
     return wrapped
+
+
+def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
+    """The lessons of each reflection, in order."""
+    found: dict[str, list[Lesson]] = {}
+    for lesson in lessons:
+        found.setdefault(lesson.of or lesson.id, []).append(lesson)
+    return [*found.values()]

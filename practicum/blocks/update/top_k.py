@@ -14,30 +14,32 @@ import numpy as np
 from pydantic import Field
 from scipy.cluster.vq import kmeans2
 
+from practicum.blocks.reflect.evidence import said
 from practicum.blocks.update.append import votes
-from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.blocks.update.scan import by_reflection
+from practicum.core.bounded import MOST_ITEMS, MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Delta
-from practicum.core.types import Lesson, Prompt
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 
 
 def top_k(update: UpdateSeam, k: int | None = None) -> UpdateSeam:
-    """Top-K retrieval: the lessons are embedded and clustered, and the update sees the one nearest to each center. `k`
-    is the number of clusters, by default the square root of the number of lessons, as for Combee's groups."""
+    """Top-K retrieval: the reflections are embedded and clustered, and the update sees the one nearest to each center.
+    `k` is the number of clusters, by default the square root of the number of reflections, as for Combee's groups."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        telling = [replace(lesson, votes={}) for lesson in lessons if lesson.text]
+        telling = by_reflection(replace(lesson, votes={}) for lesson in lessons if lesson.text)
         wanted = isqrt(len(telling)) if k is None else k
         run.count(Count.CLUSTERS_LOWERED, wanted > len(telling) > 0)
         if not telling or wanted >= len(telling):
             return await update(lessons, context, run)
-        vectors = await run.embed([lesson.text for lesson in telling])
+        vectors = await run.embed(["\n".join(lesson.text for lesson in one) for one in telling])
         chosen = nearest_to_centers(vectors, wanted, run.rng("clusters").randrange(2**31))
         run.count(Count.LESSONS_OUTSIDE_CENTERS, len(telling) - len(chosen))
-        return votes(lessons) + await update([telling[i] for i in chosen], context, run)
+        return votes(lessons) + await update([lesson for i in chosen for lesson in telling[i]], context, run)
 
     return wrapped
 
@@ -54,25 +56,29 @@ def nearest_to_centers(vectors: np.ndarray, k: int, seed: int) -> list[int]:
 class Summary(Output):
     """What is left of many lessons."""
 
-    points: Annotated[list[Annotated[str, MaxChars(300)]], MaxItems(12)] = Field(
+    points: Annotated[list[Annotated[str, MaxChars(300)]], MaxItems(MOST_ITEMS)] = Field(
         description="what the lessons say, in brief"
     )
 
 
-def summarized(update: UpdateSeam, system: str) -> UpdateSeam:
-    """Summarization: one call summarizes all lessons, and the update sees its points. Each rests on all lessons."""
+def summarized(update: UpdateSeam, told: Instructions) -> UpdateSeam:
+    """Summarization: one call summarizes all reflections, and the update sees its points. Each rests on all lessons."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         telling = [lesson for lesson in lessons if lesson.text]
         if len(telling) < 2:
             return await update(lessons, context, run)
-        listed = "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))
-        prompt = Prompt(system, f"# The lessons\n{listed}")
-        said = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
-        if said is None:
+        if run.profile == "small":
+            parts = ["# The lessons\n" + "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))]
+        else:
+            found = ([said(first), *(x.text for x in (first, *more))] for first, *more in by_reflection(telling))
+            parts = [f"# Reflection {n}\n" + "\n".join(filter(None, lines)) for n, lines in enumerate(found, 1)]
+        prompt = told.prompt(run.profile, parts)
+        summary = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
+        if summary is None:
             return votes(lessons)
         sources = sources_of(telling)
-        words = [text for point in said.points if (text := point.strip())]
+        words = [text for point in summary.points if (text := clean(point))]
         run.count(Count.EMPTY_SUMMARIES, not words)
         points = [Lesson(f"{run.place}/point {n}", text, sources=sources) for n, text in enumerate(words)]
         return votes(lessons) + await update(points, context, run)
