@@ -87,9 +87,7 @@ class Live(Watch):
         )
         if run.calls is not None:
             fewest, most = run.calls
-            n = run.steps
-            whole = f"; {n:,} steps make {n * fewest:,} to {n * most:,}" if n else ""
-            self.console.print(f"each step makes {fewest:,} to {most:,} calls{whole}")
+            self.console.print(f"each step makes {fewest:,} to {most:,} calls")
         self.console.print(f"kept in {run.folder}")
         self._begin("learning")
 

@@ -86,8 +86,8 @@ def _success(n: Numbers) -> Iterator[str]:
     tries = f" in {n['tries']:,} tries" if n["tries"] > n["attempts"] else ""
     others = "".join(f"; {n[name]:,} {meaning}" for name, meaning in OUTCOMES.items() if n[name])
     best = f", best of k {n['best_of_k']:.1%}" if "best_of_k" in n else ""
-    rate = f"{_rate(n)} by {n['by']}{best}" if "rate" in n else "unknown"
-    yield f"success: {rate}, {n['attempts']:,} attempts{tries}{others}"
+    rate = f"{_rate(n)} by {n['by']}" if "rate" in n else "unknown"
+    yield f"success: {rate}, {n['attempts']:,} attempts{tries}{best}{others}"
     if "rate" in n and n["attempts"] > n["window"]:
         yield f"  first {n['window']:,}: {n['first']['rate']:.1%}; last {n['window']:,}: {n['last']['rate']:.1%}"
 

@@ -39,6 +39,7 @@ from practicum.models.prompting import (
     repair_prompt,
 )
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
+from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
 from practicum.tasks.scoring.registry import meta_fault
 
@@ -98,6 +99,11 @@ class Run:
     def sections(self) -> Mapping[str, str]:
         """The sections of a playbook, in order, each with what belongs there."""
         return self._state.sections
+
+    @property
+    def same_from(self) -> float:
+        """The cosine similarity from which two entries count as the same, by the embedder."""
+        return same_from(self._state.vectors.embedder.name, self.profile)
 
     @property
     def judged(self) -> bool:
@@ -280,10 +286,8 @@ class Run:
             return None
 
     async def ask_text(self, role: str, prompt: Prompt) -> str:
-        """Ask a model for plain text. One that ended at the limit of output tokens is taken as it is, and counted."""
-        reply = await self._call(role, prompt, None, None, 0)
-        self.count(Count.CUT_TEXTS, reply.cut)
-        return reply.text
+        """Ask a model for plain text."""
+        return (await self._call(role, prompt, None, None, 0)).text
 
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`."""

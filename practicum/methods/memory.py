@@ -12,7 +12,7 @@ from practicum.blocks.act.scaling import By, Scaling, in_parallel, in_sequence
 from practicum.blocks.act.show import Show, answer, noting
 from practicum.blocks.update.memory_bank import Extract, Index
 from practicum.engine.run import ActSeam
-from practicum.methods.settings import Batched
+from practicum.methods.settings import Batched, SameFrom
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "routine": {"k": 1, "memories": 3, "passes": 3},
@@ -49,8 +49,8 @@ class MemorySettings(Batched):
     """What a memory is retrieved by: its own text, or the task it was learned from."""
     consolidate: bool = False
     """Merge a new memory into an older one that is the same; otherwise memories are never removed."""
-    threshold: float = Field(default=0.85, gt=0, le=1)
-    """The cosine similarity from which two entries count as the same."""
+    threshold: SameFrom = "auto"
+    """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
 
     REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "scaling": ("k", "warmth", "choose", "notes"),

@@ -23,6 +23,27 @@ from practicum.blocks.attempt.attempt import Refine
 from practicum.blocks.reflect.per_trace import LearnFrom
 from practicum.blocks.update.dedupe import DedupeWhen
 
+Number = Annotated[int, Field(ge=1)]
+"""A whole number from 1 on."""
+
+
+def number_or(words: str, number: str = "a whole number from 1 on") -> WrapValidator:
+    """For a setting that is such a number or one of these words: one line of error for both."""
+
+    def read(value: Any, reader: Callable[[Any], Any]) -> Any:
+        try:
+            return reader(value)
+        except ValidationError:
+            raise PydanticCustomError("number_or_word", f"Input should be {words} or {number}") from None
+
+    return WrapValidator(read)
+
+
+SameFrom = Annotated[
+    Literal["auto"] | Annotated[float, Field(gt=0, le=1)], number_or("auto", "a number above 0 and up to 1")
+]
+"""The setting of a `Threshold`."""
+
 
 class GateSettings(BaseModel):
     """The settings that also a Method of the user's own has. The text under a setting describes it."""
@@ -96,7 +117,7 @@ class MethodSettings(GateSettings):
     online: bool = False
     """Take the tasks as a stream: predict each with what is known so far, then learn from it."""
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None}
 
 
 class Batched(MethodSettings):
@@ -126,8 +147,6 @@ class PlaybookSettings(MethodSettings):
 
     epochs: int = Field(default=1, ge=1)
     """How often all tasks are learned from (offline)."""
-    steps: int | None = Field(default=None, ge=1)
-    """The number of steps, through as many epochs as they take (RCL: 30); none: `epochs` decide."""
     rounds: int = Field(default=3, ge=0)
     """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
     refine: Refine = "retry"
@@ -142,8 +161,8 @@ class PlaybookSettings(MethodSettings):
     """Whether a reflector stands between attempt and curator (the ablation of table 3)."""
     curator: Literal["edits", "append", "rewrite"] = "edits"
     """edits: small deltas by a model; append: each lesson is an entry, no call; rewrite: all anew (table 18)."""
-    threshold: float = Field(default=0.85, gt=0, le=1)
-    """The cosine similarity from which two entries of a section count as the same (0.5 to 0.9 are alike, table 20)."""
+    threshold: SameFrom = "auto"
+    """The cosine similarity from which two entries of a section count as the same; auto: measured for the embedder."""
     dedupe: DedupeWhen = "proactive"
     """proactive: after each delta; lazy: only when the playbook exceeds its budget; never."""
     budget: int = Field(default=80_000, ge=1)
@@ -172,8 +191,6 @@ class PlaybookSettings(MethodSettings):
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
-        yield self.steps and self.given("epochs"), "steps and epochs both say when learning ends: give one of them"
-        yield self.steps and self.online, "a stream ends with its tasks: leave out steps"
         yield (
             self.given("lessons") and self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
             "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed",
@@ -185,24 +202,6 @@ class WidePlaybookSettings(PlaybookSettings, Batched):
 
     batch: int = Field(default=40, ge=1)
     """Tasks attempted at once before the context changes."""
-
-
-Number = Annotated[int, Field(ge=1)]
-"""A whole number from 1 on."""
-
-
-def number_or(words: str) -> WrapValidator:
-    """For a setting that is a number from 1 on or one of these words: one line of error for both."""
-
-    def read(value: Any, reader: Callable[[Any], Any]) -> Any:
-        try:
-            return reader(value)
-        except ValidationError:
-            raise PydanticCustomError(
-                "number_or_word", f"Input should be {words} or a whole number from 1 on"
-            ) from None
-
-    return WrapValidator(read)
 
 
 _SWITCH = TypeAdapter(bool)

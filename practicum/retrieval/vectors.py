@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from sqlalchemy import select
 
 from practicum.core.errors import ModelError, ProviderError, StoreError
+from practicum.core.types import Profile
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.schema import text_key
@@ -31,6 +32,16 @@ TOLERANCE = 1e-3
 
 INLINE = 256
 """Up to this many texts are embedded in the thread of the event loop; more would hold up calls in flight."""
+
+
+SAME: Mapping[tuple[str, Profile], float] = {("wordllama", "full"): 0.8, ("wordllama", "small"): 0.85}
+"""Measured by bench/threshold_bench.py. The entries that small models write have one form, and are alike by it."""
+
+
+def same_from(embedder: str, profile: Profile) -> float:
+    """The cosine similarity from which two entries count as the same, in (0, 1]: measured for this embedder, otherwise
+    0.85, which the unified specification has for gemini-embedding-001."""
+    return SAME.get((embedder, profile), 0.85)
 
 
 class Embedder(Protocol):

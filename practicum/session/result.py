@@ -82,14 +82,13 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class RunInfo:
     """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
-    where the method announces them, and `steps` is how many steps the settings ask for."""
+    where the method announces them."""
 
     folder: Path
     config: Config
     splits: Splits
     budget: Budget
     calls: tuple[int, int] | None = None
-    steps: int | None = None
 
 
 @dataclass

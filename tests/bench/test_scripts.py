@@ -21,6 +21,7 @@ BENCH = Path(__file__).parents[2] / "bench"
         ("ace", "--curve 20 --steps 2"),
         ("calls", "--calls 20 --at-once 4 --repeat 1"),
         ("compare", "--pairs 1"),
+        ("threshold", ""),
     ],
 )
 def test_a_script_measures_and_ends_with_json(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+from runs import indoors
 
 from practicum.blocks.update import dedupe
 from practicum.blocks.update.dedupe import deduplicated, duplicates
@@ -19,6 +20,7 @@ from practicum.core.context import Context, seed_context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Merge, Update
 from practicum.core.types import Lesson
+from practicum.retrieval.vectors import SAME
 
 
 def reference(old: np.ndarray, new: np.ndarray, threshold: float, kinds: Sequence[int]) -> list[int | None]:
@@ -129,6 +131,23 @@ def test_a_rewritten_old_entry_absorbs_the_younger_entry_that_it_repeats() -> No
     context = seed_context([("rules", "a one"), ("rules", "b two")])
     after, _, _ = applied(context, Delta((Update("e0", "b now"), Add("rules", "b three"))))
     assert [(e.id, e.text) for e in after] == [("e0", "b now")]
+
+
+@pytest.mark.parametrize(("measured", "kept"), [(None, 2), (0.6, 1)])
+def test_an_automatic_threshold_is_that_of_the_embedder(
+    measured: float | None, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a measurement it is 0.85; four of five words in common are similar, but less so."""
+    run = indoors(lambda call: "")
+    if measured is not None:
+        monkeypatch.setitem(SAME, ("words", "small"), measured)
+    adds = Delta((Add("rules", "look twice before you go"), Add("rules", "look twice before you leave")))
+
+    async def update(lessons: Sequence[Lesson], context: Context, run: Any) -> Delta:
+        return adds
+
+    made = asyncio.run(deduplicated(update, "auto")((), Context(), run))
+    assert len(Context().apply(made).context) == kept
 
 
 def test_lazy_compares_all_entries_but_only_over_the_budget() -> None:

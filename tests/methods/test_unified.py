@@ -325,7 +325,7 @@ def test_a_task_that_is_forgotten_leaves_nothing_of_what_was_made_from_it(tmp_pa
 
 def test_the_defaults_are_those_of_the_specification() -> None:
     s = Settings()
-    assert (s.attempts, s.memories, s.items, s.passes, s.threshold) == (3, 5, 3, 3, 0.85)
+    assert (s.attempts, s.memories, s.items, s.passes, s.threshold) == (3, 5, 3, 3, "auto")
     assert (s.memory, s.bullets, s.warmth) == (True, "all", 0.7)
 
 

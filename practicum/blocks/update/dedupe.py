@@ -20,6 +20,9 @@ from practicum.engine.run import Run
 
 DedupeWhen = Literal["proactive", "lazy", "never"]
 
+Threshold = float | Literal["auto"]
+"""The cosine similarity from which two entries count as the same; auto: as is measured for the embedder."""
+
 Differ = Callable[[int, int], bool]
 """Whether a row says something else than an earlier row, although the two are similar."""
 
@@ -34,7 +37,7 @@ PAIRS = 2_000_000
 
 
 def deduplicated(
-    update: UpdateSeam, threshold: float, when: DedupeWhen = "proactive", budget: int = 80_000
+    update: UpdateSeam, threshold: Threshold, when: DedupeWhen = "proactive", budget: int = 80_000
 ) -> UpdateSeam:
     """Merge what `update` adds or rewrites into older entries of the same section, from a similarity of `threshold` on.
 
@@ -53,11 +56,16 @@ def deduplicated(
             fresh = [e for e in now if e.changed == now.version and now.version > context.version]
         merges: list[Merge] = []
         for section in dict.fromkeys(e.section for e in fresh):
-            merges += await _merges(tried, section, {e.id for e in fresh}, threshold, run)
+            merges += await _merges(tried, section, {e.id for e in fresh}, as_number(threshold, run), run)
         run.count(Count.DUPLICATE_ENTRIES, len(merges))
         return tried.delta + Delta(tuple(merges))
 
     return wrapped
+
+
+def as_number(threshold: Threshold, run: Run) -> float:
+    """The threshold as a number."""
+    return run.same_from if threshold == "auto" else threshold
 
 
 async def _merges(tried: Draft, section: str, fresh: set[str], threshold: float, run: Run) -> list[Merge]:

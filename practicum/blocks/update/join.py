@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import networkx as nx
 
 from practicum.blocks.specifics import tell_apart
-from practicum.blocks.update.dedupe import duplicates
+from practicum.blocks.update.dedupe import Threshold, as_number, duplicates
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
@@ -28,7 +28,7 @@ Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
 E_ = TypeVar("E_", bound=Edit)
 
 
-def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: float | None = 0.85) -> Join:
+def join_by_code(update: UpdateSeam, fan_in: int = 20, threshold: Threshold | None = "auto") -> Join:
     """Join by plain code; edits in conflict go through `update` again as lessons, at most `fan_in` a call.
 
     Additions are joined into one if their texts are the same, if they come from the same lesson, or from a similarity
@@ -177,7 +177,7 @@ def _renamed(edit: Edit, names: dict[str, str]) -> Edit:
 
 
 async def _distinct(
-    groups: Sequence[Sequence[Add]], threshold: float | None, run: Run
+    groups: Sequence[Sequence[Add]], threshold: Threshold | None, run: Run
 ) -> tuple[list[Add], dict[str, str]]:
     """The first of the additions that say the same, resting on all of them; and the new ref for each old one."""
     adds = [add for group in groups for add in group]
@@ -187,7 +187,7 @@ async def _distinct(
             rows = [n for n, add in enumerate(adds) if add.section == section and first[n] == n]
             mine = [adds[n] for n in rows]
             vectors = await run.embed([add.key or add.text for add in mine])
-            likes = duplicates(vectors[:0], vectors, threshold, partial(_differ, mine, run))
+            likes = duplicates(vectors[:0], vectors, as_number(threshold, run), partial(_differ, mine, run))
             first_of = {n: rows[like] for n, like in zip(rows, likes, strict=True) if like is not None}
             first = [first_of.get(at, at) for at in first]
     kept: dict[int, Add] = {}
