@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 
-METHOD_OPTIONS = ("epochs", "batch", "online", "asynchronous", "staleness", "scaling", "k", "preset")
+METHOD_OPTIONS = ("epochs", "steps", "batch", "online", "asynchronous", "staleness", "scaling", "k", "preset")
 """Options that are settings of the method."""
 
 PROBLEMS_SHOWN = 20

@@ -12,8 +12,9 @@ from practicum.core.errors import UsageError
 
 
 @opt.settings(
-    *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "batch", "online", "asynchronous",
-    "staleness", "scaling", "k", "preset", "sections", "set_", "seed", "retries", "window", "concurrency", *opt.LIMITS,
+    *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "steps", "batch", "online",
+    "asynchronous", "staleness", "scaling", "k", "preset", "sections", "set_", "seed", "retries", "window",
+    "concurrency", *opt.LIMITS,
 )  # fmt: skip
 def learn(
     tasks: Path | None = Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),

@@ -87,7 +87,9 @@ class Live(Watch):
         )
         if run.calls is not None:
             fewest, most = run.calls
-            self.console.print(f"each step makes {fewest:,} to {most:,} calls")
+            n = run.steps
+            whole = f"; {n:,} steps make {n * fewest:,} to {n * most:,}" if n else ""
+            self.console.print(f"each step makes {fewest:,} to {most:,} calls{whole}")
         self.console.print(f"kept in {run.folder}")
         self._begin("learning")
 

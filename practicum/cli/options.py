@@ -57,6 +57,7 @@ SETTINGS: dict[str, Any] = {
     "method": _option(METHOD, str, autocompletion=method_names, help="One of those that `practicum methods` lists."),
     "set_": _option(METHOD, list[str], "--set", metavar="NAME=VALUE", help="A setting of the method; repeatable."),
     "epochs": _option(METHOD, int, min=1, help="Passes over the tasks."),
+    "steps": _option(METHOD, int, min=1, help="Steps of learning, through as many epochs as they take."),
     "batch": _option(METHOD, str, "--batch-size", help="Tasks attempted before the context changes; combee: or auto."),
     "online": _option(METHOD, bool, "--online", help="Each task is predicted first and then learned from."),
     "asynchronous": _option(METHOD, bool, "--asynchronous", help="combee: a step does not wait for slow attempts."),

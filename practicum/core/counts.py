@@ -24,6 +24,7 @@ class Count(StrEnum):
 
     REPAIRED_OUTPUTS = "repaired_outputs", "answers requested again, because they did not fit their schema"
     UNPARSED_OUTPUTS = "unparsed_outputs", "answers that could not be parsed after three tries", True
+    CUT_TEXTS = "cut_texts", "plain texts that ended at the limit of output tokens (--max-output-tokens)", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompts shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = "shortened_playbooks", "playbooks shown in part, because they exceed the model's window"
     UNKNOWN_IDS = "unknown_ids", "cited ids that the agent had not been shown"

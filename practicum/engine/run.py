@@ -286,8 +286,10 @@ class Run:
             return None
 
     async def ask_text(self, role: str, prompt: Prompt) -> str:
-        """Ask a model for plain text."""
-        return (await self._call(role, prompt, None, None, 0)).text
+        """Ask a model for plain text. One that ended at the limit of output tokens is taken as it is, and counted."""
+        reply = await self._call(role, prompt, None, None, 0)
+        self.count(Count.CUT_TEXTS, reply.cut)
+        return reply.text
 
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`."""

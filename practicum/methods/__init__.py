@@ -7,6 +7,7 @@ register theirs in the entry point group `practicum.methods`; a plain `Method` m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -14,11 +15,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from practicum.blocks.sample.orders import ENDLESS, first_steps
 from practicum.core import plugins
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile
 from practicum.engine.loop import Method
-from practicum.methods.settings import GateSettings, small_settings
+from practicum.methods.settings import GateSettings, PlaybookSettings, small_settings
 
 NAMES = (
     "none", "icl", "episodes", "ace", "combee", "naive", "top_k", "summarized", "rcl", "reasoning_bank", "unified",
@@ -60,10 +62,11 @@ def missing_extra(name: str) -> str:
 def build(name: str, settings: Mapping[str, Any] | GateSettings) -> Method:
     """A method with these settings, given as values or read already. Raises UsageError that names what is wrong."""
     read = settings if isinstance(settings, GateSettings) else read_settings(name, settings)
-    made = _recipe(name).method(read)
+    steps = read.steps if isinstance(read, PlaybookSettings) else None
+    made = _recipe(name).method(read.model_copy(update={"epochs": ENDLESS}) if steps else read)
     if not isinstance(made, Method):
         raise UsageError(f"method {name!r}: its function `method` returned {type(made).__name__}, not a Method")
-    return made
+    return replace(made, sample=first_steps(made.sample, steps)) if steps else made
 
 
 def override_settings(name: str, settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +89,7 @@ def for_traces(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     kind = settings_of(name)
     if kind.TRACES is None:
         raise UsageError(f"method {name} cannot learn from stored traces: choose another one, such as combee")
-    once = {"epochs": 1} if "epochs" in kind.model_fields else {}
+    once = {"epochs": 1} if "epochs" in kind.model_fields and "steps" not in values else {}
     return {**once, **values, **kind.TRACES}
 
 

@@ -96,6 +96,10 @@ class Settings(PlaybookSettings):
         )
         yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give --batch-size N"
         yield self.given("staleness") and not self.asynchronous, "staleness needs asynchronous=true"
+        yield (
+            self.asynchronous and self.steps,
+            "without a barrier a step ends no attempt: give epochs in place of steps",
+        )
         if self.asynchronous:
             slots, filled = self.in_flight, f"the {self.in_flight} attempts in flight fill"
             too_many = self.given("copies") and self.copies > self.dealing.count(slots)

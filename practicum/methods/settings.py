@@ -117,7 +117,7 @@ class MethodSettings(GateSettings):
     online: bool = False
     """Take the tasks as a stream: predict each with what is known so far, then learn from it."""
 
-    ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None}
+    ONE_TASK: ClassVar[Mapping[str, Any]] = {**GateSettings.ONE_TASK, "online": True, "epochs": None, "steps": None}
 
 
 class Batched(MethodSettings):
@@ -147,6 +147,8 @@ class PlaybookSettings(MethodSettings):
 
     epochs: int = Field(default=1, ge=1)
     """How often all tasks are learned from (offline)."""
+    steps: int | None = Field(default=None, ge=1)
+    """The number of steps, through as many epochs as they take (RCL: 30); none: `epochs` decide."""
     rounds: int = Field(default=3, ge=0)
     """The most reflections on one attempt (paper: 5; 1 extracts too little, 10 can harm); 0 reflects once, after it."""
     refine: Refine = "retry"
@@ -191,6 +193,8 @@ class PlaybookSettings(MethodSettings):
 
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
+        yield self.steps and self.given("epochs"), "steps and epochs both say when learning ends: give one of them"
+        yield self.steps and self.online, "a stream ends with its tasks: leave out steps"
         yield (
             self.given("lessons") and self.lessons == "confirmed" and (self.refine != "retry" or not self.rounds),
             "lessons=confirmed needs refine=retry and at least one round, or nothing is ever confirmed",

@@ -178,7 +178,8 @@ class Session:
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
-        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls))
+        steps = getattr(self.setup.settings, "steps", None) if splits.train else None
+        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps))
         self.state.on_attempt = self.watch.attempted
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():

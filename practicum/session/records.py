@@ -153,7 +153,7 @@ def run_config(path: Path) -> dict[str, Any]:
     with Store.read(path) as store:
         config, _, _ = read_run(store)
     values = config.model_dump(exclude={*LEARNING_ONLY})
-    return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs")}}
+    return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 
 
 LEARNING_ONLY = (

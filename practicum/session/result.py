@@ -82,13 +82,14 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class RunInfo:
     """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
-    where the method announces them."""
+    where the method announces them, and `steps` is how many steps the settings ask for."""
 
     folder: Path
     config: Config
     splits: Splits
     budget: Budget
     calls: tuple[int, int] | None = None
+    steps: int | None = None
 
 
 @dataclass

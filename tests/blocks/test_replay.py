@@ -165,6 +165,41 @@ def test_a_lost_attempt_has_no_outcome() -> None:
     assert results_of(report(1, [attempt(TASK, False, True, lost=True)])) == [TaskResult(1, "t0", True)]
 
 
+@pytest.mark.parametrize(
+    ("made", "reused", "passed"),
+    [
+        ([], [True], None),
+        ([], [False, False], None),
+        ([], [True, False], None),
+        ([False], [False], False),
+        ([True], [False], True),
+        ([True], [True], True),
+        ([False], [True], None),
+        ([None], [True], None),
+        ([None], [False], None),
+    ],
+)
+def test_reused_attempts_make_no_streak(made: list[bool | None], reused: list[bool], passed: bool | None) -> None:
+    group = list(attempt(TASK, *made, *reused).group)
+    runs = [replace(one, siblings=(), of="step 1" if n >= len(made) else "") for n, one in enumerate(group)]
+    for first in range(len(runs)):
+        one, *others = runs[first:] + runs[:first]
+        (found,) = results_of(report(4, [replace(one, siblings=tuple(others))]))
+        assert found.passed is passed
+
+
+def test_a_task_that_is_replayed_under_one_context_neither_graduates_nor_is_evicted() -> None:
+    """The attempts after the first are reused, so they are no evidence that the playbook holds, or does not."""
+    for passed in (True, False):
+        first = replace(attempt(TASK, passed), place="step 1")
+        again = [replace(first, place=f"step {n}", of="step 1") for n in range(2, 7)]
+        entered = attempt(TASK, False)
+        lessons = [Lesson("", "x", sources=first.sources)]
+        steps = [report(n, [one], lessons) for n, one in enumerate([entered, first, *again], 1)]
+        (row,) = replay_buffer(result for step in steps for result in results_of(step)).values()
+        assert row == (BufferedTask("t0", 1, passes=1) if passed else BufferedTask("t0", 1, failures=2))
+
+
 def test_what_counts_as_reflected_on() -> None:
     tried = attempt(TASK, False)
     used = replace(tried, trace=Trace("", used=("e1",)))
@@ -180,6 +215,7 @@ def test_what_counts_as_reflected_on() -> None:
         ([replace(said, sources=("task:t9", "task:t0"), data={"task_id": "t0"})], True),
         ([replace(said, text="", data={"diagnosis": "too hasty"})], True),
         ([replace(said, text="", data={"attribution": "execution_variance", "cause": "chance"})], True),
+        ([replace(said, text="", data={"root_cause": "what the reflection says under any name"})], True),
         ([replace(said, text="", data={"diagnosis": "", "kind": "k"})], False),
     ]
     for lessons, reflected in cases:

@@ -124,6 +124,9 @@ def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) 
         ("--method combee --asynchronous --batch-size 4", "step 1: "),
         ("--batch-size 2 --set replay=0.5", "step 1: "),
         ("--batch-size 2 --set rollouts=auto", "step 1: "),
+        ("--batch-size 8 --steps 3", "step 1 of 3: "),
+        ("--method rcl --set heads=false --set state=false --steps 4", "step 1 of 4: "),
+        ("--method combee --steps 2", "step 1 of 2: "),
     ],
 )
 def test_the_number_of_steps_is_printed_if_it_is_known(run: Any, typed: str, first: str) -> None:
@@ -384,6 +387,15 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "setting": ("learn tasks.jsonl --set speed=3", "has no setting 'speed'"),
     "no value": ("learn tasks.jsonl --set speed", "must read name=value"),
     "given twice": ("learn tasks.jsonl --epochs 2 --set epochs=3", "given twice"),
+    "steps and epochs": (
+        "learn tasks.jsonl --steps 3 --epochs 2",
+        "steps and epochs both say when learning ends: give one of them",
+    ),
+    "steps of a stream": ("learn tasks.jsonl --steps 3 --online", "a stream ends with its tasks: leave out steps"),
+    "steps without a barrier": (
+        "learn tasks.jsonl --method combee --asynchronous --steps 3",
+        "give epochs in place of steps",
+    ),
     "unused setting": ("learn tasks.jsonl --method none --epochs 2", "method none has no setting 'epochs'"),
     "role": ("learn tasks.jsonl --role critic=local", "unknown role 'critic'"),
     "unused role": ("learn tasks.jsonl --method episodes --role reflector=local", "asks no reflector"),

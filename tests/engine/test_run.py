@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from practicum.core.errors import JournalMismatch, OutputError, PlaceTaken, Prov
 from practicum.core.types import Prompt, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.engine.run import Run, feedback
+from practicum.models.client import JSON, CallOptions, Reply
 from practicum.models.scripted import Call, ScriptedClient
 
 
@@ -159,6 +161,20 @@ def test_json_is_found_in_prose(tmp_path: Path) -> None:
 
     for n, text in enumerate(('{"word": "a"} Done.', 'Sure:\n```json\n{"word": "a"}\n```', ' {"word":"a"} ')):
         assert within(tmp_path / str(n), client(lambda call, text=text: text), ask) == Word(word="a")
+
+
+def test_a_text_that_ended_at_the_limit_of_tokens_is_counted_and_still_is_after_a_resume(tmp_path: Path) -> None:
+    class Limited(ScriptedClient):
+        async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
+            return replace(await super().complete(role, prompt, schema, options), cut=prompt.user == "long")
+
+    async def work(run: Run) -> tuple[str, int]:
+        texts = [await run.at(user).ask_text("agent", Prompt("", user)) for user in ("short", "long")]
+        return " ".join(texts), run.counts["cut_texts"]
+
+    model = Limited(lambda call: call.prompt.user)
+    assert [within(tmp_path / "run", model, work) for _ in range(2)] == [("short long", 1)] * 2
+    assert len(model.calls) == 2
 
 
 def test_a_failure_is_journaled_once_a_later_result_used_it(tmp_path: Path) -> None:

@@ -113,7 +113,9 @@ def _parsed(text: str) -> Variant:
 def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unused: set[str]) -> Variant:
     """The variant with those of the given settings that concern it, which are removed from `unused`."""
     # A stream sees each task once.
-    known = {name for name in methods.setting_docs(variant.method) if not (variant.stream and name == "epochs")}
+    known = {
+        name for name in methods.setting_docs(variant.method) if not (variant.stream and name in ("epochs", "steps"))
+    }
     general = {key: value for key, value in given.items() if key in known}
     for_method: dict[str, Any] = {}
     for_variant: dict[str, Any] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from practicum.core.types import Task
 from practicum.engine.loop import Batch, History, SampleSeam
@@ -28,6 +30,20 @@ def stream(batch: int) -> SampleSeam:
 def batches(online: bool, epochs: int, batch: int) -> SampleSeam:
     """Return `stream(batch)` for online learning, else `shuffled_epochs(epochs, batch)`."""
     return stream(batch) if online else shuffled_epochs(epochs, batch)
+
+
+ENDLESS = 10**9
+"""So many epochs that `first_steps` ends the learning."""
+
+
+def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
+    """The first `steps` batches of an order, each of which says how many there are. Without tasks there is none."""
+
+    def first(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for batch in islice(sample(tasks, history, run), steps if tasks else 0):
+            yield replace(batch, steps=steps)
+
+    return first
 
 
 def everything(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:

@@ -89,7 +89,7 @@ def replayed(
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What one step says about one task. `passed` is None if nothing is known, or the attempt was lost."""
+    """What one step says about one task. `passed` is None if nothing new is known: the attempt was lost, or reused."""
 
     step: int
     task: str
@@ -116,17 +116,14 @@ class BufferedTask:
 
 
 def task_results(step: int, rollouts: Sequence[Rollout], lessons: Sequence[Lesson]) -> list[TaskResult]:
-    """What a step says about each of its tasks. The best run of a group decides."""
+    """What a step says about each of its tasks. The best run of a group decides; see `_outcome`."""
     reflected: set[str] = set()
     for lesson in lessons:
-        # A diagnosis without a rule is a reflection, votes alone are not.
-        if lesson.text or any(lesson.data.get(key) for key in ("diagnosis", "cause", "attribution")):
+        # A diagnosis without an insight is a reflection, votes alone are not.
+        if lesson.text or any(said for key, said in lesson.data.items() if key not in ("kind", "task_id")):
             # A lesson from several tasks names the one it is about.
             reflected |= {f"task:{lesson.data['task_id']}"} if "task_id" in lesson.data else {*lesson.sources}
-    return [
-        TaskResult(step, r.task.id, any(known) if (known := _successes(r)) else None, f"task:{r.task.id}" in reflected)
-        for r in rollouts
-    ]
+    return [TaskResult(step, r.task.id, _outcome(r), f"task:{r.task.id}" in reflected) for r in rollouts]
 
 
 def replay_buffer(
@@ -158,9 +155,17 @@ def replay_buffer(
     return buffer
 
 
-def _successes(rollout: Rollout) -> list[bool]:
-    """Whether each run of the group passed; runs with an unknown outcome are left out."""
-    return [r.feedback.success for r in rollout.group if r.feedback.success is not None and not r.trace.lost]
+def _outcome(rollout: Rollout) -> bool | None:
+    """Whether the best run of the group passed, if that is new: a reused run says nothing that its step did not say."""
+    if any(_successes(rollout)):
+        return any(_successes(rollout, made=True)) or None
+    return False if _successes(rollout, made=True) else None
+
+
+def _successes(rollout: Rollout, made: bool = False) -> list[bool]:
+    """Whether each run of the group passed, or each that was not reused; those of unknown outcome are left out."""
+    runs = [r for r in rollout.group if not r.trace.lost and not (made and r.of)]
+    return [r.feedback.success for r in runs if r.feedback.success is not None]
 
 
 def share(ratio: float, size: int) -> int:
