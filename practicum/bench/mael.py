@@ -93,8 +93,9 @@ class MaelPlan:
             made.append(MaelVariant(f"{alike} similarity, {good} reward", cell, most))
         limits = range(Settings.model_validate(self.settings).rounds if self.cases else 0)
         for how, pool in (("none", 0), ("task", most), ("step", most)):
-            cases = [(f"{how}, {n} rounds", {"retrieval": how, "rounds": n}) for n in limits]
-            made += [MaelVariant(name, settings, pool, self.cases) for name, settings in cases]
+            name = NO_EXPERIENCE if how == "none" else f"{how}-wise, {most} tasks"
+            cases = [(f"{name}, at most {n} rounds", {"retrieval": how, "rounds": n}) for n in limits]
+            made += [MaelVariant(called, settings, pool, self.cases) for called, settings in cases]
         return made
 
 
