@@ -23,7 +23,7 @@ from practicum.bench.facts import Fact, count_facts, make_facts
 from practicum.bench.measure import Target
 from practicum.bench.shared_budget import SharedBudget
 from practicum.blocks.attempt.attempt import shown_answers
-from practicum.blocks.update.curator import Decisions
+from practicum.blocks.update.curator import Changes
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
@@ -176,7 +176,8 @@ def _state(folder: Path, config: Config, splits: Splits) -> str | None:
             return None
         old, tasks, state = read_run(store)
     for name, value in config:
-        if getattr(old, name) != value:
+        # The sections of the run are settled when it begins.
+        if name != "sections" and getattr(old, name) != value:
             raise UsageError(f"{folder} was made with {name}={getattr(old, name)!r}, not {value!r}: give another --out")
     if tasks != splits:
         raise UsageError(f"{folder} was made with other lessons: give another --out")
@@ -216,7 +217,7 @@ async def _client(plan: OverloadPlan, client: Client | None) -> AsyncIterator[Cl
             # A name that does not depend on the server's port, so that a resumed run finds its answers.
             simulated.name = SIMULATED
             # A first call connects, and imports what calls need, before the clock starts.
-            await simulated.complete("curator", Prompt("", "Lesson 1: -"), Decisions.model_json_schema(), CallOptions())
+            await simulated.complete("curator", Prompt("", "Insight 1: -"), Changes.model_json_schema(), CallOptions())
             yield simulated
         finally:
             await models.close()

@@ -33,15 +33,17 @@ def responder(body: Body) -> str:
 
 
 def _answer(schema: str, prompt: str) -> str:
-    if schema == "Summary":  # repeat the points it keeps of a numbered list
-        return json.dumps({"points": _remembered(re.findall(r"^\d+\. (.*)$", prompt, re.MULTILINE), prompt)})
-    lessons = re.findall(r"^Lesson (\d+)", prompt, re.MULTILINE)
-    # An ADD without a text takes the lesson's own words.
-    decisions = [
-        {"lesson": int(number), "op": "ADD", "ids": [], "text": "", "reason": "no rule says this"}
-        for number in _remembered(lessons, prompt)
+    if schema == "Summary":  # repeat the reflections that it keeps
+        return json.dumps(
+            {"points": _remembered(re.findall(r"^# Reflection \d+\n(.*)$", prompt, re.MULTILINE), prompt)}
+        )
+    insights = re.findall(r"^Insight (\d+)", prompt, re.MULTILINE)
+    # An ADD without a text takes the insight's own words.
+    changes = [
+        {"op": "ADD", "insights": [int(number)], "ids": [], "section": "", "text": "", "reason": "no entry says this"}
+        for number in _remembered(insights, prompt)
     ]
-    return json.dumps({"decisions": decisions})
+    return json.dumps({"changes": changes})
 
 
 def _remembered(items: list[str], prompt: str) -> list[str]:

@@ -38,8 +38,8 @@ TOPICS = VOCABULARY.split()
 PLACES = ("the front", "the back", "the left", "the right", "the top")
 """The parts of every task for a network of agents; none needs another."""
 
-MAX_DECISIONS = 48
-"""The bound in the curator's schema."""
+MAX_CHANGES = 48
+"""Insights of one call that the simulated curator takes up, at most."""
 
 FIXED: Mapping[str, Mapping[str, Any]] = {
     "Attribution": {"attribution": "actionable_gap"}, "RootCause": {"tags": []}, "State": {"assessment": []},
@@ -81,15 +81,16 @@ def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int
     match name:
         case _ if name in FIXED:
             answer |= FIXED[name]
-        case "Reflection" | "Review" | "CoverageGap":
+        case "Reflection" | "CoverageGap":
             about = f"{words(str(seed), 11)} and names case {seed % 10**8}"
-            answer["insight"] = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
+            text = f"If the message speaks of {about}, answer {LABELS[seed % len(LABELS)]}."
+            answer["insights"] = [{"section": "strategies", "text": text}]
             if "tags" in answer:
                 answer["tags"] = []
-        case "Decisions" | "Mutations":
-            first = {**answer["decisions"][0], "op": "ADD", "ids": [], "text": ""}
-            lessons = re.findall(r"^Lesson (\d+)", last, re.MULTILINE)[:MAX_DECISIONS]
-            answer["decisions"] = [{**first, "lesson": int(number)} for number in lessons]
+        case "Changes" | "Mutations":
+            first = {**answer["changes"][0], "op": "ADD", "ids": [], "text": "", "section": ""}
+            insights = re.findall(r"^Insight (\d+)", last, re.MULTILINE)[:MAX_CHANGES]
+            answer["changes"] = [{**first, "insights": [int(number)]} for number in insights]
         case "Plan":
             answer["parts"] = [{"text": f"{part} of {words(f'{seed} {part}', 9)}", "needs": []} for part in PLACES]
         case _:

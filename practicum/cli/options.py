@@ -77,7 +77,9 @@ SETTINGS: dict[str, Any] = {
     "max_turns": _option(MODEL, int, min=1, help="Agents with tools: model calls in one attempt."),
     "tool_timeout": _option(MODEL, float, help="Agents with tools: seconds that a tool may take."),
     "temperature": _option(MODEL, float, min=0.0, help="The sampling temperature of every role."),
-    "max_output_tokens": _option(MODEL, int, min=1, help="Tokens that one call may write."),
+    "max_output_tokens": _option(
+        MODEL, int, min=1, help="Tokens that one call may write (default: 4096; profile small: 1024)."
+    ),
     "timeout": _option(MODEL, float, help="Seconds that one call may take."),
     "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
     "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),

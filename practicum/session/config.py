@@ -32,6 +32,10 @@ def _read_sections(value: Any) -> Any:
     return parse_sections(value.splitlines() if isinstance(value, str) else value)
 
 
+OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
+"""The most tokens of an answer in each profile: a small model that goes on and on should be cut off early."""
+
+
 class Config(BaseModel):
     """Everything a run is made of, stored with it. Only the limits may change when a run is resumed."""
 
@@ -77,8 +81,8 @@ class Config(BaseModel):
     """How models are asked for JSON: native schema, tool, or prompted."""
     temperature: float | None = Field(default=0.0, ge=0)
     """The temperature of every role; None leaves it to the provider."""
-    max_output_tokens: int = Field(default=1024, ge=1)
-    """The most tokens that a call may write."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """The most tokens that a call may write; if None, 4096 in the profile full and 1024 in small."""
     timeout: float = Field(default=120.0, gt=0)
     """Seconds that a call may take."""
     attempts: int = Field(default=6, ge=1)
@@ -108,6 +112,11 @@ class Config(BaseModel):
     def asks(self) -> bool:
         """Whether the agent is a built-in one, which asks a model."""
         return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
+
+    @property
+    def output_tokens(self) -> int:
+        """The most tokens that a call may write."""
+        return self.max_output_tokens or OUTPUT_TOKENS[self.profile or "full"]
 
     @property
     def limits(self) -> BudgetLimits:

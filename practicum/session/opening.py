@@ -67,7 +67,7 @@ async def open_state(
                 f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                 "enforced: limit the tokens instead (--max-tokens)"
             )
-        options = CallOptions(config.temperature, config.max_output_tokens, config.timeout)
+        options = CallOptions(config.temperature, config.output_tokens, config.timeout)
         journal = Journal(store, run_id)
         try:
             embedder = parts.embedder or open_embedder(config.embedder)
@@ -122,8 +122,8 @@ class Reserve:
             client = (seats.get("agent") or next(iter(seats.values()))).client
             longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
             guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
-            one = need_of(client, 1.25 * self.state.largest.get("agent", guess), config.max_output_tokens)
-        spare = int(config.max_output_tokens * 0.75)
+            one = need_of(client, 1.25 * self.state.largest.get("agent", guess), config.output_tokens)
+        spare = int(config.output_tokens * 0.75)
         return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
 
     def seconds(self) -> float:

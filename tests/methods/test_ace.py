@@ -53,7 +53,10 @@ def earlier(call: Call) -> int:
 
 def added(call: Call) -> list[dict[str, Any]]:
     """Each lesson becomes a rule."""
-    return [{"lesson": int(n), "op": "ADD"} for n in re.findall(r"^Lesson (\d+)", call.prompt.user, re.MULTILINE)]
+    return [
+        {"lesson": int(n), "op": "ADD"}
+        for n in re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.MULTILINE)
+    ]
 
 
 def scripted(agent: Agent = right, reflector: Reflector = insight, curator: Curator = added) -> ScriptedClient:
@@ -92,7 +95,7 @@ def test_the_first_success_ends_the_retries_and_confirms_the_lesson(tmp_path: Pa
     assert rollout.score.value == 0.0
     assert run.texts == ["If it is message 0, follow try 1.", "If it is message 0, follow try 2."]
     told = run.calls("curator")[0].prompt.user.splitlines()
-    assert ["(confirmed" in line for line in told if line.startswith("Lesson")] == [False, True]
+    assert ["(confirmed" in line for line in told if line.startswith("# Reflection")] == [False, True]
 
 
 @pytest.mark.parametrize("rounds", [1, 3, 10])
@@ -226,7 +229,7 @@ def test_a_reflector_that_does_not_read_the_rules_leaves_the_votes_to_the_outcom
     seed = seed_context([("rules", "If in doubt, guess."), ("rules", "If sure, say so.")])
     run = learned(tmp_path, scripted(half), 2, {"rules_shown": False, "rounds": 0, "batch": 2}, seed_context=seed)
     assert len(run.calls("reflector")) == 2
-    assert not [call for call in run.calls("reflector") if "Rules the agent relied on" in call.text]
+    assert not [call for call in run.calls("reflector") if "# The playbook" in call.text]
     entries = {e.id: e for e in run.result.context}
     assert [(entries[id].helpful, entries[id].harmful, entries[id].uses) for id in ("e0", "e1")] == [
         (0, 1, 1), (1, 0, 1),
@@ -253,7 +256,7 @@ def curated(folder: Path, *decisions: dict[str, Any], lessons: int = 1, **settin
     # The order within an epoch is a matter of chance; online it is the given one.
     return learned(
         folder, scripted(lambda call: ("Blue", ["e2"]), reflector, lambda call: decisions), tasks,
-        {"rounds": 0, "batch": lessons, "online": True, **settings},
+        {"rounds": 0, "batch": lessons, "online": True, "guards": True, "uncovered": "keep", **settings},
         seed_context=seed_context(RULES), choices=("Red", "Blue"), scorer="exact",
     )  # fmt: skip
 
@@ -268,7 +271,7 @@ REDS = "If it is any red, answer Red."
     [
         ({"op": "ADD"}, [RED, CRIMSON, BLUE, LESSON]),
         ({"op": "ADD", "text": "If it is  scarlet\n or so, answer Red."},
-         [RED, CRIMSON, BLUE, "If it is scarlet or so, answer Red."]),
+         [RED, CRIMSON, BLUE, "If it is  scarlet\n or so, answer Red."]),
         ({"op": "UPDATE", "ids": ["e0"], "text": BOTH}, [BOTH, CRIMSON, BLUE]),
         ({"op": "UPDATE", "ids": ["[e0]"], "text": BOTH}, [BOTH, CRIMSON, BLUE]),
         ({"op": "MERGE", "ids": ["e1", "e0"], "text": REDS}, [REDS, BLUE]),
@@ -367,7 +370,7 @@ def test_a_rule_that_helped_is_not_deleted_for_one_harm(tmp_path: Path) -> None:
             lambda call: (LESSON, {"e0": "harmful"}),
             lambda call: [{"lesson": 1, "op": "DELETE", "ids": ["e0"]}],
         ),
-        [Task("t0", "Message 0", "Red")], {"rounds": 0}, seed_context=seed,
+        [Task("t0", "Message 0", "Red")], {"rounds": 0, "guards": True, "uncovered": "keep"}, seed_context=seed,
     )  # fmt: skip
     assert run.texts == [BLUE, LESSON]
 
@@ -391,7 +394,7 @@ def test_a_curator_that_fails_loses_neither_votes_nor_lessons(tmp_path: Path, an
     run = learned(
         tmp_path,
         scripted(lambda call: ("wrong", ["e0"]), lambda call: (insight(call), {"e0": "harmful"}), lambda call: answer),
-        settings={"rounds": 0}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
+        settings={"rounds": 0, "uncovered": "keep"}, seed_context=seed_context([("rules", "If in doubt, guess.")]),
     )  # fmt: skip
     assert len(run.calls("curator")) == (3 if isinstance(answer, str) else 1)
     assert run.result.errors["lost_updates"] == 1
@@ -549,7 +552,8 @@ def test_validation_keeps_the_earliest_of_the_best_and_comes_every_so_often(tmp_
 
 
 def test_the_curators_form_lets_it_name_only_rules_that_are_there(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong), 2, {"rounds": 0, "online": True})
+    settings = {"rounds": 0, "online": True, "curator": "edits", "batch": 1}
+    run = learned(tmp_path, scripted(wrong), 2, settings, profile="small")
     first, second = (call.schema["$defs"]["Decision"]["properties"] for call in run.calls("curator"))
     assert first["op"]["enum"] == ["ADD"]
     assert first["ids"]["maxItems"] == 0
@@ -559,7 +563,8 @@ def test_the_curators_form_lets_it_name_only_rules_that_are_there(tmp_path: Path
 
 def test_without_a_reflector_a_long_attempt_is_read_in_part(tmp_path: Path) -> None:
     parts = {"agent": lambda text, context: f"begin {'a long story ' * 3000} end"}
-    run = learned(tmp_path, client(window=8192), 4, {"reflector": False, "batch": 2}, parts=parts)
+    settings = {"reflector": False, "batch": 2, "curator": "edits"}
+    run = learned(tmp_path, client(window=8192), 4, settings, parts=parts, profile="small")
     read = [call.prompt.user for call in run.model.calls if call.role == "curator"]
     assert len(read) >= 2
     assert all("Answer: begin a long story" in prompt and "a long story  end" in prompt for prompt in read)

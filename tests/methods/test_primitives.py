@@ -134,7 +134,7 @@ def test_many_are_attempted_and_a_few_reflected_on(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(wrong), 25, {"rollouts": 10, "batch": 3})
     assert [len(report.rollouts) for report in run.reports] == [10, 10, 5]
     assert len(run.calls("reflector")) == 9
-    assert [prompt.count("\nLesson ") for prompt in run.prompts("curator")] == [3, 3, 3]
+    assert [prompt.count("\nInsight ") for prompt in run.prompts("curator")] == [3, 3, 3]
 
 
 def test_all_failures_are_used_if_there_are_fewer_than_asked_for(tmp_path: Path) -> None:

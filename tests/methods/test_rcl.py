@@ -126,11 +126,12 @@ def test_it_sees_each_diagnosis_with_its_cause_and_its_own_changes_so_far(tmp_pa
 
     run = learned(tmp_path, scripted(wrong, reflector, state=state), 12, {"rollouts": 3}, "rcl")
     first, second = run.prompts("curator")[:2]
-    noted = "# What you know of your own changes so far\nChanges so far:\n- added a rule for 0\n"
+    noted = "# Your notes on your changes so far: build on them\nChanges so far:\n- added a rule for 0\n"
     assert (noted in first, noted in second) == (False, True)
     for prompt in (first, second):
         assert (
-            len(re.findall(r"^Lesson \d: If it is message (\d+), .*\n  why: it never heard of \1$", prompt, re.M)) == 3
+            len(re.findall(r"^Root cause: it never heard of (\d+)\nInsight \d: If it is message \1, ", prompt, re.M))
+            == 3
         )
 
 

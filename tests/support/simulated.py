@@ -84,13 +84,14 @@ def reflector(call: Call) -> dict[str, Any]:
     assert both
     assert right
     contrast = re.search(r"which succeeded\n.*?Reasoning: It is on (\w+)", case, re.DOTALL)
-    known = contrast or re.search(r"(?:missing: what to do with|thought: It is on) (\w+)", case)
+    twin = re.search(r"# The agent's notes.*?(?:missing: what to do with|Reasoning: It is on) (\w+)", case, re.DOTALL)
+    known = contrast or twin
     blamed = known[1] if known else both[1 if chance(both[0], call).random() < ATTRIBUTED else 2]
     return {"insight": f"If {blamed}, answer {right[1]}."}
 
 
 def curator(call: Call) -> dict[str, Any]:
-    read = re.findall(r"^Lesson (\d+)[^:]*: If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE)
+    read = re.findall(r"^(?:Lesson|Insight) (\d+)[^:]*: If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE)
     now: Tally = Counter((kind, answer) for _, kind, answer in read)
     seen, rules = now + noted(call.prompt.user), told(call.text)
     decisions: dict[str, dict[str, Any]] = {}
@@ -114,7 +115,7 @@ def noted(text: str) -> Tally:
 
 
 def state(call: Call) -> dict[str, Any]:
-    new: Tally = Counter(re.findall(r"^- If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE))
+    new: Tally = Counter(re.findall(r"^(?:- |Insight: )If (\w+), answer (\w+)\.", call.prompt.user, re.MULTILINE))
     counted = sorted((noted(call.prompt.user) + new).items(), key=lambda x: x[1])
     return {"ledger": [f"{kind} {answer}: {count}" for (kind, answer), count in counted[-40:]]}
 
