@@ -37,12 +37,14 @@ class Output(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class MaxChars:
-    """A text of at most `limit` characters: `Annotated[str, MaxChars(300)]`."""
+    """A text of at most `limit` characters: `Annotated[str, MaxChars(300)]`. Validation accepts up to `accepted`, for a
+    text that is a whole document."""
 
     limit: int
+    accepted: int = MOST_CHARS
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.str_schema(max_length=max(MOST_CHARS, self.limit))
+        return core_schema.str_schema(max_length=max(self.accepted, self.limit))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "maxLength": self.limit}

@@ -1,9 +1,7 @@
-"""Dynamic Cheatsheet: one sheet of strategies, written anew as a whole after each task (Suzgun et al., 2025).
+"""Dynamic Cheatsheet: one sheet of strategies, written anew as a whole for or after each task (Suzgun et al., 2025).
 
-It has two forms: cumulative, and retrieval and synthesis, where a sheet is written for each task from attempts at
-similar tasks. Deviations: each attempt is shown with the feedback that learning may see (`--no-labels` is the paper's
-setting); the length of the sheet is bounded, because a small model writes until it is cut off; worked examples show
-what a sheet looks like.
+It has two forms: cumulative, and retrieval and synthesis, where the sheet is rewritten before each task from attempts
+at similar tasks. docs/methods/dynamic_cheatsheet.md says what differs from the paper.
 """
 
 from __future__ import annotations
@@ -18,11 +16,12 @@ from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.cheatsheet import (
-    append_attempts,
     attempts_as_lessons,
+    keep_attempts_and_sheet,
     rewrite_cheatsheet,
-    synthesized_cheatsheet,
+    synthesizing,
 )
+from practicum.core.types import Instructions
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched
 
@@ -31,7 +30,7 @@ class Settings(Batched):
     """Settings of Dynamic Cheatsheet."""
 
     form: Literal["cumulative", "synthesis"] = "cumulative"
-    """cumulative: rewrite the sheet after each step; synthesis: write one for each task, from similar attempts."""
+    """cumulative: rewrite the sheet after each step; synthesis: rewrite it before each task, from similar attempts."""
     k: int = Field(default=3, ge=1)
     """synthesis: the number of attempts that a sheet is written from."""
 
@@ -41,16 +40,16 @@ class Settings(Batched):
 
 
 def method(s: Settings) -> Method:
-    """Attempt with the sheet, then rewrite it."""
+    """Attempt with the sheet, then rewrite it; or rewrite it for the task, then attempt."""
     whole = s.form == "cumulative"
-    act = answer(full_view if whole else synthesized_cheatsheet(WRITER, s.k))
+    act = answer(full_view) if whole else synthesizing(PREPARER, s.k)
     return Method(
         name="dynamic_cheatsheet",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
         attempt=once(act),
         reflect=attempts_as_lessons,
-        update=rewrite_cheatsheet(WRITER) if whole else append_attempts,
+        update=rewrite_cheatsheet(WRITER) if whole else keep_attempts_and_sheet,
         accept=always,
         roles=("curator",),
         act_roles=() if whole else ("curator",),
@@ -59,8 +58,42 @@ def method(s: Settings) -> Method:
     )
 
 
-WRITER = """\
+CONTENTS = """\
+The cheatsheet holds what will help with later tasks:
+- strategies and ways to plan that worked, with the steps, and when to use them
+- solutions, formulas and pieces of code that can be used again, written out in full
+- facts about the field, the data and the tools that the agent would otherwise have to find out again
+- mistakes that were made, how to notice them, and what to do instead
+
+Judge for yourself what in an attempt is right, and how sure that is; check answers before you keep them. Keep with \
+each point a count of how often it was of use, and raise it when it was of use again. Prefer what can be used for \
+many tasks to what is about one. Leave out nothing that is still of use, and correct what has turned out wrong.
+
+What is not in your new version is lost, so write the whole cheatsheet anew, with everything that is to be carried \
+over at full length, in sections, and what matters most first."""
+
+SMALL = """\
 You keep the cheatsheet of an agent: what helps it with the tasks to come. From the attempts you are shown keep \
-strategies that work, solutions and facts that can be used again, and mistakes to avoid. Judge for yourself what in an \
-attempt is right. Write the whole cheatsheet anew: what is not in your new version is lost, so carry over all that is \
-still of use, make it shorter where you can, and put what matters most first."""
+strategies that work, solutions and facts that can be used again, and mistakes to avoid. Judge for yourself what in \
+an attempt is right. Write the whole cheatsheet anew: what is not in your new version is lost, so carry over all that \
+is still of use, make it shorter where you can, and put what matters most first."""
+
+WRITER = Instructions(
+    full=f"""\
+You keep the cheatsheet of an agent, which reads it before each task. You see the cheatsheet so far and the newest \
+attempts that were made with it. Bring it up to date.
+
+{CONTENTS}""",
+    small=SMALL,
+)
+
+PREPARER = Instructions(
+    full=f"""\
+You keep the cheatsheet of an agent, which reads it before each task. You see the cheatsheet so far, earlier attempts \
+at tasks like the next one, and the next task. Bring the cheatsheet up to date from these attempts, and so that it \
+helps with the next task as well as it can. Do not solve that task. The tasks after it will be prepared for from this \
+cheatsheet too.
+
+{CONTENTS}""",
+    small=SMALL,
+)

@@ -1,32 +1,78 @@
-"""EvoPrompt: instructions evolve, by crossing the best ones and changing the result (Guo et al., 2024, genetic form).
+"""EvoPrompt: instructions evolve. Two parents are crossed, the result is changed, and the fittest survive (Guo et al.,
+2024, section 3.2: the genetic algorithm).
 
-Deviations: the parents are the best of the beam, not drawn by a roulette wheel; one call makes all offspring of a step.
+docs/methods/evoprompt.md says what differs from the paper.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
-from practicum.blocks.search.candidates import cases, history
+from pydantic import Field
+
+from practicum.blocks.search.candidates import Request, value
+from practicum.blocks.search.demonstrations import INDUCE, demonstrated, demonstrations
 from practicum.core.edits import Entry
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
 from practicum.methods.instruction_search import BeamSettings, search
 
-Settings = BeamSettings
+DEMOS = 5
+"""Cases that an instruction of the first generation is guessed from."""
+
+
+class Settings(BeamSettings):
+    """Settings of EvoPrompt."""
+
+    steps: int = Field(default=11, ge=1)
+    """The first generation, and the generations after it (paper: 10)."""
+    candidates: int = Field(default=10, ge=1)
+    """New candidates of a generation, each written by a call of its own (paper: 10)."""
+    beam: int = Field(default=10, ge=1)
+    """The size of the population: the best of the old and the new candidates survive (paper: 10)."""
 
 
 def method(s: Settings) -> Method:
     """Cross, change, select."""
-    return search(s, "evoprompt", PROPOSER, parents)
+
+    def generation(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+        if len(known) < 2:
+            # There is no pair to cross yet.
+            drawn = [
+                tuple(rng.sample(lessons, min(DEMOS, len(lessons)))) for _ in range(s.candidates if lessons else 0)
+            ]
+            return [Request(INDUCE, (demonstrated(shown),), lessons=shown) for shown in drawn]
+        return [_offspring(*roulette(known, rng)) for _ in range(s.candidates)]
+
+    return search(s, "evoprompt", generation, demonstrations)
 
 
-def parents(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
-    # Without parents, the first generation is written from the tasks.
-    return history(candidates) if candidates else cases(lessons)
+def roulette(known: Sequence[Entry], rng: random.Random) -> tuple[Entry, Entry]:
+    """Two different candidates, each drawn with a chance in proportion to its score."""
+    # A small share for each, so that candidates which all score 0 can be drawn.
+    (first,) = rng.choices(known, [value(e) + 1e-6 for e in known])
+    others = [e for e in known if e is not first]
+    (second,) = rng.choices(others, [value(e) + 1e-6 for e in others])
+    return first, second
 
 
-PROPOSER = """\
-You breed instructions for an agent. Take two of the instructions you see, put what is best in each together, then \
-change a part of the result. Do so {most} times, with other parents or other changes each time. Where none are shown, \
-write first ones for the tasks below. Each is complete in itself and names no single task or answer."""
+def _offspring(first: Entry, second: Entry) -> Request:
+    parts = (f"# First parent\n{first.text}", f"# Second parent\n{second.text}")
+    return Request(CROSS, parts, (first, second))
+
+
+CROSS = Instructions(
+    full="""\
+You breed instructions for an agent. You see two parents, both of which work well. Make a child of them in two steps.
+
+1. Cross them: write an instruction that takes parts from both. Where they differ, take what seems to help more.
+2. Change it: alter a part of the result, such as a rule, the order, the form of the answer or the manner of \
+speaking, so that the child says something that neither parent says.
+
+Give the result of the second step only, as a whole instruction that can be used as it stands. It may have several \
+lines. Do not say that it has parents.""",
+    small="""\
+You breed instructions for an agent. Put what is best in the two parents together, then change a part of the result. \
+Write the child whole. Name no single task or answer.""",
+)

@@ -1,8 +1,7 @@
 """ExpeL: experience is gathered by trying again, insights are drawn from it and voted on, and a new task is attempted
 with the insights and the most similar solved tasks (Zhao et al., 2024, section 4).
 
-Deviations: gathering, insights and use are one loop, where the paper has three stages; one call reads all attempts of a
-step, with the failed and the successful attempts at a task beside each other.
+It learns from success and failure, not from the right answer. docs/methods/expel.md says what differs from the paper.
 """
 
 from __future__ import annotations
@@ -16,43 +15,51 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import Show, answer, similar_turns
 from practicum.blocks.attempt.attempt import refined
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.per_trace import as_experience, by_model
+from practicum.blocks.reflect.self_reflection import SELF, by_self, without_target
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key, pruned
-from practicum.blocks.update.insights import vote_on_insights
+from practicum.blocks.update.insights import PAIR, VotedInsights
 from practicum.core.context import Context
 from practicum.core.edits import Delta
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Instructions, Lesson, Rollout, Task
 from practicum.core.views import View, render_full
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
-from practicum.methods.ace import REFLECTOR
 from practicum.methods.settings import Batched
+
+INSIGHTS = "rules"
+EPISODES = "episodes"
 
 
 class Settings(Batched):
     """Settings of ExpeL."""
 
+    batch: int = Field(default=8, ge=1)
+    """Tasks attempted at once before the context changes."""
     rounds: int = Field(default=3, ge=1)
     """The most retries of a failed task, each with a reflection (paper: 3)."""
+    together: int = Field(default=8, ge=1)
+    """Successes at different tasks that one call compares (paper: 8)."""
+    insights: int = Field(default=20, ge=1)
+    """The number of insights from which on the list counts as full, so that a doubt weighs more (authors' code: 20)."""
     k: int = Field(default=2, ge=1)
-    """The number of solved tasks shown: the most similar ones."""
+    """The number of solved tasks shown: the most similar ones (paper: 2 to 6)."""
 
 
 def method(s: Settings) -> Method:
     """Retry failures, draw insights, show insights and solved tasks."""
     act = answer(insights_and_solved_tasks(s.k))
-    insights = pruned(vote_on_insights(OPERATIONS, INSIGHTS, EPISODES), 0, besides=EPISODES)
+    insights = pruned(VotedInsights(COMPARE, GENERALIZE, INSIGHTS, EPISODES, s.together, s.insights), 0, EPISODES)
     return Method(
         name="expel",
         sample=batches(s.online, s.epochs, s.batch),
         act=act,
-        attempt=refined(act, by_model(REFLECTOR), s.rounds, "retry"),
-        reflect=solved_and_tried,
+        attempt=refined(act, by_self(SELF), s.rounds, "retry"),
+        reflect=solved_and_compared,
         update=both(insights, newest_per_key(append(EPISODES))),
         accept=always,
         roles=("reflector", "curator"),
-        costs="retries, reflections, one call a step",
+        costs="retries, reflections, a call for each failure that was mended and for each few successes",
     )
 
 
@@ -78,31 +85,80 @@ def insights_and_solved_tasks(k: int) -> Show:
     return show
 
 
-async def solved_and_tried(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
-    """A lesson for each solved task, and one with all tries of each task for the insights."""
-    made = [r for r in rollouts if not r.trace.lost]
-    tries = [Lesson(f"{r.place}/tries", "", _tries(r), sources=r.sources) for r in made]
-    return [*await as_experience(made, context, run), *tries]
+async def solved_and_compared(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """For each task that was solved at last, a lesson with its answer and the successful try, and before it one with
+    the failed tries beside that one, if there were any. A task that was never solved teaches nothing."""
+    lessons = []
+    for rollout in map(without_target, rollouts):
+        tries = [rollout, *_retries(rollout)]
+        solved = next((one for one in tries if one.feedback.success is True and not one.trace.lost), None)
+        if solved is None:
+            continue
+        failed = [one for one in tries if one.feedback.success is False and not one.trace.lost]
+        if failed:
+            shown = [*(f"Failed:\n{evidence(one)}" for one in failed), f"Succeeded:\n{evidence(solved)}"]
+            pair = Lesson(f"{rollout.place}/pair", "", "\n\n".join(shown), sources=rollout.sources, data={PAIR: True})
+            lessons.append(pair)
+        data = {"answer": solved.trace.answer, "good": True}
+        lessons.append(Lesson(rollout.place, rollout.task.input, evidence(solved), sources=rollout.sources, data=data))
+    return lessons
 
 
-def _tries(rollout: Rollout) -> str:
-    """The first try, and each retry after its reflection."""
-    said = [evidence(rollout)]
-    for n, one in enumerate(rollout.rounds, 1):
-        if one.trace is not None and one.feedback is not None:
-            again = replace(rollout, trace=one.trace, feedback=one.feedback)
-            said.append(f"Try {n + 1}, after: {one.lesson.text}\n{evidence(again)}")
-    return "\n\n".join(said)
+def _retries(rollout: Rollout) -> list[Rollout]:
+    """The tries after the first one."""
+    made = [(one.trace, one.feedback) for one in rollout.rounds]
+    return [replace(rollout, trace=t, feedback=f) for t, f in made if t is not None and f is not None]
 
-
-INSIGHTS = "rules"
-EPISODES = "episodes"
 
 OPERATIONS = """\
-You keep the insights of an agent: short general rules, one a line, "[id] (section) text". Compare the attempts below, \
-failed tries of a task with those that succeeded, and decide on up to four operations:
+Decide on up to four operations, at most one for each insight:
 
-AGREE: an insight (its id) is borne out. REMOVE: one is contradicted, or says what another says. EDIT: one becomes \
-more general or more precise; give its id and the new text. ADD: something that no insight says; give the text.
+AGREE: what you see bears an insight out; give its id.
+REMOVE: an insight is contradicted, or says what another one says; give its id.
+EDIT: an insight should become more general, more exact or clearer; give its id and the whole new text.
+ADD: something that no insight says yet; give its text."""
 
-An insight holds for many tasks and names none of them."""
+COMPARE = Instructions(
+    full=f"""\
+You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \
+own as "[id] (section) text". You now see tries of one task: some failed, and the last one succeeded. You are not \
+told the right answer beyond that.
+
+Compare them. Find out what the successful try did that the failed ones did not, and whether that is a habit, a \
+check, a way to plan or a fact that holds for tasks of this kind.
+
+{OPERATIONS}
+
+An insight has to help with tasks that nobody has seen yet: it names no single task, says when it applies, and says \
+what to do so that it can be followed. It may have several sentences, with steps, formulas or code where they are \
+needed.""",
+    small=f"""\
+You keep the insights of an agent: short general rules, one a line, "[id] (section) text". You see tries of one task: \
+some failed, and the last one succeeded. Find what made the difference.
+
+{OPERATIONS}
+
+An insight holds for many tasks and names none of them.""",
+)
+
+GENERALIZE = Instructions(
+    full=f"""\
+You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \
+own as "[id] (section) text". You now see attempts at different tasks, all of which succeeded.
+
+Find out what they have in common: ways to plan, to look things up, to calculate, to use tools, to check and to state \
+the answer that led to success here and will lead to it elsewhere.
+
+{OPERATIONS}
+
+An insight has to help with tasks that nobody has seen yet: it names no single task, says when it applies, and says \
+what to do so that it can be followed. It may have several sentences, with steps, formulas or code where they are \
+needed.""",
+    small=f"""\
+You keep the insights of an agent: short general rules, one a line, "[id] (section) text". You see attempts at \
+different tasks, all of which succeeded. Find what they have in common.
+
+{OPERATIONS}
+
+An insight holds for many tasks and names none of them.""",
+)

@@ -1,15 +1,15 @@
 """GEPA: instructions evolve by reflection on traces, and parents are drawn from a Pareto front (Agrawal et al., 2025,
 section 3).
 
-The loop is that of the `gepa` package. Deviations: only one instruction evolves, shown beside the agent's own, so that
-nothing is merged; the first one is empty; the reflection prompt is our own. With `groups`, Combee's parallel scan
-reflects on a minibatch.
+The loop is that of the `gepa` package. With `groups`, Combee's parallel scan reflects on a minibatch.
+docs/methods/gepa.md says what differs from the paper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar
+from dataclasses import replace
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -18,16 +18,14 @@ from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import SECTION, best_instruction, cases, ranked
+from practicum.blocks.search.candidates import Request, best_instruction, cases, ranked, written
 from practicum.blocks.search.gepa_search import Select, pareto_search
 from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
-from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
-from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, ordered_union
-from practicum.core.types import Lesson, Prompt
-from practicum.engine.loop import Method, UpdateSeam, sources_of
+from practicum.core.types import Instructions, Lesson
+from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import CandidateSettings
 
@@ -74,20 +72,14 @@ def method(s: Settings) -> Method:
     )
 
 
-class Instruction(Output):
-    """A whole instruction."""
-
-    instruction: Annotated[str, MaxChars(4000)] = Field(description="the whole instruction, written anew")
-
-
 def rewritten(warmth: float) -> UpdateSeam:
     """Rewrite the instruction from attempts under it. A failed call is counted and changes nothing."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         now = next((e.text for e in ranked(context)), "(none yet)")
-        parts = [*run.agent_instructions, f"# The instruction now\n{now}", cases(lessons)]
-        ids = tuple(lesson.id for lesson in lessons)
-        return await _written(Prompt(REFLECTOR, "\n\n".join(parts)), warmth, run, sources_of(lessons), ids)
+        asked = Request(REFLECTOR, (f"# The instruction now\n{now}", cases(lessons)), lessons=tuple(lessons))
+        made = await written(asked, warmth, "reflector", run)
+        return Delta(() if made is None else (made,))
 
     return update
 
@@ -99,27 +91,42 @@ def joined(warmth: float) -> Join:
         made = [edit for delta in deltas for edit in delta.edits if isinstance(edit, Add)]
         if len(made) < 2:
             return Delta(tuple(made))
-        parts = "\n\n".join(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
+        parts = tuple(f"# Instruction {n}\n{add.text}" for n, add in enumerate(made, 1))
         sources, lessons = ordered_union(a.sources for a in made), ordered_union(a.lessons for a in made)
-        return await _written(Prompt(JOINER, parts), warmth, run, sources, lessons)
+        one = await written(Request(JOINER, parts), warmth, "reflector", replace(run, about=sources))
+        return Delta(() if one is None else (replace(one, sources=sources, lessons=lessons),))
 
     return join
 
 
-async def _written(
-    prompt: Prompt, warmth: float, run: Run, sources: tuple[str, ...], lessons: tuple[str, ...]
-) -> Delta:
-    said = await run.try_ask("reflector", prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
-    text = "" if said is None else said.instruction.strip()
-    return Delta((Add(SECTION, text, sources=sources, lessons=lessons),) if text else ())
+REFLECTOR = Instructions(
+    full="""\
+You improve the instruction that an agent works under. You see the instruction, and attempts that were made with it, \
+each with what came of it.
 
+Read every attempt closely. Find out what the tasks ask for and in which form; which steps, facts and ways of working \
+led to success, and whether they will serve other tasks too; and for each failure, what the instruction said wrongly \
+or left unsaid. The feedback may hold facts about the field that the agent cannot find out by itself and will need \
+again: put in all of them.
 
-REFLECTOR = """\
+Then write the whole instruction anew. Keep what worked, correct what failed, and add what was missing: the task and \
+its form, the way to go about it step by step, the facts, rules and formulas that it takes, and the mistakes to \
+avoid. It may be long and have several sections. Write for tasks like these, not about these alone.""",
+    small="""\
 You improve the instruction an agent works under. You see the instruction and attempts made with it, each with what \
 came of it. Find out what the tasks are, what facts and steps solve them, and where the instruction misled or was \
-silent. Write the whole instruction anew: keep what worked, mend what failed, and put in every fact and rule the agent \
-will need for tasks like these and cannot know by itself. Do not write about single tasks."""
+silent. Write the whole instruction anew: keep what worked, mend what failed, and put in every fact and rule the \
+agent will need for tasks like these and cannot know by itself. Do not write about single tasks.""",
+)
 
-JOINER = """\
+JOINER = Instructions(
+    full="""\
 Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
-that holds all that is useful in them, each thing once. Where they contradict each other, keep what more of them say."""
+that holds all that is useful in them, each thing once and in full: every fact, rule, step, formula and form. Where \
+they contradict each other, keep what more of them say. Put what belongs together in one place. It may be long and \
+have several sections.""",
+    small="""\
+Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
+that holds all that is useful in them, each thing once. Where they contradict each other, keep what more of them \
+say.""",
+)

@@ -1,50 +1,53 @@
-"""Searching for better instructions: settings, and how candidates are proposed, tried and kept (`opro`, `ape`,
+"""Searching for better instructions: settings, and how candidates are written, scored and kept (`opro`, `ape`,
 `protegi`, `evoprompt`, `textgrad`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from pydantic import Field
 
 from practicum.blocks.act.show import answer
-from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import per_trace, without_reflector
-from practicum.blocks.sample.orders import shuffled_epochs
-from practicum.blocks.search.candidates import ProposalPrompt, best_instruction, keep_best, propose
+from practicum.blocks.sample.orders import drawn
+from practicum.blocks.search.candidates import Plan, best_instruction, each_once, keep_best, propose
 from practicum.engine.loop import Method, ReflectSeam
-from practicum.methods.settings import Batched, CandidateSettings
+from practicum.methods.settings import CandidateSettings
 
 
-class SearchSettings(CandidateSettings, Batched):
+class SearchSettings(CandidateSettings):
     """Settings of methods that search for better instructions."""
 
+    steps: int = Field(default=12, ge=1)
+    """The number of steps."""
     batch: int = Field(default=16, ge=1)
     """Tasks of a step; all candidates of the step are tried on them."""
 
 
 class BeamSettings(SearchSettings):
-    """Settings of methods that keep several candidates."""
+    """Settings of methods that score all candidates on the same tasks."""
 
-    candidates: int = Field(default=4, ge=1, le=8)
-    """The number of new candidates of a step."""
-    beam: int = Field(default=4, ge=1)
+    SMALL: ClassVar[Mapping[str, Any]] = {"steps": 4, "batch": 16, "candidates": 4, "beam": 4}
+
+    batch: int = Field(default=50, ge=1)
+    """Tasks on which every candidate is scored: the same ones in each step, drawn once."""
+    candidates: int = Field(default=8, ge=1)
+    """New candidates of a step, each written by a call of its own."""
+    beam: int = Field(default=20, ge=1)
     """The number of candidates kept: the best ones."""
 
 
-def search(
-    s: BeamSettings, name: str, system: str, ask: ProposalPrompt, reflect: ReflectSeam | None = None,
-    shown: int | None = None,
-) -> Method:  # fmt: skip
-    """Attempt a batch with the best candidate, propose others, try them on the same batch, keep the best. The proposing
-    model reads the best `shown` candidates (None: all)."""
-    act = answer(best_instruction)
+def search(s: BeamSettings, name: str, plan: Plan, reflect: ReflectSeam) -> Method:
+    """Write candidates, score each on the same tasks, keep the best. An attempt is made with the best one."""
+    attempt = each_once(answer(best_instruction))
     return Method(
         name=name,
-        sample=shuffled_epochs(s.epochs, s.batch),
-        act=act,
-        attempt=once(act),
-        reflect=reflect or per_trace(without_reflector),
-        update=propose(system, ask, s.candidates, s.warmth, shown),
-        accept=keep_best(s.beam),
-        roles=("curator", *(["reflector"] if reflect else [])),
-        costs="trying each candidate on the batch" + (", a reflection for each failure" if reflect else ""),
+        sample=drawn(s.steps, s.batch, anew=False),
+        act=answer(best_instruction),
+        attempt=attempt,
+        reflect=reflect,
+        update=propose(plan, s.warmth),
+        accept=keep_best(attempt, s.beam),
+        roles=("curator",),
+        costs="a call for each candidate, and trying it on the batch",
     )

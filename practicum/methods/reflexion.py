@@ -1,55 +1,60 @@
 """Reflexion: after a failure the agent reflects in words, and reads its reflections when it tries the task again (Shinn
 et al., 2023, section 3).
 
-Deviations: a trial is an epoch over all tasks. A task that was never tried has no reflections of its own, so it is
-shown those of the most similar tasks; otherwise held-out tasks could not profit from learning.
+It learns from success and failure, not from the right answer. docs/methods/reflexion.md says what differs from the
+paper.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import answer, with_memories
+from practicum.blocks.act.show import Show, answer, with_memories
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.reflect.per_trace import Reflector, by_model, per_trace
-from practicum.blocks.sample.orders import batches
+from practicum.blocks.reflect.per_trace import Reflector, per_trace
+from practicum.blocks.reflect.self_reflection import SELF, by_self
+from practicum.blocks.sample.orders import shuffled, stream
 from practicum.blocks.update.append import votes
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
-from practicum.core.types import Instructions, Lesson, Rollout, Round
-from practicum.engine.loop import Method
+from practicum.core.types import Lesson, Rollout, Round, Task
+from practicum.core.views import View, render_selected
+from practicum.engine.loop import Batch, History, Method, SampleSeam
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched
+
+SECTION = "reflections"
+"""The section of reflections."""
 
 
 class Settings(Batched):
     """Settings of Reflexion."""
 
     epochs: int = Field(default=3, ge=1)
-    """The number of trials of each task (offline)."""
+    """The most trials of each task (offline); a task that was solved is not tried again."""
     batch: int = Field(default=8, ge=1)
     """Tasks attempted at once. Reflections are about their own task, so a large batch loses nothing."""
     keep: int = Field(default=3, ge=1)
     """The number of reflections kept for each task: the last ones (paper: 1 to 3)."""
     k: int = Field(default=3, ge=1)
-    """The number of reflections shown; those of the task itself come first, being most similar."""
+    """The number of reflections shown for a task that has none of its own: those of the most similar tasks."""
 
 
 def method(s: Settings) -> Method:
     """Attempt, reflect on failures, try again in the next epoch."""
-    act = answer(with_memories(s.k, SECTION))
+    act = answer(own_or_similar(s.k))
     return Method(
         name="reflexion",
-        sample=batches(s.online, s.epochs, s.batch),
+        sample=stream(s.batch) if s.online else trials(s.epochs, s.batch),
         act=act,
         attempt=once(act),
-        reflect=per_trace(with_task(by_model(Instructions(REFLECTOR), rules_shown=False)), "failures"),
+        reflect=per_trace(remembering(by_self(SELF)), "failures"),
         update=partial(keep_reflections, s.keep),
         accept=always,
         roles=("reflector",),
@@ -57,11 +62,43 @@ def method(s: Settings) -> Method:
     )
 
 
-def with_task(reflector: Reflector) -> Reflector:
-    """The same, with the task by which the lesson will be retrieved."""
+def trials(most: int, batch: int) -> SampleSeam:
+    """Up to `most` trials of each task, until it is solved. Each trial goes through the tasks that are left, shuffled
+    anew, in steps of `batch` tasks."""
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for trial in range(1, most + 1):
+            solved = {r.task.id for step in history for r in step.rollouts if r.feedback.success is True}
+            left = [task for task in shuffled(tasks, trial, run) if task.id not in solved]
+            for start in range(0, len(left), batch):
+                yield Batch(tuple(left[start : start + batch]), trial)
+
+    return sample
+
+
+def own_or_similar(k: int) -> Show:
+    """The reflections on the task itself or, if there are none, the `k` that were made on the most similar tasks."""
+    similar = with_memories(k, SECTION)
+
+    async def show(context: Context, task: Task, run: Run) -> View:
+        found = own(context, f"task:{task.id}")
+        return render_selected(found) if found else await similar(context, task, run)
+
+    return show
+
+
+def own(context: Context, task: str) -> list[Entry]:
+    """The reflections on a task, named as a source ("task:t1"), oldest first."""
+    return [entry for entry in context.in_section(SECTION) if _task(entry.sources) == task]
+
+
+def remembering(reflector: Reflector) -> Reflector:
+    """The same; it also reads the earlier reflections on the task, and its lesson has the task by which it will be
+    found."""
 
     async def reflect(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run) -> Lesson | None:
-        lesson = await reflector(rollout, context, earlier, run)
+        before = [Round(Lesson(e.id, e.text)) for e in own(context, f"task:{rollout.task.id}")]
+        lesson = await reflector(rollout, context, [*before, *earlier], run)
         return lesson and replace(lesson, data={**lesson.data, "task": rollout.task.input})
 
     return reflect
@@ -70,11 +107,11 @@ def with_task(reflector: Reflector) -> Reflector:
 async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
     """Add each reflection under its task, and delete the oldest ones of the task."""
     telling = [lesson for lesson in lessons if lesson.text]
-    own: dict[str, list[Entry]] = defaultdict(list)
+    known: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.in_section(SECTION):
-        own[_task(entry.sources)].append(entry)
+        known[_task(entry.sources)].append(entry)
     about = dict.fromkeys(_task(lesson.sources) for lesson in telling)
-    old = (entry for task in about for entry in own[task][: max(len(own[task]) + 1 - keep, 0)])
+    old = (entry for task in about for entry in known[task][: max(len(known[task]) + 1 - keep, 0)])
     gone = [Delete(entry.id, reason="older reflections are forgotten") for entry in old]
     new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
     return votes(lessons) + Delta((*gone, *new))
@@ -82,13 +119,3 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
 
 def _task(sources: Sequence[str]) -> str:
     return next((source for source in sources if source.startswith("task:")), "")
-
-
-SECTION = "reflections"
-"""The section of reflections."""
-
-REFLECTOR = """\
-You failed at a task and will try it again. Reflect on what you did, so that you do better then.
-
-kind: what kind of task it is. correction: what would have been right. insight: what to do the next time, in one \
-sentence: "If ..., ...". diagnosis: where you went wrong, and why. tags: leave empty."""

@@ -2,24 +2,42 @@
 rewritten with these and with earlier criticisms, and kept if they do no worse (Yuksekgonul et al., 2025, sections 2 and
 3.3).
 
-Deviations: one call criticises an answer and says what follows for the instructions, which it does not see; momentum
-consists of the newest criticisms of earlier steps alone; the deciding trial is on the step's own tasks, and on held-out
-tasks, as in the paper, with gate=true.
+docs/methods/textgrad.md says what differs from the paper.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Annotated
 
 from pydantic import Field
 
-from practicum.blocks.reflect.per_trace import by_model, per_trace
-from practicum.blocks.search.candidates import RECALLED, history, keep_if_no_worse, with_feedback_history
+from practicum.blocks.act.show import answer
+from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.sample.orders import drawn
+from practicum.blocks.search.candidates import (
+    RECALLED,
+    Request,
+    best,
+    best_instruction,
+    history,
+    keep_if_no_worse,
+    propose,
+    with_feedback_history,
+)
+from practicum.blocks.search.expansion import NONE
+from practicum.core.bounded import MaxChars, Output, clean
+from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.types import Instructions, Lesson
+from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.loop import Method
-from practicum.methods.instruction_search import BeamSettings, SearchSettings, search
+from practicum.engine.run import Run
+from practicum.methods.instruction_search import SearchSettings
 
 
 class Settings(SearchSettings):
@@ -31,32 +49,90 @@ class Settings(SearchSettings):
 
 def method(s: Settings) -> Method:
     """Criticise every attempt, rewrite, keep the new instructions if they do no worse."""
-    one = BeamSettings(**s.model_dump(exclude={"momentum"}), candidates=1, beam=1)
-    found = search(
-        one, "textgrad", OPTIMIZER, criticisms, per_trace(by_model(Instructions(GRADIENT), rules_shown=False))
-    )
-    return replace(
-        found,
-        update=with_feedback_history(found.update, s.momentum),
+    act = answer(best_instruction)
+    return Method(
+        name="textgrad",
+        sample=drawn(s.steps, s.batch, anew=True),
+        act=act,
+        attempt=once(act),
+        reflect=criticisms,
+        update=with_feedback_history(propose(descent, s.warmth), s.momentum),
         accept=keep_if_no_worse,
+        roles=("curator", "reflector"),
         costs="a criticism for each task, one rewrite, and trying it on the batch",
     )
 
 
-def criticisms(candidates: Sequence[Entry], lessons: Sequence[Lesson]) -> str:
-    fresh = "\n".join(f"- {x.data['diagnosis']}; {x.text}" for x in lessons if x.text and RECALLED not in x.data)
+class Gradient(Output):
+    """A criticism of an attempt, and what follows from it for the instructions."""
+
+    answer: Annotated[str, MaxChars(200)] = Field(description="what in the attempt was good or bad, and why")
+    instructions: Annotated[str, MaxChars(200)] = Field(
+        description="how the instructions should change because of it; empty if they served it well"
+    )
+
+
+async def criticisms(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+    """A criticism of each attempt, all at once."""
+    shown = best(context)
+    jobs = [
+        (f"{n}.{rollout.task.id}", partial(_criticised, rollout, NONE if shown is None else shown.text))
+        for n, rollout in enumerate(rollouts)
+        if not rollout.trace.lost
+    ]
+    return [lesson for lesson in await run.gather(jobs) if lesson is not None]
+
+
+async def _criticised(rollout: Rollout, instructions: str, run: Run) -> Lesson | None:
+    parts = [f"# The instructions to be improved\n{instructions}", f"# The attempt\n{evidence(rollout)}"]
+    prompt = GRADIENT.prompt(run.profile, [*run.agent_instructions, *parts])
+    run = replace(run, about=rollout.sources)
+    said = await run.try_ask("reflector", prompt, Gradient, Count.LOST_REFLECTIONS)
+    if said is None:
+        return None
+    data = {"answer": clean(said.answer)}
+    return Lesson(run.place, clean(said.instructions), evidence(rollout), sources=rollout.sources, data=data)
+
+
+def descent(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Random) -> list[Request]:
+    """One step: all criticisms together change the instructions."""
+    fresh = "\n".join(f"- {x.data['answer']} {x.text}" for x in lessons if x.text and RECALLED not in x.data)
     before = "\n".join(f"- {x.text}" for x in lessons if RECALLED in x.data)
-    return f"{history(candidates)}\n\n# Said before\n{before or '(nothing)'}\n\n# Said now\n{fresh or '(nothing)'}"
+    parts = (history(known), f"# Said before\n{before or '(nothing)'}", f"# Said now\n{fresh or '(nothing)'}")
+    return [Request(OPTIMIZER, parts, tuple(known), tuple(lessons))]
 
 
-GRADIENT = """\
+GRADIENT = Instructions(
+    full="""\
+You criticise, so that a text can be improved: the instructions of an agent. You see these instructions and one \
+attempt that the agent made under them, with what came of it. Do not solve the task again and do not write new \
+instructions.
+
+answer: criticise the attempt. Say what was good and what was bad about the steps and the answer, where the first \
+mistake was, and why it was made. Use the feedback where there is some, and judge for yourself where there is none.
+instructions: say what follows for the instructions. Which words of them led to what was bad, or what did they leave \
+unsaid that would have prevented it? How should they change, so that tasks of this kind are done better? Be exact: \
+name the fact, rule, step or form that is missing. Leave it empty where the instructions served the attempt well.""",
+    small="""\
 You criticise how an agent did a task, so that its instructions can be changed. Do not solve the task for it.
 
-kind: what kind of task this is. correction: what the answer should have been like. insight: how the instructions \
-should change because of this attempt, in one sentence: "If ..., ..."; empty where they served it well. \
-diagnosis: what in the attempt was good or bad, and why. tags: leave empty."""
+answer: what in the attempt was good or bad, and why. instructions: how the instructions should change because of \
+this attempt, in one sentence; empty where they served it well.""",
+)
 
-OPTIMIZER = """\
-You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write {most} new \
+OPTIMIZER = Instructions(
+    full="""\
+You improve one text: the instructions of an agent. You see the present instructions with the score that they \
+reached, criticism of earlier versions, and the new criticism of what the agent did under the present ones, a point \
+for each attempt.
+
+Write the whole instructions anew, so that they answer the new criticism. Where several points say the same, it \
+matters more; where they contradict each other, find what would satisfy both. Earlier criticism that is still true \
+must not be undone. Keep what nobody complains of. The agent will get other tasks of the same kind, so say what holds \
+in general, with every fact, rule and step that the criticism asks for, and do not name single tasks. The text may \
+have several lines.""",
+    small="""\
+You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write a new \
 version. What is said now counts; what was said before, and is still true, must not be undone. Keep what nobody \
-complains of, be general, and name no single task or answer."""
+complains of, be general, and name no single task or answer.""",
+)

@@ -1,8 +1,7 @@
 """Training-Free GRPO: the difference between better attempts of a group and the others is put into words and kept, in
 place of an advantage and a gradient (Cai et al., 2025, section 2).
 
-Deviations: a group with equal outcomes gives no lesson, because it has no advantage; the library of experience is our
-playbook, edited by ACE's curator.
+The library of experience is a playbook. docs/methods/tf_grpo.md says what differs from the paper.
 """
 
 from __future__ import annotations
@@ -10,22 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import grouped, once
+from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import tagged
-from practicum.blocks.reflect.self_contrast import contrasted
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.search.candidates import visible_score
 from practicum.blocks.update.append import within_budget
 from practicum.blocks.update.coverage import accounted
 from practicum.blocks.update.curator import Curator
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
-from practicum.core.types import Lesson, Rollout
+from practicum.core.counts import Count
+from practicum.core.types import Instructions, Lesson, Rollout
+from practicum.core.views import render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.ace import CURATOR, SECTION
@@ -65,17 +67,59 @@ def method(s: Settings) -> Method:
     )
 
 
+class Advantage(Output):
+    """What the better attempts of a group have over the others."""
+
+    why: Annotated[str, MaxChars(200)] = Field(description="where the attempts part, and why some went better")
+    experiences: Annotated[list[Annotated[str, MaxChars(160)]], MaxItems(3)] = Field(
+        description="what to remember from that for other tasks; empty if it is known already"
+    )
+
+
 async def advantages(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
     """Contrast the attempts of each group; all groups at once."""
-    jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout)) for i, rollout in enumerate(rollouts)]
+    jobs = [(f"{i}.{rollout.task.id}", partial(_advantage, rollout, context)) for i, rollout in enumerate(rollouts)]
     return [lesson for lessons in await run.gather(jobs) for lesson in lessons]
 
 
-async def _advantage(rollout: Rollout, run: Run) -> list[Lesson]:
+async def _advantage(rollout: Rollout, context: Context, run: Run) -> list[Lesson]:
+    """The votes of the attempts and, if their scores differ, what makes the difference."""
     run = replace(run, about=rollout.sources)
     made = [r for r in rollout.group if not r.trace.lost]
     used = [tagged(r, f"{run.place}/used {n}") for n, r in enumerate(made, 1)]
-    differ = len({visible_score(r, run) for r in made}) > 1
-    found = await contrasted(rollout.group, run) if differ else None
-    said = () if found is None else tuple(dict.fromkeys(text.strip() for text in found.separates if text.strip()))
-    return [*used, *(Lesson(f"{run.place}/{n}", text, sources=rollout.sources) for n, text in enumerate(said, 1))]
+    scores = [visible_score(r, run) for r in made]
+    if len(set(scores)) < 2:
+        return used
+    tried = zip(made, scores, strict=True)
+    parts = [f"# Attempt {n}: {_outcome(score)}\n{evidence(r)}" for n, (r, score) in enumerate(tried, 1)]
+    pages = render_full(context).pages or ("(none yet)",)
+    prompt = ADVANTAGE.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The experiences so far")
+    said = await run.try_ask("reflector", prompt, Advantage, Count.LOST_CONTRASTS)
+    texts = () if said is None else dict.fromkeys(text for one in said.experiences if (text := clean(one)))
+    return [*used, *(Lesson(f"{run.place}/{n}", text, sources=rollout.sources) for n, text in enumerate(texts, 1))]
+
+
+def _outcome(score: float | None) -> str:
+    return "its score is not known" if score is None else f"its score is {100 * score:.0f} of 100"
+
+
+ADVANTAGE = Instructions(
+    full="""\
+You see several attempts of one agent at the same task, each with its score, and the experiences that the agent has \
+gathered so far, which it read before each attempt.
+
+Follow the attempts step by step and compare them. Find the points at which the better ones part from the worse ones: \
+what was planned, looked up, calculated, checked or decided there, and what came of it. Say which of the experiences \
+helped, which were not followed and which misled. What differs without any effect on the score does not matter.
+
+Then say what to remember. Each experience is about what to do and when, so that it helps with other tasks of the \
+kind; it does not name this task or its answer. It may have several sentences, with steps, formulas or code where \
+they are needed. Where an experience that is known already should be changed, write how it should read. Where \
+everything is known already, give none.""",
+    small="""\
+You compare several attempts of one agent at the same task, each with its score.
+
+why: what the better attempts did and the others did not. experiences: what to remember from that for other tasks, \
+each in one short general sentence that makes sense without this task. Leave the list empty where there is nothing to \
+say. Never guess what you cannot see in the attempts.""",
+)

@@ -12,7 +12,7 @@ from practicum.blocks.attempt import propose
 from practicum.blocks.reflect import self_contrast
 from practicum.blocks.reflect.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
 from practicum.blocks.reflect.per_trace import Reflection
-from practicum.blocks.update import cheatsheet, insights, memory_bank
+from practicum.blocks.update import memory_bank
 from practicum.blocks.update.curator import Decisions
 from practicum.blocks.update.optimizer_state import State
 from practicum.core.bounded import Output
@@ -29,8 +29,6 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
-    ("sheets", cheatsheet.Sheet, cheatsheet.WRITTEN),
-    ("insights", insights.Operations, insights.DECIDED),
     ("network: judge", network.Ability, network.ASKED["judge"].examples),
     ("network: decompose", network.Plan, network.ASKED["decompose"].examples),
     ("network: solve", network.PartSolution, network.ASKED["solve"].examples),

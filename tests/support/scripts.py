@@ -30,7 +30,8 @@ FORM: dict[str, Any] = {
     "decisions": [], "ledger": [], "assessment": [], "hypotheses": [], "phase": "exploratory",
     "right": True, "reason": "",
     "items": [], "holds": [], "separates": [], "spurious": [], "why": "", "best": 1, "bullets": ["If in doubt, look."],
-    "candidates": [], "sheet": "", "operations": [],
+    "candidates": [], "sheet": "", "operations": [], "instruction": "", "instructions": "", "reasons": "",
+    "reflection": "", "experiences": [],
 }  # fmt: skip
 """Every field that any role is asked for. What a role does not say stands as it is here."""
 

@@ -46,6 +46,16 @@ def first_steps(sample: SampleSeam, steps: int) -> SampleSeam:
     return first
 
 
+def drawn(steps: int, most: int, anew: bool) -> SampleSeam:
+    """Up to `most` tasks in each of `steps` steps, drawn by the run's seed: anew in each step, or always the same."""
+
+    def sample(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
+        for step in range(1, steps + 1 if tasks else 1):
+            yield Batch(tuple(shuffled(tasks, step if anew else 1, run)[:most]), steps=steps)
+
+    return sample
+
+
 def everything(tasks: Sequence[Task], history: History, run: Run) -> Iterator[Batch]:
     """Take all tasks in one step. Without tasks there is no step."""
     if tasks:

@@ -1,27 +1,29 @@
-"""Whole instructions as candidates: proposed by a model, scored on tasks, the best kept (ProTeGi, OPRO and the like).
+"""Whole instructions as candidates: written by a model, scored on tasks, the best kept (ProTeGi, OPRO and the like).
 
-A candidate is an entry of one section, with its mean score `score` over `n` attempts. An attempt is shown the best one
-only.
+A candidate is an entry of one section, with its mean score `score` over `n` attempts, and the score `none` of the agent
+without any candidate on the same tasks. An attempt is shown the best candidate only, and none that is no better than
+nothing.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
-from practicum.blocks.act.show import answer
+from practicum.blocks.act.show import Answer, answer
 from practicum.blocks.attempt.attempt import once
-from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
-from practicum.core.types import Lesson, Prompt, Rollout, Task
+from practicum.core.types import Instructions, Lesson, Rollout, Task
 from practicum.core.views import View, count_tokens
-from practicum.engine.loop import AcceptSeam, Batch, UpdateSeam, sources_of
+from practicum.engine.loop import AcceptSeam, AttemptSeam, Batch, UpdateSeam, sources_of
 from practicum.engine.run import ActSeam, Run
 
 SECTION = "instructions"
@@ -33,16 +35,28 @@ FEEDBACK = ".feedback"
 RECALLED = "recalled"
 """The key in a recalled lesson's data that names its entry."""
 
-ProposalPrompt = Callable[[Sequence[Entry], Sequence[Lesson]], str]
-"""What the proposer reads about the candidates it is shown, best first, and about this step's lessons."""
+LONGEST = 32_000
+"""Characters that validation accepts of an instruction."""
 
 
-class Proposals(Output):
-    """New candidates."""
+class Instruction(Output):
+    """A whole instruction for the agent, ready to be used as it stands."""
 
-    candidates: Annotated[list[Annotated[str, MaxChars(1200)]], MaxItems(8)] = Field(
-        description="whole instructions each"
-    )
+    instruction: Annotated[str, MaxChars(1_200, LONGEST)] = Field(description="the whole instruction")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call for an instruction: what its author is told and reads, and the candidates and lessons it rests on."""
+
+    told: Instructions
+    parts: tuple[str, ...]
+    parents: tuple[Entry, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
+
+
+Plan = Callable[[Sequence[Entry], Sequence[Lesson], random.Random], Sequence[Request]]
+"""The requests of a step, made of the candidates so far, the best first, and of the step's lessons."""
 
 
 def value(candidate: Entry | Add) -> float:
@@ -55,25 +69,50 @@ def ranked(context: Context) -> list[Entry]:
     return sorted(context.in_section(SECTION), key=lambda e: (-value(e), e.number))
 
 
+def best(context: Context) -> Entry | None:
+    """The candidate that an agent is shown: the best one, if it is better than none."""
+    return next((e for e in ranked(context)[:1] if value(e) > float(e.data.get("none", -1.0))), None)
+
+
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
-    """The best candidate there is."""
-    return instruction_view(best[0].text) if (best := ranked(context)) else View()
+    """The best candidate, if it is better than none."""
+    shown = best(context)
+    return View() if shown is None else View(pages=(shown.text,), tokens=count_tokens(shown.text))
 
 
-def propose(system: str, ask: ProposalPrompt, most: int, warmth: float = 1.0, shown: int | None = None) -> UpdateSeam:
-    """Up to `most` new candidates from one call, which reads the best `shown` candidates (None: all) and the lessons.
-    New candidates have the sources of both. If the call fails, which is counted, there are none."""
+def only(text: str) -> Context:
+    """A context of one instruction, or of none if it is empty."""
+    return Context().apply(Delta((Add(SECTION, text),) if text else ())).context
+
+
+async def written(request: Request, warmth: float, role: str, run: Run) -> Add | None:
+    """The instruction of a request. None if the call failed, which is counted, or if it is empty."""
+    sources = ordered_union([sources_of(request.lessons), *(e.sources for e in request.parents)])
+    prompt = request.told.prompt(run.profile, [*run.agent_instructions, *request.parts])
+    at = replace(run, about=sources or run.about)
+    said = await at.try_ask(role, prompt, Instruction, Count.LOST_UPDATES, temperature=warmth)
+    text = "" if said is None else clean(said.instruction)
+    ids = tuple(lesson.id for lesson in request.lessons)
+    return Add(SECTION, text, sources=sources, lessons=ids) if text else None
+
+
+async def all_written(requests: Sequence[Request], warmth: float, run: Run, role: str = "curator") -> list[Add]:
+    """The instructions of all requests, all at once, each text once."""
+    jobs = [(str(n), partial(written, request, warmth, role)) for n, request in enumerate(requests, 1)]
+    unlike: dict[str, Add] = {}
+    for add in await run.gather(jobs):
+        if add is not None:
+            unlike.setdefault(add.text, add)
+    return list(unlike.values())
+
+
+def propose(plan: Plan, warmth: float) -> UpdateSeam:
+    """New candidates, a call each. What was a candidate before is not added again."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         known = ranked(context)
-        read = known[:shown]
-        prompt = Prompt(system.format(most=most), "\n\n".join([*run.agent_instructions, ask(read, lessons)]))
-        said = await run.try_ask("curator", prompt, Proposals, Count.LOST_UPDATES, temperature=warmth)
-        texts = [] if said is None else [" ".join(text.split()) for text in said.candidates[:most]]
-        new = dict.fromkeys(text for text in texts if text and text not in {e.text for e in known})
-        sources = ordered_union([sources_of(lessons), *(e.sources for e in read)])
-        ids = tuple(lesson.id for lesson in lessons)
-        return Delta(tuple(Add(SECTION, text, sources=sources, lessons=ids) for text in new))
+        made = await all_written(plan(known, lessons, run.rng("plan")), warmth, run)
+        return Delta(tuple(add for add in made if add.text not in {e.text for e in known}))
 
     return update
 
@@ -94,32 +133,72 @@ def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
     return updated
 
 
-def keep_best(beam: int) -> AcceptSeam:
-    """Try each proposed candidate on the tasks of the step, all at once, and keep the `beam` best of old and new. The
-    best candidate had its attempts in the step already: they count for it."""
+def each_once(act: Answer) -> AttemptSeam:
+    """Attempt each task of the batch under the best candidate. An attempt at a task under an instruction is made once
+    in a run, and returned again after that; an attempt that failed with an error is made anew."""
+
+    async def one(task: Task, context: Context, run: Run) -> Rollout:
+        known, key = run.reusable.setdefault(context.digest, {}), (act, task.id, run.member)
+        if old := known.get(key):
+            run.count(Count.REUSED_ATTEMPTS)
+            return replace(old, place=run.place, of=old.of or old.place)
+        rollout = await act(task, context, run)
+        if rollout.trace.error is None:
+            known[key] = rollout
+        return rollout
+
+    async def attempt(batch: Batch, context: Context, run: Run) -> list[Rollout]:
+        shown = best(context)
+        return await once(one)(batch, only("" if shown is None else shown.text), run)
+
+    return attempt
+
+
+async def score(attempt: AttemptSeam, tasks: Sequence[Task], text: str, run: Run) -> tuple[float, int] | None:
+    """The mean score of an instruction ("": of none) on these tasks, and the number of scores; None without any."""
+    return _mean(await attempt(Batch(tuple(tasks)), only(text), run), run)
+
+
+def keep_best(attempt: AttemptSeam, beam: int) -> AcceptSeam:
+    """Score each new candidate on the tasks of the step, all at once, and keep the `beam` best of old and new. On ties
+    the older one is kept."""
 
     async def accept(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
         adds = [edit for edit in delta.edits if isinstance(edit, Add)]
-        jobs = [(str(n), partial(_tried, add.text, rollouts)) for n, add in enumerate(adds)]
-        means = await run.gather(jobs)
-        run.count(Count.TRIED_CANDIDATES, len(adds))
-        old, now = ranked(context), _mean(rollouts, run)
-        # First candidates have to be better than none.
-        least = now[0] if not old and now is not None else -1.0
-        if old and now is not None:
-            before = int(old[0].data.get("n", 0))
-            whole = (value(old[0]) * before + now[0] * now[1]) / (before + now[1])
-            old[0] = replace(old[0], data={**old[0].data, "score": round(whole, 6), "n": before + now[1]})
-        tried = zip(adds, means, strict=True)
-        new = [_scored(add, mean) for add, mean in tried if mean is not None and mean[0] > least]
-        # The older one on ties, so that no more than `beam` are kept.
-        pool: list[Entry | Add] = [*sorted(old, key=lambda e: e.number), *new]
-        best = sorted(pool, key=value, reverse=True)[:beam]
-        seen = [Update(e.id, data=e.data) for e in old[:1] if now is not None and e in best]
-        removed = (Delete(e.id, reason="fell out of the beam") for e in old if e not in best)
-        return Delta((*seen, *(add for add in new if add in best), *removed))
+        old = sorted(context.in_section(SECTION), key=lambda e: e.number)
+        unscored = [e for e in old if "n" not in e.data]
+        tasks = [r.task for r in rollouts]
+        texts = {"none": "", **{e.id: e.text for e in unscored}, **{str(n): add.text for n, add in enumerate(adds)}}
+        jobs = [(name, partial(score, attempt, tasks, text)) for name, text in texts.items()]
+        run.count(Count.TRIED_CANDIDATES, len(texts) - 1)
+        none, *means = await run.gather(jobs)
+        found = dict(zip(list(texts)[1:], means, strict=True))
+        pool: list[Entry | Add] = [scored(e, found.get(e.id), none) for e in old]
+        pool += [scored(add, mean, none) for n, add in enumerate(adds) if (mean := found[str(n)]) is not None]
+        return selected(old, sorted(pool, key=value, reverse=True)[:beam])
 
     return accept
+
+
+Candidate = TypeVar("Candidate", bound=Entry | Add)
+
+
+def scored(candidate: Candidate, mean: tuple[float, int] | None, none: tuple[float, int] | None) -> Candidate:
+    """The candidate with its mean score, and with that of none on the same tasks. Without scores it stays as it is."""
+    if mean is None:
+        return candidate
+    data = {**candidate.data, "score": round(mean[0], 6), "n": mean[1]}
+    return replace(candidate, data=data if none is None else {**data, "none": round(none[0], 6)})
+
+
+def selected(old: Sequence[Entry], kept: Sequence[Entry | Add]) -> Delta:
+    """The edits after which these candidates are left, with their scores."""
+    known = {e.id: e for e in old}
+    stay = [e for e in kept if isinstance(e, Entry)]
+    seen = [Update(e.id, data=e.data) for e in stay if e.data != known[e.id].data]
+    ids = {e.id for e in stay}
+    removed = [Delete(id, reason="fell out of the beam") for id in known if id not in ids]
+    return Delta((*seen, *(e for e in kept if isinstance(e, Add)), *removed))
 
 
 async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Rollout], run: Run) -> Delta:
@@ -130,10 +209,11 @@ async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Ro
         return delta
     rest = tuple(edit for edit in delta.edits if not (isinstance(edit, Add) and edit.section == SECTION))
     run.count(Count.TRIED_CANDIDATES)
-    mean, now = await _tried(new.text, rollouts, run), _mean(rollouts, run)
+    attempt, tasks = once(answer(best_instruction)), [r.task for r in rollouts]
+    mean, now = await score(attempt, tasks, new.text, run), _mean(rollouts, run)
     if mean is None or now is None or mean[0] < now[0]:
         return Delta(rest)
-    new = _scored(new, mean)
+    new = scored(new, mean, None)
     if not (known := ranked(context)):
         return Delta((new, *rest))
     # One entry all along, so that it also rests on what it was first made from.
@@ -141,23 +221,10 @@ async def keep_if_no_worse(context: Context, delta: Delta, rollouts: Sequence[Ro
     return Delta((update, *rest))
 
 
-async def _tried(text: str, rollouts: Sequence[Rollout], run: Run) -> tuple[float, int] | None:
-    """The mean score of an instruction on the tasks of these attempts."""
-
-    async def show(context: Context, task: Task, run: Run) -> View:
-        return instruction_view(text)
-
-    return _mean(await once(answer(show))(Batch(tuple(r.task for r in rollouts)), Context(), run), run)
-
-
 def _mean(rollouts: Sequence[Rollout], run: Run) -> tuple[float, int] | None:
     """The mean of the scores that learning may see, and their number; None if there are none."""
-    seen = [score for rollout in rollouts if (score := visible_score(rollout, run)) is not None]
+    seen = visible_scores(rollouts, run)
     return (sum(seen) / len(seen), len(seen)) if seen else None
-
-
-def _scored(add: Add, mean: tuple[float, int]) -> Add:
-    return replace(add, data={**add.data, "score": round(mean[0], 6), "n": mean[1]})
 
 
 def visible_score(rollout: Rollout, run: Run) -> float | None:
@@ -170,6 +237,11 @@ def visible_score(rollout: Rollout, run: Run) -> float | None:
     return None if rollout.feedback.success is None else float(rollout.feedback.success)
 
 
+def visible_scores(rollouts: Sequence[Rollout], run: Run) -> list[float]:
+    """The scores of these attempts that learning may see."""
+    return [score for rollout in rollouts if (score := visible_score(rollout, run)) is not None]
+
+
 async def evaluate_candidate(
     act: ActSeam, split: str, tasks: Sequence[Task], context: Context, run: Run, name: str = "compared"
 ) -> list[Rollout]:
@@ -180,17 +252,12 @@ async def evaluate_candidate(
     return await run.evaluate(act, split, tasks, context)
 
 
-def instruction_view(text: str) -> View:
-    """An instruction as it is shown for every task alike."""
-    return View(pages=(text,), tokens=count_tokens(text))
-
-
 def history(candidates: Sequence[Entry]) -> str:
-    """Candidates with their scores, the worst first, as OPRO shows them."""
-    lines = [f"- score {value(e):.2f}: {e.text}" for e in reversed(candidates)]
-    return "# Instructions so far, the best last\n" + ("\n".join(lines) or "(none yet)")
+    """Candidates, the best first, as OPRO shows them: the worst first, each with its score out of 100."""
+    shown = [f"Score: {100 * value(e):.0f}\n{e.text}" for e in reversed(candidates)]
+    return "# Instructions so far, the best last\n\n" + ("\n\n".join(shown) or "(none yet)")
 
 
 def cases(lessons: Sequence[Lesson]) -> str:
     """This step's attempts in words."""
-    return "# Attempts\n" + "\n\n".join(lesson.detail or lesson.text for lesson in lessons)
+    return "# Attempts\n\n" + "\n\n".join(lesson.detail or lesson.text for lesson in lessons)

@@ -5,23 +5,29 @@ the model agrees with it, loses one if the model doubts it, and is removed at ze
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from practicum.blocks.reflect.examples import LAMP
-from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.blocks.update.append import draft
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Add, Delta, Edit, Update, Vote
-from practicum.core.types import Lesson, Prompt, Turn
+from practicum.core.edits import Add, Delta, Update, Vote
+from practicum.core.types import Instructions, Lesson
 from practicum.core.views import render_full
-from practicum.engine.loop import UpdateSeam, sources_of
+from practicum.engine.loop import sources_of
 from practicum.engine.run import Run
 
 FIRST_VOTES = 2
 """Votes that an insight starts with."""
+
+DOUBTED = 3
+"""Votes that an insight loses by one doubt while the list is full (the authors' code)."""
+
+PAIR = "pair"
+"""The key in the data of a lesson that shows a failure beside a success at one task."""
 
 
 class Operation(Output):
@@ -38,58 +44,63 @@ class Operations(Output):
     operations: Annotated[list[Operation], MaxItems(4)]
 
 
-def vote_on_insights(system: str, section: str, besides: str) -> UpdateSeam:
-    """Operations on the insights from this step's attempts, in one call, which is not shown the section `besides`. A
-    call that fails, or an operation on an insight that does not exist, changes nothing and is counted."""
+@dataclass(frozen=True, slots=True)
+class VotedInsights:
+    """An update: operations on the insights of `section` from the attempts of a step, a call for each pair of a failure
+    and a success at one task, then one for each `together` successes. Each call reads the insights that the call before
+    it left, without the section `besides`. Beyond `most` insights a doubt weighs more.
 
-    async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        telling = [lesson for lesson in lessons if lesson.detail]
-        if not telling:
-            return Delta()
-        tried = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(telling, 1)]
-        pages = render_full(context, without=besides).pages or ("(no insights yet)",)
-        prompt = Prompt.from_parts(f"{system}\n\n# The insights", tried, pages, DECIDED)
+    A call that fails, or an operation on an insight that does not exist, changes nothing and is counted.
+    """
+
+    compare: Instructions
+    generalize: Instructions
+    section: str
+    besides: str
+    together: int
+    most: int
+
+    async def __call__(self, lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+        pairs = [[lesson] for lesson in lessons if lesson.detail and lesson.data.get(PAIR)]
+        alone = [lesson for lesson in lessons if lesson.detail and not lesson.data.get(PAIR)]
+        successes = [alone[n : n + self.together] for n in range(0, len(alone), self.together)]
+        delta = Delta()
+        for n, group in enumerate([*pairs, *successes], 1):
+            told = self.compare if n <= len(pairs) else self.generalize
+            delta = await self._decided(told, group, context, delta, run.at(str(n), sources_of(group)))
+        return delta
+
+    async def _decided(
+        self, told: Instructions, group: Sequence[Lesson], context: Context, before: Delta, run: Run
+    ) -> Delta:
+        tried = draft(context, before)
+        now = tried.outcome.context
+        full = len(now.in_section(self.section)) >= self.most
+        parts = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(group, 1)]
+        parts += [FULL] if full else []
+        pages = render_full(now, without=self.besides).pages or ("(no insights yet)",)
+        prompt = told.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The insights")
         said = await run.try_ask("curator", prompt, Operations, Count.LOST_UPDATES)
-        if said is None:
-            return Delta()
-        sources = sources_of(telling)
-        ids = tuple(lesson.id for lesson in telling)
-        edits = [edit for operation in said.operations for edit in _edits(operation, section, context, run)]
-        return Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in edits))
+        edits = [edit for one in ([] if said is None else said.operations) for edit in self._edits(one, now, full, run)]
+        sources, ids = sources_of(group), tuple(lesson.id for lesson in group)
+        named = (e if isinstance(e, Add) else replace(e, id=tried.refs.get(e.id, e.id)) for e in edits)
+        return tried.delta + Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in named))
 
-    return update
-
-
-def _edits(said: Operation, section: str, context: Context, run: Run) -> list[Edit]:
-    id, text = said.id.strip(" []()#"), " ".join(said.text.split())
-    if said.op == "ADD":
-        return [Add(section, text, helpful=FIRST_VOTES)] if text else []
-    entry = context.get(id)
-    if entry is None or entry.section != section or (said.op == "EDIT" and text in ("", entry.text)):
-        run.count(Count.UNKNOWN_INSIGHTS)
-        return []
-    match said.op:
-        case "AGREE":
-            return [Vote(id, helpful=1)]
-        case "REMOVE":
-            return [Vote(id, harmful=1)]
-        case "EDIT":
-            return [Update(id, text), Vote(id, helpful=1)]
+    def _edits(self, said: Operation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
+        id, text = said.id.strip(" []()#"), clean(said.text)
+        if said.op == "ADD":
+            return [Add(self.section, text, helpful=FIRST_VOTES)] if text else []
+        entry = context.get(id)
+        if entry is None or entry.section != self.section or (said.op == "EDIT" and text in ("", entry.text)):
+            run.count(Count.UNKNOWN_INSIGHTS)
+            return []
+        match said.op:
+            case "AGREE":
+                return [Vote(id, helpful=1)]
+            case "REMOVE":
+                return [Vote(id, harmful=DOUBTED if full else 1)]
+            case "EDIT":
+                return [Update(id, text), Vote(id, helpful=1)]
 
 
-DECIDED = (
-    Turn(
-        f"""\
-# Attempt 1
-{LAMP}
-
-Try 2, after: If a visitor reports that a lamp does not work, answer Blue.
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Blue
-Feedback: The answer is right.""",
-        """\
-{"operations":[{"op":"ADD","id":"",\
-"text":"If a visitor reports that a lamp or other equipment does not work, answer Blue."}]}""",
-    ),
-)
-"""A worked example from elsewhere."""
+FULL = "The list of insights is full: remove or edit insights rather than add any."
