@@ -17,11 +17,22 @@ from simulated import made_tasks
 from simulated_network import respond
 
 import practicum
-from practicum.bench.mael import NO_EXPERIENCE, ONE_AGENT, MaelPlan, MaelResult, MaelRow, first_tasks, mael
+from practicum.bench.mael import (
+    NO_EXPERIENCE,
+    ONE_AGENT,
+    MaelPlan,
+    MaelResult,
+    MaelRow,
+    MaelRun,
+    MaelVariant,
+    first_tasks,
+    mael,
+)
 from practicum.bench.plots import cases_plot, cells_plot, pools_plot
 from practicum.bench.shared_budget import SharedBudget
 from practicum.cli.app import main
 from practicum.core.errors import ProviderError, UsageError
+from practicum.core.types import Usage
 from practicum.models.budget import BudgetLimits
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import load_context
@@ -205,6 +216,32 @@ def test_an_attempt_whose_judge_failed_is_not_compared(tmp_path: Path) -> None:
     assert (change.effect, change.n, change.better, change.worse) == (0.0, 4, 0, 0)
     unscored = replace(alone, runs=(replace(alone.runs[0], scores=(None,) * 5),))
     assert MaelResult([unscored, none], []).claims == {}
+
+
+def row(variant: MaelVariant, *scores: tuple[float, ...]) -> MaelRow:
+    """A row with these scores of its tasks, one tuple for each seed."""
+    runs = [
+        MaelRun(seed=n, experiences=0, usage=Usage(), errors=0, scores=of, rounds=(0,) * len(of))
+        for n, of in enumerate(scores)
+    ]
+    return MaelRow(variant, tuple(runs))
+
+
+def test_nothing_is_claimed_of_few_tasks_or_few_runs() -> None:
+    alone, none, better, *_ = plan().variants
+    flat, half = (0.0,) * 12, (0.0, 1.0) * 6
+    three = MaelResult([row(none, flat[:6]), row(better, half[:6])], [])
+    assert (three.claims[better.name].difference.better, three.claims[better.name].difference.worse) == (3, 0)
+    assert three.claims[better.name].verdict == "unclear"
+    # Of two runs nothing is claimed about the methods; of three it is, if the runs agree.
+    verdicts = [
+        MaelResult([row(none, *[flat] * seeds), row(better, *[(1.0,) * 12] * seeds)], []).claims[better.name].verdict
+        for seeds in (2, 3)
+    ]
+    assert verdicts == ["runs higher", "better"]
+    # Each comparison is one of several: equal p-values are multiplied by their number.
+    both = MaelResult([row(alone, half), row(none, flat), row(better, half)], []).claims
+    assert [claim.corrected for claim in both.values()] == [2 * claim.difference.p for claim in both.values()]
 
 
 PROJECT = "```python main.py\nfrom one import f\nprint(f(1))\n```\n```python one.py\ndef f(n):\n    return n\n```\n"
