@@ -24,11 +24,11 @@ from practicum.blocks.update.scan import Dealing, scan
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Delete, Delta, Merge, Resolution, Update, Vote
 from practicum.core.errors import ProviderError
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 
-CURATOR = Curator("Curate.")
+CURATOR = Curator(Instructions("Curate."), guards=True)
 Reply = str | Exception
 
 

@@ -35,6 +35,10 @@ def part(prompt: str, heading: str) -> str:
     return prompt.partition(f"{heading.rstrip()}\n")[2].partition("\n\n# ")[0]
 
 
+ONCE: dict[str, Any] = {"learn_from": "all", "batch": 1}
+"""Settings with which small models learn as others do."""
+
+
 # ---- groups
 
 
@@ -75,12 +79,12 @@ def test_without_contrast_the_reflector_reads_the_first_run_alone(tmp_path: Path
 
 
 @pytest.mark.parametrize("longer", ["failed", "passed"])
-def test_both_attempts_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: Path, longer: str) -> None:
+def test_small_models_read_both_attempts_cut_at_the_same_length_with_their_ends(tmp_path: Path, longer: str) -> None:
     def thinking(call: Call) -> dict[str, Any]:
         long = warm(call) == (longer == "passed")
         return {"answer": lucky_when_warm(call), "reasoning": ("so it is. " if long else "clear ") * 150}
 
-    run = learned(tmp_path, scripted(thinking), 1, {"group": 2}, reasoning=True)
+    run = learned(tmp_path, scripted(thinking), 1, {"group": 2, **ONCE}, reasoning=True, profile="small")
     (prompt,) = run.prompts("reflector")
     texts = {"failed": part(prompt, "# The attempt"), "passed": part(prompt, CONTRAST)}
     cut, whole = texts.pop(longer), next(iter(texts.values()))
@@ -92,11 +96,25 @@ def test_both_attempts_are_cut_at_the_same_length_and_keep_their_ends(tmp_path: 
         assert "Feedback: The answer is" in text
 
 
-def test_short_attempts_are_not_cut_to_the_length_of_a_shorter_one(tmp_path: Path) -> None:
+def test_capable_models_read_both_attempts_whole_however_long_one_is(tmp_path: Path) -> None:
+    steps = {"wrong": "so it is. " * 700 + "at last", "word0": "clear."}
+
+    def thinking(call: Call) -> dict[str, Any]:
+        return {"answer": lucky_when_warm(call), "reasoning": steps[lucky_when_warm(call)]}
+
+    run = learned(tmp_path, scripted(thinking), 1, {"group": 2}, reasoning=True)
+    (prompt,) = run.prompts("reflector")
+    for answer, text in (("wrong", part(prompt, "# The attempt")), ("word0", part(prompt, CONTRAST))):
+        assert f"Reasoning: {steps[answer]}\nAnswer: {answer}\n" in text
+    assert "shortened_prompts" not in run.result.errors
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_short_attempts_are_not_cut_to_the_length_of_a_shorter_one(tmp_path: Path, profile: str) -> None:
     def thinking(call: Call) -> dict[str, Any]:
         return {"answer": lucky_when_warm(call), "reasoning": "so it is. " * 25 if warm(call) else ""}
 
-    run = learned(tmp_path, scripted(thinking), 1, {"group": 2}, reasoning=True)
+    run = learned(tmp_path, scripted(thinking), 1, {"group": 2, **ONCE}, reasoning=True, profile=profile)
     (prompt,) = run.prompts("reflector")
     assert "left out here" not in prompt
 
@@ -105,12 +123,14 @@ def test_short_attempts_are_not_cut_to_the_length_of_a_shorter_one(tmp_path: Pat
 def test_a_pair_too_long_for_the_reflector_is_cut_in_each_attempt(tmp_path: Path, settings: dict[str, Any]) -> None:
     def rambling(call: Call) -> dict[str, Any]:
         name = "passed" if warm(call) else "failed"
-        return {"answer": lucky_when_warm(call), "reasoning": f"start {name} " + "word " * 450 + f"end {name}"}
+        return {"answer": lucky_when_warm(call), "reasoning": f"start {name} " + "word " * 600 + f"end {name}"}
 
     model = scripted(rambling, window=2048)
     run = learned(tmp_path, model, 1, {"group": 2, **settings}, reasoning=True, max_output_tokens=64)
     assert run.prompts("reflector")
     for prompt in run.prompts("reflector"):
+        # What a head is told is not cut.
+        assert prompt.count("left out here") == 2
         for name, heading in (("failed", "# The attempt"), ("passed", CONTRAST)):
             text = part(prompt, heading)
             assert text.startswith("Task: Message 0")
@@ -221,7 +241,7 @@ def test_without_a_failure_nothing_is_reflected_on_or_edited(tmp_path: Path) -> 
     assert run.texts == []
 
 
-def test_attempts_that_are_not_chosen_still_vote_on_the_entries_they_used(tmp_path: Path) -> None:
+def test_attempts_that_are_not_chosen_count_the_entries_they_used_and_only_successes_vote(tmp_path: Path) -> None:
     run = learned(
         tmp_path, scripted(lambda call: {"answer": "wrong" if number(call) else right(call), "used": ["e0"]}), 4,
         {"batch": 1, "rollouts": 4, "harmful": 0}, seed_context=RULE,
@@ -229,7 +249,18 @@ def test_attempts_that_are_not_chosen_still_vote_on_the_entries_they_used(tmp_pa
     rule = run.result.context.get("e0")
     assert rule is not None
     assert len(run.calls("reflector")) == 1
-    assert (rule.helpful, rule.harmful, rule.uses) == (1, 2, 4)
+    assert (rule.helpful, rule.harmful, rule.uses) == (1, 0, 4)
+
+
+@pytest.mark.parametrize("tags", [[], [{"id": "e0", "verdict": "harmful"}]], ids=["unreflected", "reflected"])
+def test_failures_that_nobody_reflected_on_vote_no_entry_to_death(tmp_path: Path, tags: list[dict[str, str]]) -> None:
+    """Four failures relied on the rule. Three of them are not reflected on: that the rule misled them is unknown."""
+    run = learned(
+        tmp_path, scripted(lambda call: {"answer": "wrong", "used": ["e0"]}, lambda call: {"tags": tags}), 4,
+        {"batch": 4 if tags else 1, "rollouts": 4, "harmful": 3, "learn_from": "failures"}, seed_context=RULE,
+    )  # fmt: skip
+    assert len(run.calls("reflector")) == (4 if tags else 1)
+    assert ("e0" in run.result.context) is not bool(tags)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -277,15 +308,23 @@ def test_the_annotated_view_is_xml_with_ids(tmp_path: Path) -> None:
     assert twin.options.temperature == plain.options.temperature
 
 
-def test_citations_doubts_and_gaps_reach_the_reflector_with_the_entries_they_name(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(twin_agent), 1, {"twin": True}, seed_context=XML)
-    (prompt,) = run.prompts("reflector")
-    assert part(prompt, "# The agent's notes, from another run of the same task") == (
-        "consulted: [e1]\ndoubted [e1]: too vague\nmissing: what word0 means"
-    )
-    assert part(prompt, "# Rules the agent relied on").splitlines() == [
-        '[e0] (rules) If a < b & "c", answer <d>.', "[e1] (odd <one>) Be brief.",
-    ]  # fmt: skip
+NOTED = "consulted: [e1]\ndoubted [e1]: too vague\nmissing: what word0 means"
+LINES = ['[e0] (rules) If a < b & "c", answer <d>.', "[e1] (odd <one>) Be brief."]
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_citations_doubts_and_gaps_reach_the_reflector_with_the_entries_they_name(tmp_path: Path, profile: str) -> None:
+    settings = {"twin": True, "rules_shown": True, **ONCE}
+    run = learned(tmp_path, scripted(twin_agent), 1, settings, seed_context=XML, profile=profile)
+    (call,) = run.calls("reflector")
+    prompt, notes = call.prompt.user, part(call.prompt.user, "# The agent's notes, from another run of the same task")
+    if profile == "full":
+        assert notes == f"{NOTED}\nAnswer: word0"
+        assert part(prompt, "# Entries that the agent says it used") == "[e0] [e1]"
+        assert "\n".join(call.prompt.pages).splitlines() == LINES
+    else:
+        assert notes == NOTED
+        assert part(prompt, "# Rules the agent relied on").splitlines() == LINES
     assert "Answer: wrong" in part(prompt, "# The attempt")
     assert CONTRAST not in prompt
     (rollout,) = run.rollouts
@@ -307,18 +346,35 @@ def all_prompts(run: Learned) -> list[tuple[str, str]]:
     return [(call.role, call.text) for call in run.model.calls]
 
 
-@pytest.mark.parametrize("method", ["ace", "rcl"])
-def test_the_outcome_of_the_twin_changes_nothing(tmp_path: Path, method: str) -> None:
+def test_capable_models_read_the_whole_run_of_the_twin_without_its_outcome(tmp_path: Path) -> None:
+    def thinking(call: Call) -> dict[str, Any]:
+        return {**twin_agent(call), "reasoning": f"I look at each word. {'Then at the next. ' * 100}That is all."}
+
+    run = learned(tmp_path, scripted(thinking), 1, {"twin": True}, seed_context=XML, reasoning=True)
+    (prompt,) = run.prompts("reflector")
+    notes = part(prompt, "# The agent's notes, from another run of the same task")
+    assert notes == f"{NOTED}\nReasoning: {thinking(run.calls('agent')[0])['reasoning']}\nAnswer: word0"
+    assert prompt.count("Feedback: ") == 1
+    assert "is right." not in prompt
+
+
+@pytest.mark.parametrize(("method", "profile"), [("ace", "full"), ("rcl", "full"), ("rcl", "small")])
+def test_the_outcome_of_the_twin_changes_nothing(tmp_path: Path, method: str, profile: str) -> None:
     """Its score is kept to be looked at; the same run with another one asks the same of every role."""
 
     def agent(answer: str) -> Any:
-        return lambda call: {**twin_agent(call), "answer": answer or right(call)} if annotated(call) else "wrong"
+        return lambda call: {**twin_agent(call), "answer": answer} if annotated(call) else "wrong"
+
+    def scorer(answer: str, value: float) -> Any:
+        return lambda task, said: Score(value if said == answer else 0.0, said == answer and value == 1.0)
 
     settings = {"twin": True, "group": 2, "batch": 2, "state": True, "heads": True}
-    runs = [
-        learned(tmp_path / name, scripted(agent(answer)), 4, settings, method, seed_context=XML)
-        for name, answer in (("right", ""), ("wrong", "wrong"))
-    ]
+    runs = []
+    for name, value in (("right", 1.0), ("wrong", 0.0)):
+        # Small models are not even shown its answer.
+        answer = "the twin's" if profile == "full" else f"the twin's, {name}"
+        how = {"seed_context": XML, "profile": profile, "parts": {"scorer": scorer(answer, value)}}
+        runs.append(learned(tmp_path / name, scripted(agent(answer)), 4, settings, method, **how))
     assert all_prompts(runs[0]) == all_prompts(runs[1])
     assert context_bytes(runs[0].result) == context_bytes(runs[1].result)
     assert runs[0].result.scores == runs[1].result.scores

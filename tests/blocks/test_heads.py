@@ -20,6 +20,8 @@ from practicum.models.scripted import Call
 
 RULE = seed_context([("rules", "If in doubt, guess.")])
 HEADS: dict[str, Any] = {"heads": True, "rounds": 0}
+ALIKE: dict[str, Any] = {"batch": 1, "curator": "edits", "learn_from": "all"}
+"""Settings with which small models learn as others do."""
 
 
 def citing(call: Call) -> dict[str, Any]:
@@ -38,18 +40,38 @@ def diagnosed(kind: str, **more: Any) -> Any:
 # ---- three calls or one
 
 
-def test_three_heads_read_the_same_case_at_once(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(citing, diagnosed("actionable_gap")), 1, HEADS, seed_context=RULE)
+def case(call: Call) -> tuple[str, str]:
+    """What a head reads before what it is told, in the order of the prompt."""
+    if call.prompt.turns:
+        return call.prompt.system.partition("\n\n")[0], call.prompt.user
+    return call.prompt.head, call.prompt.user.partition("\n\n# What to say of it\n")[0]
+
+
+def told(call: Call) -> str:
+    """What a head is told, beside what all heads are told."""
+    if call.prompt.turns:
+        return call.prompt.system.partition("\n\n")[2]
+    return call.prompt.user.partition("\n\n# What to say of it\n")[2]
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_three_heads_read_the_same_case_at_once(tmp_path: Path, profile: str) -> None:
+    model = scripted(citing, diagnosed("actionable_gap"))
+    run = learned(tmp_path, model, 1, {**HEADS, **ALIKE}, seed_context=RULE, profile=profile)
     calls = run.calls("reflector")
-    assert sorted(map(shape, calls)) == ["Attribution", "CoverageGap", "RootCause"]
-    assert len({call.prompt.user for call in calls}) == 1
-    assert len({call.prompt.system for call in calls}) == 3
+    short = "Short" if profile == "small" else ""
+    assert sorted(map(shape, calls)) == [f"{short}{form}" for form in ("Attribution", "CoverageGap", "RootCause")]
+    assert len(set(map(case, calls))) == 1
+    assert len(set(map(told, calls))) == 3
+    assert all(map(told, calls))
     assert [call.role for call in run.model.calls] == ["agent", "reflector", "reflector", "reflector", "curator"]
     (lesson,) = run.reports[0].lessons
     assert lesson.text == "If it is message 0, answer word0."
-    assert lesson.data == {
-        "attribution": "actionable_gap", "cause": "it guessed", "gap": "no rule for it", "kind": "a message",
+    more = {"kind": "a message"} if profile == "small" else {
+        "feedback": "The answer is wrong. The right answer is: word0", "verdicts": {"e0": "harmful"},
     }  # fmt: skip
+    found = {"attribution": "actionable_gap", "cause": "it guessed", "gap": "no rule for it"}
+    assert lesson.data == {**found, **more}
     assert lesson.votes == {"e0": "harmful"}
 
 
@@ -66,11 +88,11 @@ GAP, CHANCE, HOPELESS = "actionable_gap", "execution_variance", "intractable"
     ],
     ids=["no rule", "a rule", "a run that succeeded"],
 )
-def test_only_attributions_that_the_case_allows_are_in_the_schema(
+def test_small_models_are_given_only_attributions_that_the_case_allows(
     tmp_path: Path, agent: Any, settings: dict[str, Any], kinds: list[str], head_calls: str
 ) -> None:
     how = {**HEADS, **settings, "head_calls": head_calls}
-    run = learned(tmp_path, scripted(agent, diagnosed(GAP)), 1, how, seed_context=RULE)
+    run = learned(tmp_path, scripted(agent, diagnosed(GAP)), 1, how, seed_context=RULE, profile="small")
     asked = [call.schema["properties"] for call in run.calls("reflector") if call.schema is not None]
     assert [form["attribution"]["enum"] for form in asked if "attribution" in form] == [kinds]
 
@@ -97,39 +119,70 @@ def test_a_rule_was_not_followed_only_if_it_names_the_right_choice(rule: str, ta
     assert possible(attempt, seed_context([("rules", rule)])) == (GAP, CHANCE, HOPELESS)
 
 
-def test_one_call_for_all_heads_gives_the_same_lessons(tmp_path: Path) -> None:
-    three = learned(tmp_path / "three", scripted(citing, diagnosed("actionable_gap")), 2, HEADS, seed_context=RULE)
-    one = learned(
-        tmp_path / "one", scripted(citing, diagnosed("actionable_gap")), 2, {**HEADS, "head_calls": "one"},
-        seed_context=RULE,
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_one_call_for_all_heads_gives_the_same_lessons(tmp_path: Path, profile: str) -> None:
+    three, one = (
+        learned(
+            tmp_path / calls, scripted(citing, diagnosed("actionable_gap")), 2,
+            {**HEADS, **ALIKE, "head_calls": calls}, seed_context=RULE, profile=profile,
+        )
+        for calls in ("three", "one")
     )  # fmt: skip
-    assert list(map(shape, one.calls("reflector"))) == ["Diagnosis"] * 2
+    assert list(map(shape, one.calls("reflector"))) == ["Diagnosis" if profile == "full" else "ShortDiagnosis"] * 2
     assert [x.data for r in one.reports for x in r.lessons] == [x.data for r in three.reports for x in r.lessons]
     assert one.texts == three.texts
-    assert {call.prompt.user for call in one.calls("reflector")} == {
-        call.prompt.user for call in three.calls("reflector")
-    }
-    words = [call.prompt.system for call in three.calls("reflector")[:3]]
-    # What every head is told stands in the one call once.
-    shared = words[0].split("\n\n")[0]
-    (system,) = {call.prompt.system for call in one.calls("reflector")}
-    assert system.count(shared) == 1
-    assert all(text.removeprefix(shared).strip() in system for text in words)
+    # What every head is told stands in the one call once, and then what each is told.
+    assert set(map(case, one.calls("reflector"))) == set(map(case, three.calls("reflector")))
+    words = sorted(set(map(told, three.calls("reflector"))))
+    (whole,) = set(map(told, one.calls("reflector")))
+    assert sorted(filter(None, re.split("|".join(map(re.escape, words)), f"{whole}"))) == ["\n\n"] * 2
 
 
-def test_the_curator_reads_the_cause(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong, diagnosed("actionable_gap")), 1, HEADS)
-    assert "Lesson 1: If it is message 0, answer word0.\n  why: it guessed" in run.prompts("curator")[0]
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        ("small", "Lesson 1: If it is message 0, answer word0.\n  why: it guessed"),
+        (
+            "full",
+            "# Reflection 1\n"
+            "Feedback on the attempt: The answer is wrong. The right answer is: word0\n"
+            "Attribution: actionable_gap\nRoot cause: it guessed\nGap in the playbook: no rule for it\n"
+            "Insight 1: If it is message 0, answer word0.",
+        ),
+    ],
+)
+def test_the_curator_reads_the_cause(tmp_path: Path, profile: str, text: str) -> None:
+    model = scripted(wrong, diagnosed("actionable_gap"))
+    run = learned(tmp_path, model, 1, {**HEADS, **ALIKE}, profile=profile)
+    assert text in run.prompts("curator")[0]
+
+
+def test_a_head_reads_entries_that_the_attempt_did_not_cite(tmp_path: Path) -> None:
+    """Whether the playbook has a gap cannot be said without the entry that was passed over."""
+    passed_over = "If a message is odd:\n1. count its words\n2. answer the last one"
+    seed = seed_context([("rules", "If in doubt, guess."), ("strategies", passed_over)])
+    run = learned(tmp_path, scripted(citing, diagnosed("actionable_gap")), 1, HEADS, seed_context=seed)
+    (gap,) = [call for call in run.calls("reflector") if shape(call) == "CoverageGap"]
+    assert "\n".join(gap.prompt.pages) == (
+        "[e0] (rules) If in doubt, guess.\n"
+        "[e1] (strategies)\n  If a message is odd:\n  1. count its words\n  2. answer the last one"
+    )
+    assert "# Entries that the agent says it used\n[e0]\n\n" in gap.prompt.user
 
 
 def test_a_success_is_reflected_on_by_the_plain_reflector_or_not_at_all(tmp_path: Path) -> None:
     all_ = learned(tmp_path / "all", scripted(right), 1, HEADS)
+    small = learned(tmp_path / "small", scripted(right), 1, {**HEADS, **ALIKE}, profile="small")
     failures = learned(tmp_path / "failures", scripted(right), 1, {**HEADS, "learn_from": "failures"})
-    assert list(map(shape, all_.calls("reflector"))) == ["Review"]
+    assert list(map(shape, all_.calls("reflector"))) == ["Reflection"]
+    assert list(map(shape, small.calls("reflector"))) == ["ShortReview"]
     assert failures.calls("reflector") == []
 
 
 # ---- what the attribution decides
+
+
+GATED = {**HEADS, "gated_heads": True}
 
 
 @pytest.mark.parametrize("calls", ["three", "one"])
@@ -139,7 +192,7 @@ def test_failures_by_chance_and_intractable_ones_edit_nothing_and_are_counted(
 ) -> None:
     """Nor do they wear a rule down: three such failures in a row leave what they relied on."""
     run = learned(
-        tmp_path, scripted(citing, diagnosed(kind)), 4, {**HEADS, "head_calls": calls, "harmful": 3}, seed_context=RULE
+        tmp_path, scripted(citing, diagnosed(kind)), 4, {**GATED, "head_calls": calls, "harmful": 3}, seed_context=RULE
     )
     assert run.texts == ["If in doubt, guess."]
     assert run.calls("curator") == []
@@ -150,21 +203,42 @@ def test_failures_by_chance_and_intractable_ones_edit_nothing_and_are_counted(
     assert run.result.errors[ATTRIBUTED[kind]] == 4
 
 
-def test_only_gaps_reach_the_curator(tmp_path: Path) -> None:
-    kinds = ("actionable_gap", "execution_variance", "intractable", "actionable_gap")
+def mixed(call: Call) -> dict[str, Any]:
+    """Two gaps, a failure by chance, and one that no guidance could have prevented."""
+    return dict(diagnosed((GAP, CHANCE, HOPELESS, GAP)[number(call)])(call))
 
-    def mixed(call: Call) -> dict[str, Any]:
-        return dict(diagnosed(kinds[number(call)])(call))
 
-    run = learned(tmp_path, scripted(citing, mixed), 4, {**HEADS, "batch": 4, "harmful": 0}, seed_context=RULE)
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_only_gaps_reach_the_curator(tmp_path: Path, profile: str) -> None:
+    settings = {**GATED, **ALIKE, "batch": 4, "harmful": 0}
+    run = learned(tmp_path, scripted(citing, mixed), 4, settings, seed_context=RULE, profile=profile)
     (prompt,) = run.prompts("curator")
-    assert set(re.findall(r"Lesson \d+: .* message (\d)", prompt)) == {"0", "3"}
+    assert set(re.findall(r"(?:Lesson|Insight) \d+: .* message (\d)", prompt)) == {"0", "3"}
+    assert "word1" not in prompt
+    assert CHANCE not in prompt
     assert sorted(run.texts[1:]) == ["If it is message 0, answer word0.", "If it is message 3, answer word3."]
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (2, 4)
     found = {kind: run.result.errors[counter] for kind, counter in ATTRIBUTED.items()}
     assert found == {GAP: 2, CHANCE: 1, HOPELESS: 1}
+
+
+def test_without_the_gate_the_curator_reads_the_attribution_and_decides(tmp_path: Path) -> None:
+    """It adds what the failure by chance taught, and leaves out the one that no guidance could have prevented."""
+
+    def deciding(call: Call) -> dict[str, Any]:
+        found = re.findall(r"^Attribution: (\w+)$.*?^Insight (\d+)", call.prompt.user, re.MULTILINE | re.DOTALL)
+        return {"decisions": [{"lesson": int(n), "op": "ADD"} for kind, n in found if kind != HOPELESS]}
+
+    settings = {**HEADS, "batch": 4, "harmful": 2}
+    run = learned(tmp_path, scripted(citing, mixed, deciding), 4, settings, seed_context=RULE)
+    (prompt,) = run.prompts("curator")
+    assert sorted(re.findall(r"^Attribution: (\w+)$", prompt, re.MULTILINE)) == sorted((GAP, GAP, CHANCE, HOPELESS))
+    # The two gaps say that the rule harmed, which is enough to delete it; the others do not.
+    assert [x.votes for x in run.reports[0].lessons].count({"e0": "neutral"}) == 2
+    assert sorted(run.texts) == [f"If it is message {n}, answer word{n}." for n in (0, 1, 3)]
+    assert run.result.errors["dropped_lessons"] == 1
 
 
 @pytest.mark.parametrize("head", ["Attribution", "RootCause", "CoverageGap"])
@@ -211,9 +285,13 @@ def test_one_call_reads_all_attempts_of_a_step_and_returns_a_reflection_on_each(
     assert all(len(found) == 4 for found in sources)
 
 
-def test_an_attempt_without_a_reflection_votes_by_its_outcome_and_is_counted(tmp_path: Path) -> None:
+def test_an_attempt_without_a_reflection_votes_against_no_entry_and_is_counted(tmp_path: Path) -> None:
+    """Four attempts used a rule and failed. Two are reflected on, and the rule is found to have harmed."""
+
     def forgetful(call: Call) -> dict[str, Any]:
-        return {"reflections": [*each_case(call, (1, 2))["reflections"], {**FOREIGN, "attempt": 17}]}
+        tags = [{"id": "e0", "verdict": "harmful"}]
+        said = [{**one, "tags": tags} for one in each_case(call, (1, 2))["reflections"]]
+        return {"reflections": [*said, {**FOREIGN, "attempt": 17}]}
 
     run = learned(tmp_path, scripted(citing, forgetful), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE)
     assert len(run.texts) == 3
@@ -221,6 +299,24 @@ def test_an_attempt_without_a_reflection_votes_by_its_outcome_and_is_counted(tmp
     rule = run.result.context.get("e0")
     assert rule is not None
     assert (rule.harmful, rule.uses) == (2, 4)
+
+
+def test_each_of_several_reflections_may_have_several_insights_or_none(tmp_path: Path) -> None:
+    def several(call: Call) -> dict[str, Any]:
+        first, second = each_case(call)["reflections"]
+        both = [
+            {"section": "code", "text": f"last = words[-1]  # as in {first['insight']}\n\nif last:\n    print(last)"},
+            {"section": "pitfalls", "text": first["insight"]},
+        ]
+        return {"reflections": [{**first, "insights": both}, {**second, "insights": []}]}
+
+    run = learned(tmp_path, scripted(wrong, several), 2, {**TOGETHER, "batch": 2})
+    said = several(run.calls("reflector")[0])["reflections"][0]["insights"]
+    assert [{"section": e.section, "text": e.text} for e in run.result.context] == said
+    # What was said of the second attempt reaches the curator, although there is nothing to keep.
+    (prompt,) = run.prompts("curator")
+    assert prompt.count("# Reflection ") == prompt.count("Diagnosis: so it was") == 2
+    assert prompt.count("\nInsight ") == 2
 
 
 def test_an_attempt_without_a_reflection_is_not_evicted_from_the_replay_buffer(tmp_path: Path) -> None:
@@ -282,12 +378,15 @@ def test_no_more_failures_than_the_batch_size_are_read_together(tmp_path: Path) 
     assert len(run.texts) == 2
 
 
-def test_after_a_failed_call_all_attempts_vote_by_their_outcomes(tmp_path: Path) -> None:
+def test_after_a_failed_call_only_successes_vote(tmp_path: Path) -> None:
+    def some(call: Call) -> dict[str, Any]:
+        return {"answer": right(call) if number(call) < 1 else "wrong", "used": ["e0"]}
+
     run = learned(
-        tmp_path, scripted(citing, lambda call: "Sure!", added), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE
+        tmp_path, scripted(some, lambda call: "Sure!", added), 4, {**TOGETHER, "harmful": 0}, seed_context=RULE
     )
     assert run.texts == ["If in doubt, guess."]
     assert run.result.errors["lost_reflections"] == 4
     rule = run.result.context.get("e0")
     assert rule is not None
-    assert (rule.harmful, rule.uses) == (4, 4)
+    assert (rule.helpful, rule.harmful, rule.uses) == (1, 0, 4)

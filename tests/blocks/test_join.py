@@ -18,7 +18,7 @@ from practicum.blocks.update.curator import Curator
 from practicum.blocks.update.join import Join, combine, join_by_code, join_by_model, join_side_by_side
 from practicum.core.context import ApplyResult, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Update, Vote, changed_entries
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.run import Run
 
 RULES = seed_context([("rules", f"If case {n}, do this{n}.") for n in range(6)])
@@ -332,12 +332,13 @@ def test_join_by_model_shows_it_every_proposal_but_votes_and_deletions() -> None
         [rule("If a, do b.", "l1"), Merge(("e1", "e2"), lessons=("l3",)), Delete("e4"), Vote("e1", 1, uses=1)],
     ]
     outcome = applied(joined(join_by_model(asked), *groups))
-    assert asked.calls == [["If a, do b.", "zero", "If a, do b.", "If case 1, do this1."]]
+    # The copies of a lesson led to one proposal, and not to the same entry twice.
+    assert asked.calls == [["If a, do b.", "zero", "If case 1, do this1."]]
     assert [e.id for e in RULES if e.id not in outcome.context] == ["e4"]
     entry = outcome.context.get("e1")
     assert entry is not None
     assert entry.helpful == 2
-    assert [a.edit.lessons for a in outcome.applied if isinstance(a.edit, Add)] == [("l1",), ("l2",), ("l1",), ("l3",)]
+    assert [a.edit.lessons for a in outcome.applied if isinstance(a.edit, Add)] == [("l1",), ("l2",), ("l3",)]
 
 
 def test_a_change_by_the_model_takes_precedence_over_a_deletion() -> None:
@@ -464,6 +465,6 @@ def test_a_curator_reads_conflicts_as_lessons() -> None:
     ]
     run = indoors(lambda call: json.dumps({"decisions": decisions}))
     groups = [Delta((Update("e0", f"x{n}", lessons=(f"l{n}",)),)) for n in range(2)]
-    delta = asyncio.run(join_by_code(Curator("Curate."))(groups, RULES, run))
+    delta = asyncio.run(join_by_code(Curator(Instructions("Curate."), guards=True))(groups, RULES, run))
     assert [(e.op, e.lessons) for e in delta.edits] == [("update", ("l0",))]
     assert delta.resolutions == (Resolution("l1", "e0", "said"),)

@@ -22,7 +22,7 @@ from practicum.blocks.update.optimizer_state import STATE, state_entry, state_te
 from practicum.core.context import Context, initial_context, seed_context
 from practicum.core.edits import Add
 from practicum.core.errors import ProviderError
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.core.views import count_tokens, render_annotated, render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.models.scripted import Call, ScriptedClient
@@ -30,9 +30,9 @@ from practicum.session.forget import forget
 from practicum.store.database import Store
 
 ON: dict[str, Any] = {"state": True, "rounds": 0}
-NOTES = "# What you know of your own changes so far"
+NOTES = {"small": "# What you know of your own changes so far", "full": "# Your notes on your changes so far"}
 RULE = seed_context([("rules", "If in doubt, guess.")])
-APPEND, CURATOR = append("rules"), Curator("Curate.")
+APPEND, CURATOR = append("rules"), Curator(Instructions("Curate."), guards=True)
 
 
 def noting(call: Call) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def stepped(
     tokens: int = 800,
 ) -> list[Context]:  # fmt: skip
     """The context after each step, of one lesson each."""
-    run, made = indoors(model), with_state(update, "Remember.", tokens)
+    run, made = indoors(model), with_state(update, Instructions("Remember."), tokens)
 
     async def work() -> list[Context]:
         now, seen = context or Context(), list[Context]()
@@ -82,7 +82,7 @@ def asked(model: ScriptedClient, role: str = "state") -> list[Call]:
 def test_diagnoses_beyond_the_window_are_shortened_and_counted() -> None:
     run = indoors(scripted(state=noting, window=4096))
     lessons = [Lesson(f"l{n}", "If a, do b.", data={"cause": "it guessed " * 200}) for n in range(20)]
-    delta = asyncio.run(with_state(append("rules"), "Remember.", 800)(lessons, Context(), run))
+    delta = asyncio.run(with_state(append("rules"), Instructions("Remember."), 800)(lessons, Context(), run))
     assert delta.edits[-1].section == STATE
     assert run.counts["shortened_prompts"] == 1
 
@@ -160,7 +160,7 @@ def test_a_step_without_lessons_makes_no_call() -> None:
 def test_a_call_that_fails_leaves_it_as_it_was_and_is_counted(trouble: str | Exception) -> None:
     run = indoors(scripted(state=lambda call: trouble))
     before = stepped(scripted(state=noting), 1)[-1]
-    delta = asyncio.run(with_state(APPEND, "Remember.", 800)([lesson(1)], before, run))
+    delta = asyncio.run(with_state(APPEND, Instructions("Remember."), 800)([lesson(1)], before, run))
     assert document(before.apply(delta).context) == document(before)
     assert len(rules(before.apply(delta).context)) == 2
     assert run.counts["lost_states"] == 1
@@ -174,21 +174,24 @@ def test_hidden_entries_of_others_are_not_taken_for_it() -> None:
     seed = seed_context([(".outcomes", "what another method keeps"), ("rules", "If in doubt, guess.")])
     asyncio.run(CURATOR([lesson(0)], seed, indoors(model)))
     (call,) = asked(model, "curator")
-    assert NOTES not in call.text
+    assert NOTES["small"] not in call.text
     assert "what another method keeps" not in call.text
 
 
-def test_the_curator_sees_it_but_agent_and_reflector_do_not(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong, state=noting), 4, {"group": 2, "rollouts": 3}, "rcl")
+@pytest.mark.parametrize(("profile", "next"), [("small", "# New lessons"), ("full", "# Reflection 1")])
+def test_the_curator_sees_it_but_agent_and_reflector_do_not(tmp_path: Path, profile: str, next: str) -> None:
+    run = learned(tmp_path, scripted(wrong, state=noting), 4, {"group": 2, "rollouts": 3}, "rcl", profile=profile)
     assert len(run.reports) > 1
     for call in run.model.calls:
         if call.role in ("agent", "reflector"):
-            assert "noted" not in call.text
+            assert "- noted" not in call.text
             assert STATE not in call.text
     first, *later = run.prompts("curator")
-    assert NOTES not in first
+    assert NOTES[profile] not in first
     for prompt, report in zip(later, run.reports, strict=False):
-        assert f"{NOTES}\n{document(report.context)}\n\n# New lessons" in prompt
+        heading, _, rest = prompt.partition(NOTES[profile])[2].partition("\n")
+        assert heading in ("", ": build on them")
+        assert rest.startswith(f"{document(report.context)}\n\n{next}\n")
     assert len(later) == len(run.reports) - 1
     assert STATE not in "".join(call.text for call in run.model.calls)
 
@@ -218,7 +221,7 @@ def test_it_is_kept_when_the_playbook_is_rewritten() -> None:
     def rewriting(call: Call) -> str:
         return json.dumps({"entries": [{"section": "rules", "text": f"Rule {len(call.text)}."}]})
 
-    contexts = stepped(scripted(curator=rewriting, state=noting), 3, rewrite("Rewrite."))
+    contexts = stepped(scripted(curator=rewriting, state=noting), 3, rewrite(Instructions("Rewrite.")))
     assert [document(context).count("noted") for context in contexts] == [1, 2, 3]
     assert len(rules(contexts[-1])) == 1
 

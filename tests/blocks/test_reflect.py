@@ -15,7 +15,7 @@ from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import as_experience, by_model, per_trace, without_reflector
 from practicum.core.context import seed_context
 from practicum.core.errors import ProviderError
-from practicum.core.types import Feedback, Lesson, Rollout, Round, Step, Task, Trace, Turn
+from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Step, Task, Trace, Turn
 from practicum.engine.loop import ReflectSeam
 from practicum.models.scripted import ScriptedClient
 
@@ -45,7 +45,7 @@ def reflected(
     return asyncio.run(reflect(rollouts, CONTEXT, run)), dict(run.counts)
 
 
-MODEL = by_model("Reflect.", EXAMPLES)
+MODEL = by_model(Instructions("Reflect.", examples=EXAMPLES))
 
 
 def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_relied_on() -> None:

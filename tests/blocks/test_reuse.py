@@ -23,10 +23,12 @@ from practicum.store.database import Store
 
 RULE = seed_context([("rules", "If in doubt, guess.")])
 REUSED = "reused_attempts"
+GATED: dict[str, Any] = {"heads": True, "gated_heads": True}
+"""A failure by chance teaches nothing, so that the playbook stays as it is."""
 
 
 def by_chance(call: Call) -> dict[str, Any]:
-    """A diagnosis that teaches nothing, so that the playbook stays as it is."""
+    """A diagnosis of chance."""
     return {**insight(call), "attribution": "execution_variance"}
 
 
@@ -50,7 +52,7 @@ def twice(tmp_path: Path, agent: Any, settings: dict[str, Any], reflector: Any =
 
 
 def test_no_task_is_attempted_again_under_the_same_context(tmp_path: Path) -> None:
-    run = twice(tmp_path, wrong, {"heads": True})
+    run = twice(tmp_path, wrong, {**GATED})
     assert len(run.calls("agent")) == 4
     assert run.result.errors[REUSED] == 4
     first, second = run.reports
@@ -95,7 +97,7 @@ def test_members_of_a_group_and_the_twin_are_reused_separately(tmp_path: Path, h
     def by_seed(call: Call) -> str:
         return f"wrong {(call.options.seed or 0) % 1000}" if warm(call) else "wrong"
 
-    run = twice(tmp_path, by_seed, {"heads": True, "group": 3, "twin": True}, **how)
+    run = twice(tmp_path, by_seed, {**GATED, "group": 3, "twin": True}, **how)
     assert len(run.calls("agent")) == 4 * 4
     assert sum(map(annotated, run.calls("agent"))) == 4
     assert run.result.errors[REUSED] == 4 * 4
@@ -108,13 +110,13 @@ def test_members_of_a_group_and_the_twin_are_reused_separately(tmp_path: Path, h
 
 
 def test_tasks_are_attempted_again_under_a_changed_context(tmp_path: Path) -> None:
-    run = twice(tmp_path, wrong, {"heads": True}, insight)
+    run = twice(tmp_path, wrong, {**GATED}, insight)
     assert len(run.calls("agent")) == 8
     assert REUSED not in run.result.errors
 
 
 def test_a_replayed_task_is_not_attempted_again_before_something_was_learned(tmp_path: Path) -> None:
-    run = learned(tmp_path, scripted(wrong, by_chance), 6, {"heads": True, "replay": 0.5, "batch": 2})
+    run = learned(tmp_path, scripted(wrong, by_chance), 6, {**GATED, "replay": 0.5, "batch": 2})
     assert len(run.calls("agent")) == 6
     assert sum(len(report.rollouts) for report in run.reports) == 6 + run.result.errors[REUSED] > 6
 
@@ -134,7 +136,7 @@ def test_tries_with_a_reflection_are_made_again(tmp_path: Path) -> None:
     assert len(set(places)) == len(places) == 8
 
 
-@pytest.mark.parametrize("settings", [{"heads": True}, {"heads": True, "group": 2}], ids=["alone", "in a group"])
+@pytest.mark.parametrize("settings", [{**GATED}, {**GATED, "group": 2}], ids=["alone", "in a group"])
 def test_a_lost_attempt_is_made_again(tmp_path: Path, settings: dict[str, Any]) -> None:
     away = [1]
 
@@ -150,7 +152,7 @@ def test_a_lost_attempt_is_made_again(tmp_path: Path, settings: dict[str, Any]) 
 
 @pytest.mark.parametrize("calls", [10, 19, 30])
 def test_a_resumed_run_reuses_the_same_attempts(tmp_path: Path, calls: int) -> None:
-    settings = {"heads": True, "epochs": 3, "batch": 2, "group": 2}
+    settings = {**GATED, "epochs": 3, "batch": 2, "group": 2}
     whole = learned(tmp_path / "whole", scripted(wrong, by_chance), 4, settings)
     model = scripted(wrong, by_chance)
     cut = learned(tmp_path / "cut", model, 4, settings, max_calls=calls)
@@ -163,7 +165,7 @@ def test_a_resumed_run_reuses_the_same_attempts(tmp_path: Path, calls: int) -> N
 
 
 def test_forgetting_an_attempt_forgets_where_it_was_reused(tmp_path: Path) -> None:
-    run = twice(tmp_path, wrong, {"heads": True})
+    run = twice(tmp_path, wrong, {**GATED})
     place = run.reports[0].rollouts[0].place
     task = run.reports[0].rollouts[0].task.id
     with Store.open(run.folder) as store:

@@ -24,7 +24,7 @@ from practicum.blocks.update.join import join_by_code, join_by_model, join_side_
 from practicum.blocks.update.scan import Dealing, scan
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delta, Update
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
@@ -264,7 +264,7 @@ def test_playbooks_rewritten_by_each_group_are_joined_without_losing_a_rule() ->
         texts = dict.fromkeys(["If a, do b.", *lessons_read(call)])
         return json.dumps({"entries": [{"section": "rules", "text": text} for text in texts]})
 
-    update = rewrite("Write it anew.")
+    update = rewrite(Instructions("Write it anew."))
     context = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
     lessons = make_lessons(16)
     for join in (join_by_code(update, threshold=None), join_by_model(update), join_side_by_side):

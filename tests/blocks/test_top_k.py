@@ -22,11 +22,12 @@ from practicum.blocks.update.top_k import nearest_to_centers, summarized, top_k
 from practicum.core.context import Context, seed_context
 from practicum.core.edits import Delta
 from practicum.core.errors import ProviderError
-from practicum.core.types import Lesson
+from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
 from practicum.models.scripted import Call
 
+SUM_UP = Instructions("Sum up.")
 RULES = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
 
 
@@ -153,7 +154,7 @@ def summing(points: Sequence[str]) -> tuple[list[Call], Run]:
 def test_the_update_sees_the_points_and_each_rests_on_all_lessons() -> None:
     update, lessons = Reading(), about(2, 3)
     calls, run = summing(["First point.", "  ", "Second point. "])
-    delta = ran(summarized(update, "Sum up."), lessons, run)
+    delta = ran(summarized(update, SUM_UP), lessons, run)
     ((call,), (read,)) = calls, update.read
     assert call.role == "curator"
     assert call.prompt.system == "Sum up."
@@ -169,7 +170,7 @@ def test_the_update_sees_the_points_and_each_rests_on_all_lessons() -> None:
 
 def test_lessons_beyond_the_window_are_shortened_and_counted() -> None:
     run = indoors(client(lambda call: json.dumps({"points": ["a point"]}), window=4096))
-    made = ran(summarized(append("rules"), "Sum up."), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
+    made = ran(summarized(append("rules"), SUM_UP), [replace(x, text=x.text * 400) for x in make_lessons(9)], run)
     assert len(made.edits) == 1
     assert run.counts["shortened_prompts"] == 1
 
@@ -178,7 +179,7 @@ def test_lessons_beyond_the_window_are_shortened_and_counted() -> None:
 def test_one_lesson_needs_no_summary(n: int) -> None:
     update = Reading()
     lessons = [*make_lessons(n), Lesson("s", "", votes={"e1": "harmful"})]
-    delta = ran(summarized(update, "Sum up."), lessons, indoors(no_model))
+    delta = ran(summarized(update, SUM_UP), lessons, indoors(no_model))
     assert update.read == [lessons]
     assert votes_of(delta) == [(0, 0), (0, 1)]
 
@@ -186,7 +187,7 @@ def test_one_lesson_needs_no_summary(n: int) -> None:
 @pytest.mark.parametrize("reply", ["nonsense", ProviderError("down")])
 def test_a_failed_summary_loses_the_lessons_but_not_the_votes_and_is_counted(reply: str | Exception) -> None:
     update, run = Reading(), indoors(lambda call: reply)
-    delta = ran(summarized(update, "Sum up."), about(2, 3), run)
+    delta = ran(summarized(update, SUM_UP), about(2, 3), run)
     assert update.read == []
     assert votes_of(delta) == [(3, 3), (3, 3)]
     assert run.counts["lost_summaries"] == 1
@@ -195,7 +196,7 @@ def test_a_failed_summary_loses_the_lessons_but_not_the_votes_and_is_counted(rep
 def test_an_empty_summary_is_counted() -> None:
     update = Reading()
     _, run = summing(["", " "])
-    delta = ran(summarized(update, "Sum up."), about(2, 3), run)
+    delta = ran(summarized(update, SUM_UP), about(2, 3), run)
     assert update.read == [[]]
     assert votes_of(delta) == [(3, 3), (3, 3)]
     assert run.counts["empty_summaries"] == 1

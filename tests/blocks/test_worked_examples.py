@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator
 from practicum.blocks.act import network
 from practicum.blocks.attempt import propose
 from practicum.blocks.reflect import self_contrast
-from practicum.blocks.reflect.heads import Attribution, CoverageGap, Diagnosis, Reflections, RootCause
-from practicum.blocks.reflect.per_trace import Reflection
+from practicum.blocks.reflect.heads import HEADS, ShortReflections
+from practicum.blocks.reflect.per_trace import ShortReflection
 from practicum.blocks.update import memory_bank
 from practicum.blocks.update.curator import Decisions
 from practicum.blocks.update.optimizer_state import State
@@ -21,9 +21,9 @@ from practicum.methods import worked_examples
 from practicum.models.prompting import json_schema
 
 SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
-    ("reflections", Reflection, worked_examples.EXAMPLES),
-    ("without rules", Reflection, worked_examples.WITHOUT_RULES),
-    ("several", Reflections, (worked_examples.AT_A_TIME,)),
+    ("reflections", ShortReflection, worked_examples.EXAMPLES),
+    ("without rules", ShortReflection, worked_examples.WITHOUT_RULES),
+    ("several", ShortReflections, (worked_examples.AT_A_TIME,)),
     ("decisions", Decisions, worked_examples.CURATED),
     ("notes", State, worked_examples.NOTED),
     ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
@@ -35,7 +35,7 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("network: critique", network.Critique, network.ASKED["critique"].examples),
     ("network: aggregate", network.PartSolution, network.ASKED["aggregate"].examples),
 ]
-HEADS: tuple[type[Output], ...] = (Attribution, RootCause, CoverageGap, Diagnosis)
+PARTS, WHOLE = HEADS["small"]
 
 
 @pytest.mark.parametrize(("form", "turns"), [one[1:] for one in SHOWN], ids=[one[0] for one in SHOWN])
@@ -48,7 +48,7 @@ def test_examples_keep_to_their_form(form: type[Output], turns: tuple[Turn, ...]
         assert turn.assistant == json.dumps(said, separators=(",", ":"), ensure_ascii=False)
 
 
-@pytest.mark.parametrize("form", HEADS)
+@pytest.mark.parametrize("form", [*PARTS, WHOLE])
 def test_diagnoses_keep_to_the_form_of_each_head(form: type[Output]) -> None:
     for _, whole in worked_examples.DIAGNOSED:
         said = whole.model_dump(include=set(form.model_fields))

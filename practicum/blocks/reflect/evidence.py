@@ -8,7 +8,7 @@ from practicum.blocks.reading import playbook_pages
 from practicum.blocks.sections import described
 from practicum.core.context import Context
 from practicum.core.edits import Entry
-from practicum.core.types import Instructions, Lesson, Prompt, Rollout, Round, Trace
+from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Trace
 from practicum.core.views import entry_line, truncate
 from practicum.engine.run import Run
 
@@ -46,8 +46,14 @@ def brief(rollout: Rollout, run: Run) -> str:
 def said(lesson: Lesson) -> str:
     """Everything that a reflection says beside its insights, a finding a line."""
     found = [f"{name}: {lesson.data[key]}" for key, name in FINDINGS.items() if lesson.data.get(key)]
-    votes = [f"[{id}] {vote}" for id, vote in lesson.votes.items()]
-    return "\n".join([*found, *([f"Entries used: {', '.join(votes)}"] if votes else [])])
+    used = [f"[{id}] {verdict}" for id, verdict in judged(lesson).items()]
+    return "\n".join([*found, *([f"Entries used: {', '.join(used)}"] if used else [])])
+
+
+def judged(lesson: Lesson) -> Mapping[str, Rating]:
+    """A reflection's verdicts on entries. Copies of a lesson keep them, but have no votes, which would count again."""
+    verdicts: Mapping[str, Rating] = lesson.data.get("verdicts", lesson.votes)
+    return verdicts
 
 
 FINDINGS = {

@@ -186,7 +186,8 @@ class Heads:
         if not gap:
             # A failure that no rule caused must not count against a rule.
             votes = dict.fromkeys(votes, "neutral")
-        return reflected_lesson(found, rollout, votes, run, run.place, keep=gap or not self.gated)
+        lesson = reflected_lesson(found, rollout, votes, run, run.place, keep=gap or not self.gated)
+        return lesson if gap or not self.gated else replace(lesson, data={**lesson.data, "gated": True})
 
     async def _ask(
         self, heads: Sequence[Instructions], case: Prompt, form: type[Output], kinds: tuple[FailureKind, ...], run: Run

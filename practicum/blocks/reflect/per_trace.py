@@ -107,7 +107,7 @@ def reflected_lesson(
     insights = [x for x in getattr(said, "insights", ()) if clean(x.text)] if keep else []
     data = {name: value for name, value in said if name in FINDINGS and value}
     if run.profile == "full":
-        data["feedback"] = failed.feedback.text
+        data |= {"feedback": failed.feedback.text, "verdicts": dict(votes)}
     lesson = Lesson(id, "", evidence(failed), votes, rollout.sources, data=data)
     # Small models name no section.
     made = [

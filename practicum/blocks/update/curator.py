@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from practicum.blocks.reading import playbook_pages, track_record
-from practicum.blocks.reflect.evidence import said
+from practicum.blocks.reflect.evidence import judged, said
 from practicum.blocks.sections import described, section_of
 from practicum.blocks.specifics import answers_named, lost
 from practicum.blocks.update.append import votes
@@ -271,7 +271,7 @@ async def reflections_prompt(
     """A capable curator's prompt: the playbook, how its entries did so far (in `voted`), then everything that each
     reflection says. Insights are numbered over all reflections."""
     texts = [lesson.text for lesson in lessons if lesson.text]
-    pages = await playbook_pages(context, [id for x in lessons for id in x.votes], texts, "curator", run)
+    pages = await playbook_pages(context, [id for x in lessons for id in judged(x)], texts, "curator", run)
     parts = [*run.agent_instructions]
     if record := track_record(voted):
         parts.append(f"# What entries did so far\n{record}")
@@ -286,7 +286,7 @@ async def reflections_prompt(
             number += 1
             section = f" ({insight.section})" if insight.section else ""
             lines.append(f"Insight {number}{section}: {insight.text}")
-        if any(x.text for x in insights) or first.data:
+        if any(x.text for x in insights) or (first.data and "gated" not in first.data):
             parts.append("\n".join(filter(None, lines)))
     heading = f"# The sections of the playbook\n{described(run)}\n\n# The playbook"
     return told.prompt(run.profile, parts, pages, heading)
@@ -349,10 +349,12 @@ def rewrite(told: Instructions) -> UpdateSeam:
             )
         try:
             if run.profile == "full":
+                # Beside the playbook, which is read whole, reflections may be longer than the window.
                 prompt = await reflections_prompt(told, lessons, context, context.apply(counted).context, run)
+                whole = await run.ask_fitted("curator", prompt, Playbook, output_tokens=2 * size)
             else:
                 prompt = await lessons_prompt(told, telling, context, run)
-            whole = await run.ask("curator", prompt, Playbook, output_tokens=2 * size)
+                whole = await run.ask("curator", prompt, Playbook, output_tokens=2 * size)
         except (OutputError, ProviderError):
             run.count(Count.LOST_UPDATES)
             return counted

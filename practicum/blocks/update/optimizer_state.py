@@ -14,6 +14,7 @@ from pydantic import Field
 
 from practicum.blocks.reading import playbook_pages, track_record
 from practicum.blocks.reflect.evidence import said
+from practicum.blocks.update.scan import by_reflection
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -110,12 +111,14 @@ def _parts(old: Entry | None, lessons: Sequence[Lesson], before: Context, after:
     edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
     edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
     diagnoses = []
-    for lesson in lessons:
-        if run.profile == "full":
-            diagnoses.append("\n".join(filter(None, [said(lesson), f"Insight: {lesson.text or '(none)'}"])))
-            continue
-        why = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
-        diagnoses.append(f"- {lesson.text or '(no rule)'} ({'; '.join(why) or 'no diagnosis'})")
+    if run.profile == "full":
+        for first, *more in by_reflection(lessons):
+            insights = [f"Insight: {x.text}" for x in (first, *more) if x.text]
+            diagnoses.append("\n".join(filter(None, [said(first), *(insights or ["Insight: (none)"])])))
+    else:
+        for lesson in lessons:
+            why = [str(lesson.data[k]) for k in ("attribution", "cause", "diagnosis", "gap") if lesson.data.get(k)]
+            diagnoses.append(f"- {lesson.text or '(no rule)'} ({'; '.join(why) or 'no diagnosis'})")
     return [
         f"# The state so far\n{old.text if old else '(none yet)'}",
         "# This step's diagnoses\n" + ("\n\n" if run.profile == "full" else "\n").join(diagnoses),
