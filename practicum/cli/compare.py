@@ -114,19 +114,25 @@ class _Progress:
 
 
 def _print(out: Printer, comparison: Comparison) -> None:
+    from practicum.analysis.compare.summary import THESE_RUNS
     from practicum.analysis.formats import interval, percent, points, verdict_label
+    from practicum.core.intervals import MIN_SEEDS
 
     variants = {row["name"]: row for row in comparison.report["variants"]}
     for table in comparison.report["tables"]:
         out.print(table["title"])
-        rows = []
+        about = {row["about"] for row in table["rows"] if "about" in row}
+        # One heading where no row is about a method, so that the table is narrow.
+        few, rows = THESE_RUNS if about == {THESE_RUNS} else "", []
         for row in table["rows"]:
             variant = variants[row["name"]]
-            effect = (points(row["effect"]), interval(row["ci95"], signed=True)) if "effect" in row else ("", "")
-            score = (percent(variant["score"]), interval(variant["ci95"]))
-            rows.append((row["name"], *score, *effect, verdict_label(row["verdict"])))
-        columns = ("", "score", "95%", f"minus {table['baseline']}", "95%", "")
+            score = f"{percent(variant['score'])} ({interval(variant['ci95'])})" if variant["ci95"] else ""
+            effect = f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
+            rows.append((row["name"], score, effect, verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
+        columns = ("", "score (95%)", f"minus {table['baseline']} (95%)", few)
         out.table(columns, rows, text=columns)
+        if THESE_RUNS in about:
+            out.print(f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it")
     for outcome in comparison.failed:
         out.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
     if comparison.interrupted or comparison.failed:

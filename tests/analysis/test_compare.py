@@ -449,7 +449,7 @@ def test_every_method_starts_from_the_seed_playbook(tmp_path: Path) -> None:
     start = seed_context([("rules", "Say the last word."), ("rules", "Say it once.")])
     found = compare(tmp_path / "c", client(), "none,ace", seed_context=start)
     assert found.report["seed_context"] == {"entries": 2, "tokens": render_full(start).tokens}
-    assert "every run starts from the same 2 entries" in (tmp_path / "c" / "report.md").read_text()
+    assert "every run starts from the same playbook (" in (tmp_path / "c" / "report.md").read_text()
     for run in ("none-0", "ace-0", "ace-1"):
         first = practicum.load_context(tmp_path / "c" / "runs" / run, 0)
         assert [entry.text for entry in first] == ["Say the last word.", "Say it once."]

@@ -102,15 +102,15 @@ def _conditions(report: ReportData) -> list[str]:
     limits = [f"{report[f'max_{unit}']:,} {unit}" for unit in ("calls", "tokens") if report[f"max_{unit}"]]
     roles = "".join(f", {role}: {model}" for role, model in report["roles"].items())
     validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
-    started = report["seed_context"]
+    started, seeds = report["seed_context"], "1 seed" if report["seeds"] == 1 else f"{report['seeds']} seeds"
     lines = [
         f"model {report['model']}{roles}; agent {report['agent']}; scorer {report['scorer']}",
         f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
-        f"{report['seeds']} seeds; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
+        f"{seeds}; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
         f"{report['concurrency']} calls at once over all runs",
     ]
     if started:
-        lines.append(f"every run starts from the same {started['entries']:,} entries ({started['tokens']:,} tokens)")
+        lines.append(f"every run starts from the same playbook ({started['tokens']:,} tokens)")
     if runs["done"] < runs["planned"]:
         lines.append(f"not complete: {runs['done']} of {runs['planned']} runs have a score")
     return lines

@@ -26,6 +26,9 @@ MOST_CURVE_POINTS = 60
 CURVE_WINDOW = 20
 """The least number of training tasks that one score of a learning curve rests on."""
 
+THESE_RUNS = "these runs"
+"""What a comparison with fewer than three seeds is about; with more it is about methods."""
+
 REPORTED_CONFIG = ("model", "agent", "scorer", "concurrency", "labels", "max_calls", "max_tokens")
 
 
@@ -97,7 +100,7 @@ def _row(variant: Variant, outcomes: Sequence[RunOutcome], scores: Scores) -> di
         "settings": dict(variant.settings),
         "score": _mean(by_task),
         "ci95": list(method_ci95(list(scores.values()))) if by_task else None,
-        "about": "method" if len(scored) >= MIN_SEEDS else "these runs",
+        "about": "method" if len(scored) >= MIN_SEEDS else THESE_RUNS,
         "best_of_k": _mean([o.best_of_k for o in scored]),
         "by_seed": {str(o.seed): o.score for o in outcomes},
         "n": len(by_task),
@@ -188,7 +191,7 @@ def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, An
         rows[name] = {"name": name, "verdict": why}
     corrected = holm([d.p for d in differences.values()])
     for (name, d), p in zip(differences.items(), corrected, strict=True):
-        about = "methods" if d.seeds >= MIN_SEEDS else "these runs"
+        about = "methods" if d.seeds >= MIN_SEEDS else THESE_RUNS
         row = {"name": name, "about": about, **asdict(d), "ci95": list(d.ci95), "p_holm": p, "verdict": verdict(d, p)}
         rows[name] = {**row, "claim": claim(row, table.baseline)}
     return {"title": table.title, "baseline": table.baseline, "rows": list(rows.values())}
