@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from practicum.bench.measure import rounded
+from practicum.bench.measure import claim_folder, rounded
 from practicum.bench.shared_budget import SharedBudget
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
@@ -36,7 +36,6 @@ from practicum.session.components import Parts
 from practicum.session.evaluate import Evaluation, evaluate
 from practicum.session.learn import begun, learn, resume
 from practicum.session.records import load_context
-from practicum.store.journal import digest
 
 SIZES = (0, 10, 20, 30)
 """Numbers of tasks whose experience is in the pools (figure 3)."""
@@ -266,7 +265,7 @@ async def mael(
     """Learn with each seed, and measure each variant, as far as the budget allows. Raises UsageError if `out` holds
     anything else."""
     parts, budget = parts or Parts(), budget or SharedBudget()
-    _claim(plan, out / "plan.json")
+    _claim(plan, out)
     options: dict[str, Any] = {"parts": parts, "watch": budget}
     pools: dict[int, Context] = {}
     for seed in plan.seeds_used:
@@ -324,19 +323,11 @@ async def _measured(
     return run
 
 
-def _claim(plan: MaelPlan, path: Path) -> None:
-    """Mark a new folder as this plan's. Raises UsageError if it is another plan's, or holds anything else."""
+def _claim(plan: MaelPlan, folder: Path) -> None:
     # Scorers read the meta. More seeds may be added later.
     tasks = [(task.id, task.input, task.target or "", dict(task.meta)) for task in (*plan.learning, *plan.testing)]
     numbers = [len(plan.learning), *plan.sizes, plan.cases]
-    name = digest(tasks, numbers, dict(plan.settings), dict(plan.config))
-    if path.is_file():
-        if json.loads(path.read_text(encoding="utf-8"))["plan"] != name:
-            raise UsageError(f"{path.parent} holds a bench with other tasks or settings: give another --out")
-        return
-    if path.parent.exists() and any(path.parent.iterdir()):
-        raise UsageError(f"{path.parent} is not empty and holds no bench: give another --out")
-    write_atomic(path, json.dumps({"plan": name}) + "\n")
+    claim_folder(folder, tasks, numbers, dict(plan.settings), dict(plan.config))
 
 
 def first_tasks(pools: Context, tasks: int) -> Context:

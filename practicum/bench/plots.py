@@ -95,12 +95,15 @@ def _label_lines(axes: Axes, shares: Mapping[str, float]) -> None:
 
 
 def robustness_plot(rows: Sequence[RobustnessRow], path: Path) -> None:
-    """Scores with a harmful reflector on the left (ACE, table 17), with a weak one on the right (table 16). The bands
-    reach from the worst to the best seed."""
-    figure = new_figure(11.0, 4.4)
-    left, right = figure.subplots(1, 2, sharey=True)
+    """Scores with a harmful reflector on the left (ACE, table 17), with a simulated weak one on the right (table 16).
+    The bands reach from the worst to the best seed."""
+    weak = [row for row in rows if row.setting.noise or not row.setting.every]
+    simulated = any(row.setting.noise for row in rows)
+    figure = new_figure(11.0 if simulated else 6.6, 4.4)
+    left, *right = figure.subplots(1, 1 + simulated, sharey=True, squeeze=False)[0]
     _plot_gates(left, [row for row in rows if not row.setting.noise], "a harmful reflector")
-    _plot_gates(right, [row for row in rows if row.setting.noise or not row.setting.every], "a weak reflector")
+    for axes in right:
+        _plot_gates(axes, weak, "a weak reflector")
     left.set_ylabel("score of the last context")
     _legend_below(figure)
     write_png(figure, path)
@@ -113,7 +116,8 @@ def _plot_gates(axes: Axes, rows: Sequence[RobustnessRow], title: str) -> None:
     names = list(dict.fromkeys(row.setting.name for row in rows))
     axes.set_xticks(range(len(names)), [name.replace(", ", ",\n").replace(" every", "\nevery") for name in names])
     for gate, label, colour, style in ((False, "without the gate", RED, "D--"), (True, "with the gate", BLUE, "o-")):
-        scores = [row.scores for row in rows if row.gate == gate]
+        if not (scores := [row.scores for row in rows if row.gate == gate]):
+            continue
         axes.plot([mean(each) for each in scores], style, color=colour, linewidth=2, label=label)
         low, high = [min(each) for each in scores], [max(each) for each in scores]
         axes.fill_between(range(len(scores)), low, high, color=colour, alpha=0.12)

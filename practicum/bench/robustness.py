@@ -4,12 +4,13 @@
 The world is simulated, so that a run takes seconds. Each task is about one kind of thing and mentions another; each
 kind has one right answer. Without a rule for the kind, the agent is right with a chance of 0.7 (the base, as on FiNER).
 With rules, it follows the majority of them, the newest on ties, with a chance of 0.95. The reflector writes the right
-rule, except that a harmful one writes a wrong answer at every X-th step, and a weak one writes its rule for the kind
-that was only mentioned, with the chance `noise`. Each lesson becomes an entry: without a curator, de-duplication and
-pruning, the gate alone is measured.
+rule, except that it writes a wrong answer where it is told to do harm, at every X-th step, and a weak one writes its
+rule for the kind that was only mentioned, with the chance `noise`. Each lesson becomes an entry: without a curator,
+de-duplication and pruning, the gate alone is measured.
 
 All chance follows from the task's text and the seed. The score is that of the last context, not of the best one by
-validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers.
+validation; learning, gate and test have different tasks. A simulation does not replace the papers' numbers: `table_17`
+measures ACE as it is, with the user's tasks and models, and the reflector's model told to do harm in the same way.
 """
 
 from __future__ import annotations
@@ -18,23 +19,34 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import practicum
-from practicum.bench.measure import Target
+from practicum.bench.harmful import HARMFUL, HarmfulReflector
+from practicum.bench.mael import Claim
+from practicum.bench.measure import Target, claim_folder
+from practicum.bench.shared_budget import SharedBudget
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Task
+from practicum.core.differences import difference, holm, verdict
+from practicum.core.errors import UsageError
+from practicum.core.types import Rollout, Task
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
+from practicum.models.client import Client
+from practicum.models.registry import Models
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.result import Progress, Watch
+from practicum.session.components import Parts
+from practicum.session.config import config_from
+from practicum.session.learn import begun, learn, resume
+from practicum.session.opening import Shared, client_settings
+from practicum.session.result import Progress, Result, Watch
 from practicum.testing.fill import fill
 
 KINDS = ("bado", "befu", "dimo", "dora", "fegu", "guna", "kelo", "lira")
@@ -46,7 +58,10 @@ LEARNING, GATE, TEST = 40, 48, 400
 _TASK = re.compile(r"Note (\d+) of \w+ \d+ on (\w+), beside (\w+)\.")
 """The text of a task: its number, its kind, and the kind it mentions."""
 
-SETTINGS = {"online": True, "rounds": 0, "curator": "append", "dedupe": "never", "harmful": 0}
+SETTINGS = {
+    "online": True, "batch": 1, "rounds": 0, "learn_from": "all", "lessons": "all", "curator": "append",
+    "dedupe": "never", "harmful": 0,
+}  # fmt: skip
 """ACE on a stream, so that task n is step n."""
 
 
@@ -67,7 +82,8 @@ class ReflectorSetting:
 @dataclass(frozen=True, slots=True)
 class RobustnessRow:
     """One setting with the gate or without it. The tuples have a value a seed: the scores on the test tasks without a
-    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls of learning."""
+    context (`base`) and with the last one, the deltas that the gate dropped, and the model calls. With tasks of the
+    user, `before` and `after` hold these scores of each test task, one a seed."""
 
     setting: ReflectorSetting
     gate: bool
@@ -75,6 +91,8 @@ class RobustnessRow:
     scores: tuple[float, ...]
     dropped: tuple[int, ...]
     calls: tuple[int, ...]
+    before: tuple[tuple[float | None, ...], ...] = ()
+    after: tuple[tuple[float | None, ...], ...] = ()
 
     @property
     def gain(self) -> float:
@@ -120,13 +138,13 @@ def agent_answer(text: str, context: str) -> str:
     return rule if Random(f"told {text}").random() < FOLLOWED else "unsure"
 
 
-def reflector_rule(text: str, setting: ReflectorSetting) -> str:
+def reflector_rule(text: str, noise: float, harmful: bool) -> str:
     """The reflector's lesson from an attempt at a task."""
-    number, kind, beside = _TASK.findall(text)[0]
+    _, kind, beside = _TASK.findall(text)[0]
     luck = Random(f"reflector {text}")
-    if setting.every and (int(number) + 1) % setting.every == 0:
+    if harmful:
         return f"If {kind}, answer nay{luck.randrange(1000)}."
-    return f"If {beside if luck.random() < setting.noise else kind}, answer {ANSWERS[kind]}."
+    return f"If {beside if luck.random() < noise else kind}, answer {ANSWERS[kind]}."
 
 
 def score(tasks: Sequence[Task], context: Context) -> float:
@@ -151,7 +169,8 @@ def robustness(
 def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, float, int, int]:
     """One run: base, score, deltas dropped, model calls of learning."""
     test = make_tasks(TEST, "test", seed)
-    model, contexts = ScriptedClient(partial(_respond, setting)), [Context()]
+    model, contexts = ScriptedClient(partial(_respond, setting.noise)), [Context()]
+    reflector = HarmfulReflector(model, setting.every, _ContextRecorder(contexts))
     with tempfile.TemporaryDirectory(prefix="practicum-robustness-") as folder:
         run = practicum.learn(
             make_tasks(LEARNING, "learning", seed),
@@ -162,8 +181,9 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             # The last context is measured, so a run with the gate validates only once.
             validate_every=LEARNING if gate else 1,
             seed=seed,
-            parts=practicum.Parts(clients={"agent": model}),
-            watch=_ContextRecorder(contexts),
+            profile="small",
+            parts=practicum.Parts(clients={"agent": model, "reflector": cast(Client, reflector)}),
+            watch=reflector,
         )
         dropped = practicum.run_sync(run).errors.get(Count.GATED_DELTAS, 0)
     return score(test, Context()), score(test, contexts[-1]), dropped, len(model.calls)
@@ -179,7 +199,7 @@ def targets(rows: Sequence[RobustnessRow]) -> list[Target]:
     ]
 
 
-def _respond(setting: ReflectorSetting, call: Call) -> str:
+def _respond(noise: float, call: Call) -> str:
     *_, task = _TASK.finditer(call.prompt.user)
     text = task.group()
     answer = agent_answer(text, call.prompt.head)
@@ -188,4 +208,103 @@ def _respond(setting: ReflectorSetting, call: Call) -> str:
     filled = fill(call.schema, 0)
     if call.role == "agent":
         return json.dumps({**filled, "answer": answer, "used": []})
-    return json.dumps({**filled, "insight": reflector_rule(text, setting), "tags": []})
+    rule = reflector_rule(text, noise, HARMFUL in call.prompt.user)
+    return json.dumps({**filled, "insight": rule, "tags": []})
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmPlan:
+    """ACE with a harmful reflector on tasks of the user: `learning` are learned from, `testing` is scored before and
+    after. `config` holds fields of `Config`, of which `seed` is the first of the seeds."""
+
+    learning: Sequence[Task]
+    testing: Sequence[Task]
+    reflectors: Sequence[ReflectorSetting]
+    seeds: int = 3
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.learning or not self.testing:
+            raise UsageError("a harmful reflector is measured on tasks to learn from and tasks to test on: give both")
+
+
+@dataclass(frozen=True)
+class HarmResult:
+    """The rows that were measured, and why there are no more of them. `claims` are those rows against no context at
+    all, by name."""
+
+    rows: Sequence[RobustnessRow]
+    stopped: str | None = None
+
+    @property
+    def claims(self) -> dict[str, Claim]:
+        both = {row.setting.name: [*zip(row.after, row.before, strict=True)] for row in self.rows}
+        # A task counts if it was scored with every seed, before and after.
+        whole: dict[str, Any] = {n: [(a, b) for a, b in p if None not in (*a, *b)] for n, p in both.items()}
+        found = {n: difference([a for a, _ in p], [b for _, b in p]) for n, p in whole.items() if p}
+        corrected = holm([one.p for one in found.values()])
+        return {name: Claim(one, p, verdict(one, p)) for (name, one), p in zip(found.items(), corrected, strict=True)}
+
+
+async def table_17(
+    plan: HarmPlan, out: Path, *, parts: Parts | None = None, budget: SharedBudget | None = None,
+    report: Callable[[RobustnessRow], None] = lambda row: None,
+) -> HarmResult:  # fmt: skip
+    """Learn with each reflector and each seed, as far as the budget allows. The same call continues in `out`. Raises
+    UsageError if `out` holds anything else."""
+    parts, budget = parts or Parts(), budget or SharedBudget()
+    tasks = [(task.id, task.input, task.target or "", dict(task.meta)) for task in (*plan.learning, *plan.testing)]
+    claim_folder(out, tasks, len(plan.learning), dict(plan.config))
+    config = config_from(plan.config)
+    models = Models(client_settings(config, out, parts))
+    given = parts.clients.get("reflector") or (None if "reflector" in config.roles else parts.clients.get("agent"))
+
+    async def ran(setting: ReflectorSetting | None, seed: int) -> Result:
+        name, every = (setting.name, setting.every) if setting else ("base", None)
+        reflector = HarmfulReflector(given or models.open(config.roles.get("reflector", config.model)), every, budget)
+        clients = {**parts.clients, "reflector": cast(Client, reflector)}
+        how: Any = {"parts": replace(parts, clients=clients), "watch": reflector, "shared": Shared(models)}
+        folder = out / f"{name.replace(' ', '-')}-{seed}"
+        if begun(folder):
+            result = await resume(folder, **how)
+        else:
+            how |= {**plan.config, "seed": seed, "test": plan.testing}
+            result = await learn(plan.learning if setting else (), method="ace", out=folder, **how)
+        budget.close(result.usage)
+        return result
+
+    seeds = range(config.seed, config.seed + plan.seeds)
+    rows: list[RobustnessRow] = []
+    base: list[Scores] = []
+    try:
+        # The base is a run that learns from nothing.
+        for setting in (None, *plan.reflectors):
+            results = []
+            for seed in seeds:
+                results.append(await ran(setting, seed))
+                if stopped := results[-1].stopped:
+                    return HarmResult(rows, stopped)
+            scores = [_scores(result.rollouts["test"]) for result in results]
+            if setting is None:
+                base = scores
+                continue
+            calls = tuple(result.usage.calls for result in results)
+            row = RobustnessRow(setting, False, _means(base), _means(scores), (0,) * len(calls), calls)
+            rows.append(replace(row, before=(*zip(*base, strict=True),), after=(*zip(*scores, strict=True),)))
+            report(rows[-1])
+    finally:
+        await models.close()
+    return HarmResult(rows)
+
+
+Scores = Sequence[float | None]
+"""The score of each test task, None if its scorer's model failed."""
+
+
+def _scores(rollouts: Sequence[Rollout]) -> Scores:
+    return [None if (score := rollout.first.score) is None else score.value for rollout in rollouts]
+
+
+def _means(runs: Iterable[Scores]) -> tuple[float, ...]:
+    """The mean score of each run."""
+    return tuple(mean(score for score in scores if score is not None) for scores in runs)
