@@ -230,7 +230,7 @@ def test_every_way_to_structure_works(tmp_path: Path, structure: str) -> None:
     sent = json.dumps(bodies[0]["messages"] if structure == "prompted" else bodies[0])
     assert "additionalProperties" in sent
     assert "word2" in sent
-    assert bodies[0]["max_tokens"] == 1024
+    assert bodies[0]["max_tokens"] == 4096
     assert bodies[0]["temperature"] == 0.0
 
 
@@ -284,10 +284,11 @@ def test_a_window_setting_applies_to_served_models(name: str, monkeypatch: pytes
 
 def test_a_trace_is_cut_to_the_window_of_the_settings(tmp_path: Path) -> None:
     prompts: list[str] = []
+    found = dict.fromkeys(("reasoning", "diagnosis", "cause", "correction"), "x")
 
     async def reflecting(request: web.Request) -> web.Response:
         prompts.append((await request.json())["messages"][-1]["content"])
-        return completion(json.dumps(dict.fromkeys(("kind", "correction", "insight", "diagnosis"), "x") | {"tags": []}))
+        return completion(json.dumps({**found, "tags": [], "insights": []}))
 
     long = Recorded(Trace("no", reasoning="word " * 20_000), Score(0.0, False))
     task = Task("x", "Message 0", "word0", recorded=long)
@@ -302,7 +303,7 @@ def test_a_window_does_not_pass_from_a_local_model_to_a_served_one() -> None:
     run = {"model": "local", "window": 1024}
     assert override_config(run, {"model": "http://127.0.0.1:9/v1#m"})["window"] is None
     assert override_config(run, {"model": "http://127.0.0.1:9/v1#m", "window": 4096})["window"] == 4096
-    assert override_config(run, {"model": "local:other.gguf"})["window"] == 1024
+    assert override_config(run, {"model": "local:other.gguf"})["window"] == 4096
 
 
 BAD_SCRIPTS = {

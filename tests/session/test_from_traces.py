@@ -120,6 +120,7 @@ def test_unreadable_traces_are_counted_in_total_and_after_a_resume_too(launcher:
     (tmp_path / "model").write_text("\n".join(map(json.dumps, script)))
 
     start = ["learn", "--from-traces", "stored", "--model", "scripted:model", "--max-calls", "3", "--out", "run"]
+    start += ["--profile", "small"]
     first = launcher.run([*start, "--json"], tmp_path)
     assert first.err.count("could not be read in full: ") == 20
     assert "and 2 more such lines\nin all, 44 parts could not be read in full" in first.err

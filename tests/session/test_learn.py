@@ -419,8 +419,12 @@ def test_ids_that_look_like_places_do_not_collide(tmp_path: Path) -> None:
 def test_a_run_in_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.jsonl").write_text('{"input": "one", "target": "two"}\n')
-    reflection = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "If one, say two.", "tags": []}
-    answers = {"agent": "three", "reflector": reflection, "curator": {"decisions": []}}
+    insights = [{"section": "facts and formulas", "text": "If one, say two."}]
+    found = dict.fromkeys(("reasoning", "diagnosis", "cause", "correction"), "x")
+    changes = [{"op": "ADD", "insights": [1]}]
+    answers = {
+        "agent": "three", "reflector": {**found, "tags": [], "insights": insights}, "curator": {"changes": changes}
+    }  # fmt: skip
     lines = [json.dumps({"role": role, "answer": answer}) for role, answer in answers.items()]
     (tmp_path / "script").write_text("\n".join(lines))
     tasks = practicum.load_tasks("tasks.jsonl")

@@ -14,6 +14,7 @@ from sqlalchemy import select
 import practicum
 from practicum.cli.app import main
 from practicum.core.counts import Count
+from practicum.core.errors import JournalMismatch
 from practicum.core.playbook import export
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import RUN
@@ -88,7 +89,23 @@ def test_an_old_run_answers(name: str, here: Path, capsys: pytest.CaptureFixture
     assert len(paid_rows(run)) == before
 
 
-@pytest.mark.parametrize("name", STOPPED)
+CHANGED = ("ace", "combee")
+"""Stopped runs of methods whose prompts have changed since."""
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_old_run_with_other_prompts_is_not_resumed_and_nothing_is_paid(name: str, here: Path) -> None:
+    run = unpacked(name, here)
+    before = paid_rows(run)
+    model = ScriptedClient.from_file(Path("script.jsonl"))
+    with pytest.raises(JournalMismatch, match="--seed-playbook RUN"):
+        practicum.run_sync(
+            practicum.resume(run, limits={"max_calls": 1_000}, parts=practicum.Parts(clients={"agent": model}))
+        )
+    assert paid_rows(run) == before
+
+
+@pytest.mark.parametrize("name", [name for name in STOPPED if name not in CHANGED])
 def test_an_old_run_is_resumed_to_its_end_and_no_call_is_paid_again(name: str, here: Path) -> None:
     run = unpacked(name, here)
     before = paid_rows(run)

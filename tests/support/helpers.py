@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,10 @@ def world(call: Call) -> str:
     if call.schema is None:
         return f"word{number % 7}"
     value = fill(call.schema, number)
+    if "changes" in value:
+        # A curator at random would name no insight that there is.
+        told = [int(n) for n in re.findall(r"^Insight (\d+)", call.prompt.user, re.MULTILINE)]
+        value["changes"] += [{"op": "ADD", "insights": [n], "section": "", "text": ""} for n in told]
     if call.role == "agent":
         if number % 2:
             value["answer"] = call.prompt.user.split()[-1]
