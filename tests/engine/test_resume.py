@@ -18,6 +18,7 @@ from kills import BEFORE_THE_TABLES
 import practicum
 from practicum.core.context import seed_context
 from practicum.core.errors import JournalMismatch, ProviderError, StoreError, UsageError
+from practicum.core.types import Instructions
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import step_rows
@@ -294,7 +295,7 @@ def test_a_changed_prompt_is_refused_and_its_place_is_named(tmp_path: Path, monk
     from practicum.methods import ace
 
     learn(tmp_path / "run", client(), max_calls=20)
-    monkeypatch.setattr(ace, "REFLECTOR", "Another way to reflect.")
+    monkeypatch.setattr(ace, "REFLECTOR", Instructions("Another way to reflect."))
     model = client()
     with pytest.raises(JournalMismatch, match=r"'step 1/[^']*reflector'"):
         resume(tmp_path / "run", model, max_calls=100)

@@ -303,7 +303,7 @@ def test_a_window_does_not_pass_from_a_local_model_to_a_served_one() -> None:
     run = {"model": "local", "window": 1024}
     assert override_config(run, {"model": "http://127.0.0.1:9/v1#m"})["window"] is None
     assert override_config(run, {"model": "http://127.0.0.1:9/v1#m", "window": 4096})["window"] == 4096
-    assert override_config(run, {"model": "local:other.gguf"})["window"] == 4096
+    assert override_config(run, {"model": "local:other.gguf"})["window"] == 1024
 
 
 BAD_SCRIPTS = {
