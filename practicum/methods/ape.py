@@ -13,6 +13,7 @@ from pydantic import Field
 
 from practicum.blocks.search.candidates import Request
 from practicum.blocks.search.demonstrations import INDUCE, demonstrated, demonstrations
+from practicum.blocks.search.examples import VARIED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
@@ -53,4 +54,5 @@ not vary, such as names, numbers, formulas, code and the form of the answer.""",
     small="""\
 Write another version of the instruction: the same meaning in other words. Keep names, numbers and the form of the \
 answer as they are.""",
+    examples=VARIED,
 )

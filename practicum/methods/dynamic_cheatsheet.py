@@ -14,14 +14,25 @@ from pydantic import Field
 from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import once
+from practicum.blocks.reflect.examples import (
+    CALENDAR,
+    CLOSED,
+    COAT,
+    HINGE,
+    MEETING,
+    NOTICES,
+    SHOP,
+    WORKSHOP,
+)
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.cheatsheet import (
+    Sheet,
     attempts_as_lessons,
     keep_attempts_and_sheet,
     rewrite_cheatsheet,
     synthesizing,
 )
-from practicum.core.types import Instructions
+from practicum.core.types import Instructions, Turn
 from practicum.engine.loop import Method
 from practicum.methods.settings import Batched
 
@@ -72,6 +83,36 @@ many tasks to what is about one. Leave out nothing that is still of use, and cor
 What is not in your new version is lost, so write the whole cheatsheet anew, with everything that is to be carried \
 over at full length, in sections, and what matters most first."""
 
+PRICE = "- What is left to pay: the price less the discount; 25% of 80 is 20, so 60 is left."
+DATE = "- add_event: write the start as 2026-05-09T14:30; after an error correct it and call again."
+
+WRITTEN = (
+    Turn(
+        f"{SHOP}\n\n# The cheatsheet so far\n(empty)\n\n# Attempt 1\n{COAT}\n"
+        "Reasoning: 25% of 80 is 20, and 80 - 20 = 60.\nAnswer: 60\nFeedback: The answer is right.",
+        Sheet(sheet=PRICE).model_dump_json(),
+    ),
+    Turn(
+        f"{CALENDAR}\n\n# The cheatsheet so far\n- Say in one sentence what was done.\n\n# Attempt 1\n{MEETING}",
+        Sheet(sheet=f"{DATE}\n- Say in one sentence what was done, once a call has succeeded.").model_dump_json(),
+    ),
+)
+"""A first sheet, and the continuation of another one."""
+
+PREPARED = (
+    Turn(
+        f"{NOTICES}\n\n# The cheatsheet so far\n- Name the day.\n\n# Attempt at a task like it\n{CLOSED}\n\n"
+        "# The next task\nTell visitors that the pool opens at six from Monday on.",
+        Sheet(sheet="- At most 12 words: no greeting, no reason, and count them.\n- Name the day.").model_dump_json(),
+    ),
+    Turn(
+        f"{WORKSHOP}\n\n# The cheatsheet so far\n(empty)\n\n# Attempt at a task like it\n{HINGE}\n\n"
+        "# The next task\na cleat for a sailing boat",
+        Sheet(sheet="- In salt air and salt water: bronze. Steel rusts there.").model_dump_json(),
+    ),
+)
+"""Sheets for the next task."""
+
 SMALL = """\
 You keep the cheatsheet of an agent: what helps it with the tasks to come. From the attempts you are shown keep \
 strategies that work, solutions and facts that can be used again, and mistakes to avoid. Judge for yourself what in \
@@ -85,6 +126,7 @@ attempts that were made with it. Bring it up to date.
 
 {CONTENTS}""",
     small=SMALL,
+    examples=WRITTEN,
 )
 
 PREPARER = Instructions(
@@ -96,4 +138,5 @@ cheatsheet too.
 
 {CONTENTS}""",
     small=SMALL,
+    examples=PREPARED,
 )

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from practicum.blocks.search.candidates import Request, value
 from practicum.blocks.search.demonstrations import INDUCE, demonstrated, demonstrations
+from practicum.blocks.search.examples import CROSSED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
@@ -75,4 +76,5 @@ lines. Do not say that it has parents.""",
     small="""\
 You breed instructions for an agent. Put what is best in the two parents together, then change a part of the result. \
 Write the child whole. Name no single task or answer.""",
+    examples=CROSSED,
 )

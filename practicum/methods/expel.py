@@ -15,13 +15,14 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import Show, answer, similar_turns
 from practicum.blocks.attempt.attempt import refined
 from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
 from practicum.blocks.reflect.self_reflection import SELF, by_self, without_target
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.update.append import append, newest_per_key, pruned
-from practicum.blocks.update.insights import PAIR, VotedInsights
+from practicum.blocks.update.insights import PAIR, Operation, Operations, VotedInsights
 from practicum.core.context import Context
 from practicum.core.edits import Delta
-from practicum.core.types import Instructions, Lesson, Rollout, Task
+from practicum.core.types import Instructions, Lesson, Rollout, Task, Turn
 from practicum.core.views import View, render_full
 from practicum.engine.loop import Method, UpdateSeam
 from practicum.engine.run import Run
@@ -118,6 +119,48 @@ REMOVE: an insight is contradicted, or says what another one says; give its id.
 EDIT: an insight should become more general, more exact or clearer; give its id and the whole new text.
 ADD: something that no insight says yet; give its text."""
 
+
+def _example(told: str, insights: str, attempt: str, **said: str) -> Turn:
+    decided = Operations(operations=[Operation.model_validate(said)])
+    return Turn(f"# The insights\n{insights}\n\n{told}\n\n# Attempt 1\n{attempt}", decided.model_dump_json())
+
+
+COMPARED = (
+    _example(
+        SHOP, "(no insights yet)",
+        f"Failed:\n{COAT}\nAnswer: 20\nFeedback: The answer is wrong.\n\nSucceeded:\n{COAT}\n"
+        "Reasoning: 25% of 80 is 20, and 80 - 20 = 60.\nAnswer: 60\nFeedback: The answer is right.",
+        op="ADD", text="If what is left to pay is asked for, subtract the discount from the price.",
+    ),
+    _example(
+        NOTICES, "[e3] (rules) If a notice is asked for, say what happens and when.",
+        f"Failed:\n{CLOSED}\n\nSucceeded:\nTask: Tell visitors that the pool is closed on Sunday for cleaning.\n"
+        "Answer: Pool closed on Sunday for cleaning.\nFeedback: The answer is right.",
+        op="EDIT", id="e3", text="If a notice is asked for, say what happens and when, without a greeting, and count "
+        "the words.",
+    ),
+)  # fmt: skip
+"""A failure and a success at one task, and what follows from them."""
+
+GENERALIZED = (
+    _example(
+        CALENDAR, "[e5] (rules) If a call returns an error, correct its arguments and call again.",
+        "Task: Put the swimming lesson into my calendar, on 4 June at five.\n"
+        'Action: add_event {"title": "swimming", "start": "4 June 17:00"}\n'
+        "Observation: error: start must look like 2026-05-09T14:30\n"
+        'Action: add_event {"title": "swimming", "start": "2026-06-04T17:00"}\nObservation: added\n'
+        "Answer: It is in your calendar.\nFeedback: The answer is right.",
+        op="AGREE", id="e5",
+    ),
+    _example(
+        WORKSHOP, "(no insights yet)",
+        "Task: a cleat for a sailing boat\nAnswer: bronze\nFeedback: The answer is right.\n\n# Attempt 2\n"
+        "Task: a bolt for a pier\nAnswer: bronze\nFeedback: The answer is right.",
+        op="ADD", text="If a part is used at sea or by the sea, choose a material that salt water does not harm.",
+    ),
+)  # fmt: skip
+"""Successes, and what follows from them."""
+
 COMPARE = Instructions(
     full=f"""\
 You keep the insights of an agent: what it has learned that will help with other tasks. Each stands on a line of its \
@@ -139,6 +182,7 @@ some failed, and the last one succeeded. Find what made the difference.
 {OPERATIONS}
 
 An insight holds for many tasks and names none of them.""",
+    examples=COMPARED,
 )
 
 GENERALIZE = Instructions(
@@ -161,4 +205,5 @@ different tasks, all of which succeeded. Find what they have in common.
 {OPERATIONS}
 
 An insight holds for many tasks and names none of them.""",
+    examples=GENERALIZED,
 )

@@ -19,6 +19,7 @@ from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.per_trace import per_trace, without_reflector
 from practicum.blocks.sample.orders import shuffled_epochs
 from practicum.blocks.search.candidates import Request, best_instruction, cases, ranked, written
+from practicum.blocks.search.examples import JOINED, REFLECTED
 from practicum.blocks.search.gepa_search import Select, pareto_search
 from practicum.blocks.update.join import Join
 from practicum.blocks.update.scan import FEW, Dealing, scan
@@ -117,6 +118,7 @@ You improve the instruction an agent works under. You see the instruction and at
 came of it. Find out what the tasks are, what facts and steps solve them, and where the instruction misled or was \
 silent. Write the whole instruction anew: keep what worked, mend what failed, and put in every fact and rule the \
 agent will need for tasks like these and cannot know by itself. Do not write about single tasks.""",
+    examples=REFLECTED,
 )
 
 JOINER = Instructions(
@@ -129,4 +131,5 @@ have several sections.""",
 Several people have each written an instruction for the same agent, from different attempts. Write one instruction \
 that holds all that is useful in them, each thing once. Where they contradict each other, keep what more of them \
 say.""",
+    examples=JOINED,
 )

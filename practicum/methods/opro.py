@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from practicum.blocks.search.candidates import Request, history
 from practicum.blocks.search.demonstrations import demonstrated, demonstrations
+from practicum.blocks.search.examples import OPTIMIZED
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson
 from practicum.engine.loop import Method
@@ -48,4 +49,5 @@ since no earlier instruction is shown beside it. It may be short or have several
 You look for the best instruction for an agent. You see earlier instructions with their scores from 0 to 100, the \
 best last, and some tasks. Write one new instruction that differs from all of these and will score higher. It is \
 complete in itself and general: no single task or answer is named in it.""",
+    examples=OPTIMIZED,
 )

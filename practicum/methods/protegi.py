@@ -12,11 +12,13 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from practicum.blocks.act.show import answer
+from practicum.blocks.reflect.examples import HINGE, SHOP, WORKSHOP
 from practicum.blocks.sample.orders import drawn
 from practicum.blocks.search.bandit import Bandit, keep_best_by
 from practicum.blocks.search.candidates import best_instruction, each_once
-from practicum.blocks.search.expansion import Expansion, expanded, gradients
-from practicum.core.types import Instructions
+from practicum.blocks.search.examples import CUPS_WRONG, EDITED
+from practicum.blocks.search.expansion import NONE, Criticism, Expansion, expanded, gradients
+from practicum.core.types import Instructions, Turn
 from practicum.engine.loop import Method
 from practicum.methods.ape import VARY
 from practicum.methods.instruction_search import SearchSettings
@@ -69,6 +71,24 @@ def method(s: Settings) -> Method:
     )
 
 
+CRITICISED = (
+    Turn(
+        f"{SHOP}\n\n# The instruction\nAnswer with the discount.\n\n# What failed under it\n{CUPS_WRONG}",
+        Criticism(
+            reasons="It asks for the discount, but what is left to pay is wanted. It does not say that the prices are "
+            "to be added first."
+        ).model_dump_json(),
+    ),
+    Turn(
+        f"{WORKSHOP}\n\n# The instruction\n{NONE}\n\n# What failed under it\n{HINGE}",
+        Criticism(
+            reasons="Nothing says what a material has to stand. Steel is strong, but it rusts in salt air; the agent "
+            "needed to know that such parts are made of bronze."
+        ).model_dump_json(),
+    ),
+)
+"""What is wrong with two instructions."""
+
 GRADIENT = Instructions(
     full="""\
 You find out why an instruction fails. You see the instruction that an agent works under, and tasks at which the \
@@ -81,16 +101,17 @@ or formulas that are missing. Do not write a new instruction.""",
     small="""\
 An agent failed at tasks because its instruction was not good enough. Say why the instruction led to these failures, \
 and what it lacks for tasks of this kind. Do not write a new instruction.""",
+    examples=CRITICISED,
 )
 
 EDIT = Instructions(
     full="""\
 You correct an instruction. You see the instruction that an agent works under, tasks at which the agent failed with \
 it, and a criticism that says why. Write the whole instruction anew so that what the criticism finds is put right. \
-Keep \
-what the criticism does not touch. It must hold for other tasks of the same kind, so do not name the tasks you see. \
-It may have several lines.""",
+Keep what the criticism does not touch. It must hold for other tasks of the same kind, so do not name the tasks you \
+see. It may have several lines.""",
     small="""\
 You mend an agent's instruction. You see it, what failed under it and what is wrong with it. Write a new version that \
 puts right what is wrong. It is complete in itself, general, and keeps what works.""",
+    examples=EDITED,
 )

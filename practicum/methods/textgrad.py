@@ -18,6 +18,7 @@ from pydantic import Field
 from practicum.blocks.act.show import answer
 from practicum.blocks.attempt.attempt import once
 from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, MEETING, NOTICES, SHOP
 from practicum.blocks.sample.orders import drawn
 from practicum.blocks.search.candidates import (
     RECALLED,
@@ -29,12 +30,13 @@ from practicum.blocks.search.candidates import (
     propose,
     with_feedback_history,
 )
+from practicum.blocks.search.examples import COAT_RIGHT, PRICES, REVISED
 from practicum.blocks.search.expansion import NONE
 from practicum.core.bounded import MaxChars, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
-from practicum.core.types import Instructions, Lesson, Rollout
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.methods.instruction_search import SearchSettings
@@ -102,6 +104,31 @@ def descent(known: Sequence[Entry], lessons: Sequence[Lesson], rng: random.Rando
     return [Request(OPTIMIZER, parts, tuple(known), tuple(lessons))]
 
 
+def _example(told: str, instructions: str, attempt: str, said: Gradient) -> Turn:
+    parts = f"# The instructions to be improved\n{instructions}\n\n# The attempt\n{attempt}"
+    return Turn(f"{told}\n\n{parts}", said.model_dump_json())
+
+
+CRITICISED = (
+    _example(
+        CALENDAR, NONE, MEETING,
+        Gradient(
+            answer="The tool refused the start because of its form, and the agent reported success all the same.",
+            instructions="They should say that a start is written as 2026-05-09T14:30, and that a call which failed is "
+            "corrected and made again.",
+        ),
+    ),
+    _example(SHOP, PRICES, COAT_RIGHT, Gradient(answer="Both steps are shown and right.", instructions="")),
+    _example(
+        NOTICES, "Be polite and say why.", CLOSED,
+        Gradient(
+            answer="It is clear, but greeting and reason make it longer than the 12 words that are allowed.",
+            instructions="They should not ask for a greeting or a reason, and should say that the words are counted.",
+        ),
+    ),
+)  # fmt: skip
+"""What is said of three attempts."""
+
 GRADIENT = Instructions(
     full="""\
 You criticise, so that a text can be improved: the instructions of an agent. You see these instructions and one \
@@ -118,6 +145,7 @@ You criticise how an agent did a task, so that its instructions can be changed. 
 
 answer: what in the attempt was good or bad, and why. instructions: how the instructions should change because of \
 this attempt, in one sentence; empty where they served it well.""",
+    examples=CRITICISED,
 )
 
 OPTIMIZER = Instructions(
@@ -135,4 +163,5 @@ have several lines.""",
 You improve one text, the instructions of an agent, by criticism of what the agent did under them. Write a new \
 version. What is said now counts; what was said before, and is still true, must not be undone. Keep what nobody \
 complains of, be general, and name no single task or answer.""",
+    examples=REVISED,
 )

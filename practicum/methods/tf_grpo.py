@@ -17,6 +17,7 @@ from practicum.blocks.accept.always import always
 from practicum.blocks.act.show import answer, full_view
 from practicum.blocks.attempt.attempt import grouped, once
 from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.blocks.reflect.per_trace import tagged
 from practicum.blocks.sample.orders import batches
 from practicum.blocks.search.candidates import visible_score
@@ -26,7 +27,7 @@ from practicum.blocks.update.curator import Curator
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Instructions, Lesson, Rollout
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
 from practicum.core.views import render_full
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
@@ -103,6 +104,42 @@ def _outcome(score: float | None) -> str:
     return "its score is not known" if score is None else f"its score is {100 * score:.0f} of 100"
 
 
+def _example(told: str, experiences: str, attempts: str, said: Advantage) -> Turn:
+    return Turn(f"# The experiences so far\n{experiences}\n\n{told}\n\n{attempts}", said.model_dump_json())
+
+
+CONTRASTED = (
+    _example(
+        SHOP, "(none yet)",
+        f"# Attempt 1: its score is 0 of 100\n{COAT}\nReasoning: 25% of 80 is 20.\nAnswer: 20\n"
+        f"Feedback: The answer is wrong. The right answer is: 60\n\n# Attempt 2: its score is 100 of 100\n{COAT}\n"
+        "Reasoning: 25% of 80 is 20, and 80 - 20 = 60.\nAnswer: 60\nFeedback: The answer is right.",
+        Advantage(
+            why="The second one subtracts the discount from the price; the first one stops at the discount.",
+            experiences=["If what is left to pay is asked for, subtract the discount from the full price."],
+        ),
+    ),
+    _example(
+        CALENDAR, "(none yet)",
+        f"# Attempt 1: its score is 0 of 100\n{MEETING}\n\n# Attempt 2: its score is 100 of 100\n"
+        "Task: Put the dentist into my calendar, on 9 May at half past two.\n"
+        'Action: add_event {"title": "dentist", "start": "2026-05-09T14:30"}\nObservation: added\n'
+        "Answer: The dentist is in your calendar.\nFeedback: The answer is right.",
+        Advantage(
+            why="The second one writes the start in the form that the tool takes.",
+            experiences=["When adding an event, write its start as year-month-day, T and the time of day."],
+        ),
+    ),
+    _example(
+        NOTICES, "[e2] (rules) Leave out greetings and reasons, and count the words of a notice.",
+        f"# Attempt 1: its score is 0 of 100\n{CLOSED}\n\n# Attempt 2: its score is 100 of 100\n"
+        "Task: Tell visitors that the pool is closed on Sunday for cleaning.\n"
+        "Answer: Pool closed on Sunday for cleaning.\nFeedback: The answer is right.",
+        Advantage(why="Only the second one follows e2, which says all there is to learn.", experiences=[]),
+    ),
+)  # fmt: skip
+"""Groups of two attempts, and what is to be remembered of them."""
+
 ADVANTAGE = Instructions(
     full="""\
 You see several attempts of one agent at the same task, each with its score, and the experiences that the agent has \
@@ -122,4 +159,5 @@ You compare several attempts of one agent at the same task, each with its score.
 why: what the better attempts did and the others did not. experiences: what to remember from that for other tasks, \
 each in one short general sentence that makes sense without this task. Leave the list empty where there is nothing to \
 say. Never guess what you cannot see in the attempts.""",
+    examples=CONTRASTED,
 )

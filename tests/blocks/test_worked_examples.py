@@ -9,15 +9,28 @@ from jsonschema import Draft202012Validator
 
 from practicum.blocks.act import network
 from practicum.blocks.attempt import propose
-from practicum.blocks.reflect import self_contrast
+from practicum.blocks.reflect import self_contrast, self_reflection
 from practicum.blocks.reflect.heads import HEADS, ShortReflections
 from practicum.blocks.reflect.per_trace import ShortReflection
-from practicum.blocks.update import memory_bank
+from practicum.blocks.search import demonstrations, expansion
+from practicum.blocks.search.candidates import Instruction
+from practicum.blocks.update import cheatsheet, insights, memory_bank
 from practicum.blocks.update.curator import Decisions
 from practicum.blocks.update.optimizer_state import State
 from practicum.core.bounded import Output
 from practicum.core.types import Turn
-from practicum.methods import worked_examples
+from practicum.methods import (
+    ape,
+    dynamic_cheatsheet,
+    evoprompt,
+    expel,
+    gepa,
+    opro,
+    protegi,
+    textgrad,
+    tf_grpo,
+    worked_examples,
+)
 from practicum.models.prompting import json_schema
 
 SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
@@ -29,6 +42,22 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
+    ("self-reflections", self_reflection.ShortSelfReflection, self_reflection.SELF.examples),
+    ("comparisons", insights.Operations, expel.COMPARE.examples),
+    ("generalizations", insights.Operations, expel.GENERALIZE.examples),
+    ("sheets", cheatsheet.Sheet, dynamic_cheatsheet.WRITER.examples),
+    ("prepared sheets", cheatsheet.Sheet, dynamic_cheatsheet.PREPARER.examples),
+    ("advantages", tf_grpo.Advantage, tf_grpo.ADVANTAGE.examples),
+    ("guesses", Instruction, demonstrations.INDUCE.examples),
+    ("opro", Instruction, opro.OPTIMIZER.examples),
+    ("variants", Instruction, ape.VARY.examples),
+    ("offspring", Instruction, evoprompt.CROSS.examples),
+    ("protegi: gradients", expansion.Criticism, protegi.GRADIENT.examples),
+    ("protegi: edits", Instruction, protegi.EDIT.examples),
+    ("textgrad: gradients", textgrad.Gradient, textgrad.GRADIENT.examples),
+    ("textgrad: descent", Instruction, textgrad.OPTIMIZER.examples),
+    ("gepa", Instruction, gepa.REFLECTOR.examples),
+    ("gepa: joins", Instruction, gepa.JOINER.examples),
     ("network: judge", network.Ability, network.ASKED["judge"].examples),
     ("network: decompose", network.Plan, network.ASKED["decompose"].examples),
     ("network: solve", network.PartSolution, network.ASKED["solve"].examples),

@@ -10,28 +10,34 @@ from typing import Annotated
 from pydantic import Field
 
 from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, MEETING, NOTICES, SHOP
 from practicum.blocks.reflect.per_trace import Reflector, judged_by_outcome
 from practicum.core.bounded import MaxChars, Output, clean, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round
+from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Turn
 from practicum.engine.run import Run
 
 
 class SelfReflection(Output):
     """What an agent says to itself after a failed attempt, before it tries again."""
 
-    text: Annotated[str, MaxChars(2_000)] = Field(
-        alias="reflection", description="what went wrong, why, and what to do the next time"
+    reflection: Annotated[str, MaxChars(2_000)] = Field(
+        description="what went wrong, why, and what to do the next time"
     )
 
 
-class ShortReflection(Output):
+class ShortSelfReflection(Output):
     """What an agent says to itself after a failed attempt, before it tries again."""
 
     kind: Annotated[str, MaxChars(80)] = Field(description="what kind of task this is, by its subject")
     diagnosis: Annotated[str, MaxChars(100)] = Field(description="what probably went wrong, and why")
-    text: Annotated[str, rule_schema(160, empty=False)] = Field(alias="insight", description="what to do the next time")
+    insight: Annotated[str, rule_schema(160, empty=False)] = Field(description="what to do the next time")
+
+    @property
+    def reflection(self) -> str:
+        """What is kept of it."""
+        return self.insight
 
 
 def without_target(rollout: Rollout) -> Rollout:
@@ -57,14 +63,37 @@ def by_self(told: Instructions) -> Reflector:
         before = "\n\n".join(one.lesson.text for one in earlier if one.lesson.text)
         said_before = [f"# Your earlier reflections on this task\n{before}"] if before else []
         prompt = told.prompt(run.profile, [*run.agent_instructions, *said_before, f"# The attempt\n{tried}"])
-        form: type[SelfReflection | ShortReflection] = SelfReflection if run.profile == "full" else ShortReflection
+        form: type[SelfReflection | ShortSelfReflection]
+        form = SelfReflection if run.profile == "full" else ShortSelfReflection
         said = await run.try_ask("reflector", prompt, form, Count.LOST_REFLECTIONS)
         if said is None:
             return None
-        return Lesson(run.place, clean(said.text), tried, judged_by_outcome(rollout), rollout.sources)
+        return Lesson(run.place, clean(said.reflection), tried, judged_by_outcome(rollout), rollout.sources)
 
     return reflect
 
+
+def _example(told: str, attempt: str, kind: str, diagnosis: str, insight: str) -> Turn:
+    said = ShortSelfReflection(kind=kind, diagnosis=diagnosis, insight=insight)
+    return Turn(f"{told}\n\n# The attempt\n{attempt}", said.model_dump_json())
+
+
+REFLECTED = (
+    _example(
+        SHOP, f"{COAT}\nAnswer: 20\nFeedback: The answer is wrong.",
+        "a price after a discount", "20 is the discount, and what is left to pay was asked for",
+        "If what is left to pay is asked for, subtract the discount from the price.",
+    ),
+    _example(
+        CALENDAR, MEETING, "an event for the calendar", "the call failed because of the form of its start",
+        "If a call returns an error about its start, write it as the error says and call again.",
+    ),
+    _example(
+        NOTICES, CLOSED, "a notice with a limit of words", "greeting and reason took most of the words",
+        "If a notice may have 12 words, leave out greeting and reason, and count the words.",
+    ),
+)  # fmt: skip
+"""Reflections on three failures whose right answers are not known."""
 
 SELF = Instructions(
     full="""\
@@ -85,4 +114,5 @@ what would have been right.
 
 kind: what kind of task it is. diagnosis: where you probably went wrong, and why. insight: what to do the next time, \
 in one sentence: "If ..., ...".""",
+    examples=REFLECTED,
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from practicum.blocks.reflect.evidence import evidence
+from practicum.blocks.search.examples import INDUCED
 from practicum.core.context import Context
 from practicum.core.types import Instructions, Lesson, Rollout
 from practicum.engine.run import Run
@@ -47,4 +48,5 @@ cases.""",
 Guess the instruction that leads from the inputs to their right outputs. Where you see attempts instead, guess the \
 instruction that leads to the good ones and away from the bad ones. Write it whole, so that it helps with other \
 inputs of the same kind. Name no single case.""",
+    examples=INDUCED,
 )
