@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,27 @@ def test_it_is_updated_from_the_diagnoses_and_both_contexts() -> None:
     )
     assert second.prompt.pages == ("[e1] (rules) If it is message 0, answer word0.",)
     assert second.prompt.user.startswith("# The state so far\nChanges so far:\n- noted word0")
+
+
+def test_in_full_it_is_updated_from_everything_that_reflections_say_each_told_once() -> None:
+    model = scripted(state=noting)
+    run, made = indoors(model, profile="full"), with_state(APPEND, Instructions("Remember."), 800)
+    said = {"reasoning": "It looked.\nIt guessed.", "cause": "haste", "gap": "none", "verdicts": {"e0": "harmful"}}
+    first = Lesson("l0", "If it is red:\n  stop()", votes={"e0": "harmful"}, data=said, section="code")
+    second = replace(first, id="l0.2", text="Look twice.", votes={}, of="l0")
+    chance = Lesson("l1", "", data={"attribution": "execution_variance"})
+    asyncio.run(made([first, second, chance], RULE, run))
+    (call,) = asked(model)
+    assert call.prompt.pages == ("[e0] (rules) If in doubt, guess.",)
+    assert call.prompt.user == (
+        "# The state so far\n(none yet)\n\n"
+        "# This step's diagnoses\n"
+        "Analysis: It looked.\nIt guessed.\nRoot cause: haste\nGap in the playbook: none\nEntries used: [e0] harmful\n"
+        "Insight: If it is red:\n  stop()\nInsight: Look twice.\n\n"
+        "Attribution: execution_variance\nInsight: (none)\n\n"
+        "# This step's edits\n+ [e1] (code)\n  If it is red:\n    stop()\n+ [e2] (code) Look twice.\n\n"
+        "# What entries were seen to do\n- [e0] helped 0, harmed 1"
+    )
 
 
 def test_the_prompt_says_how_often_entries_helped_and_harmed() -> None:

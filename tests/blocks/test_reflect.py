@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from runs import indoors
 
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.per_trace import as_experience, by_model, per_trace, without_reflector
-from practicum.core.context import seed_context
+from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
-from practicum.core.types import Feedback, Instructions, Lesson, Rollout, Round, Step, Task, Trace, Turn
+from practicum.core.types import Feedback, Instructions, Lesson, Profile, Rollout, Round, Step, Task, Trace, Turn
 from practicum.engine.loop import ReflectSeam
 from practicum.models.scripted import ScriptedClient
 
@@ -39,16 +40,17 @@ def reflection(insight: str = "If it is red, wait.", **tags: str) -> str:
 
 
 def reflected(
-    reflect: ReflectSeam, rollouts: Sequence[Rollout], model: ScriptedClient | None = None
-) -> tuple[list[Lesson], dict[str, int]]:
-    run = indoors(model or client()).at("reflect")
-    return asyncio.run(reflect(rollouts, CONTEXT, run)), dict(run.counts)
+    reflect: ReflectSeam, rollouts: Sequence[Rollout], model: ScriptedClient | None = None, profile: Profile = "small",
+    context: Context = CONTEXT,
+) -> tuple[list[Lesson], dict[str, int]]:  # fmt: skip
+    run = indoors(model or client(), profile=profile).at("reflect")
+    return asyncio.run(reflect(rollouts, context, run)), dict(run.counts)
 
 
 MODEL = by_model(Instructions("Reflect.", examples=EXAMPLES))
 
 
-def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_relied_on() -> None:
+def test_a_small_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_relied_on() -> None:
     model = client(lambda call: reflection())
     steps = (Step("action", "looked"),)
     ((lesson,), _) = reflected(per_trace(MODEL), [rollout(reasoning="hm", steps=steps)], model)
@@ -63,6 +65,88 @@ def test_the_reflector_is_shown_the_attempt_its_feedback_and_only_the_rules_it_r
     assert lesson.sources == ("task:t0", "rollout:step 1/0", "tag:old")
     assert lesson.detail == evidence(rollout(reasoning="hm", steps=steps))
     assert dict(lesson.data) == {"kind": "a light", "diagnosis": "ran", "correction": "x"}
+
+
+STEPS = "When it is red:\n1. slow down\n2. stop at the line"
+CODE = "if light == 'red':\n    # at the line\n    stop()"
+
+
+def whole(*insights: tuple[str, str], **tags: str) -> str:
+    """A reflection as a capable model writes it."""
+    return json.dumps({
+        "reasoning": "It saw red.\n\nIt went on.", "diagnosis": "ran", "cause": "haste", "correction": "x",
+        "tags": [{"id": id, "verdict": verdict} for id, verdict in tags.items()],
+        "insights": [{"section": section, "text": text} for section, text in insights],
+    })  # fmt: skip
+
+
+def test_a_capable_reflector_is_shown_the_playbook_its_sections_and_the_whole_attempt() -> None:
+    model = client(lambda call: whole())
+    steps = (Step("action", 'look {"at": "light"}'), Step("observation", "red\n" * 3_000 + "at last green"))
+    reflected(per_trace(MODEL), [rollout(reasoning="hm", steps=steps)], model, "full")
+    (call,) = model.calls
+    assert call.prompt.system.startswith("Reflect.\n\n# The sections of the playbook\n- strategies: how to go about")
+    assert "\n".join(call.prompt.pages) == "[e0] (rules) If it is red, stop.\n[e1] (rules) If it is green, go."
+    assert call.prompt.turns == ()
+    assert call.prompt.user == (
+        "# Entries that the agent says it used\n[e0]\n\n"
+        f"# The attempt\nTask: What is 0?\nAction: {steps[0].text}\nObservation: {steps[1].text}\n"
+        f"Reasoning: hm\nAnswer: y\nFeedback: {WRONG.text}"
+    )
+    assert call.schema is not None
+    assert not {"pattern", "maxLength", "maxItems"} & set(re.findall(r'"(\w+)":', json.dumps(call.schema)))
+
+
+def test_each_insight_of_a_reflection_is_a_lesson_of_its_section_word_for_word() -> None:
+    model = client(lambda call: whole(("Strategy", STEPS), ("code", f"\n{CODE}  \n"), ("pitfalls", " "), e0="harmful"))
+    (first, second), counts = reflected(per_trace(MODEL), [rollout()], model, "full")
+    assert [(x.section, x.text) for x in (first, second)] == [("strategies", STEPS), ("code", CODE)]
+    # It is one reflection, which votes once.
+    assert (dict(first.votes), dict(second.votes)) == ({"e0": "harmful"}, {})
+    assert (first.of, second.of) == ("", first.id)
+    assert first.id != second.id
+    assert first.sources == second.sources == ("task:t0", "rollout:step 1/0", "tag:old")
+    assert first.data == second.data == {
+        "reasoning": "It saw red.\n\nIt went on.", "diagnosis": "ran", "cause": "haste", "correction": "x",
+        "feedback": WRONG.text, "verdicts": {"e0": "harmful"},
+    }  # fmt: skip
+    assert not any(counts.values())
+
+
+@pytest.mark.parametrize("said", [RIGHT, WRONG, UNKNOWN], ids=["right", "wrong", "unknown"])
+def test_a_capable_reflector_need_not_teach_anything_and_still_votes(said: Feedback) -> None:
+    model = client(lambda call: whole(e0="helpful"))
+    ((lesson,), _) = reflected(per_trace(MODEL), [rollout(said)], model, "full")
+    assert (lesson.text, dict(lesson.votes), lesson.data["cause"]) == ("", {"e0": "helpful"}, "haste")
+    assert len(model.calls) == 1
+
+
+def test_without_rules_a_capable_reflector_reads_the_sections_alone_and_the_outcome_votes() -> None:
+    model = client(lambda call: whole(e0="helpful"))
+    reflect = per_trace(by_model(Instructions("Reflect."), rules_shown=False))
+    ((lesson,), _) = reflected(reflect, [rollout()], model, "full")
+    (call,) = model.calls
+    assert call.prompt.pages == ()
+    assert "- pitfalls: " in call.prompt.system
+    assert "e0" not in call.text
+    assert dict(lesson.votes) == {"e0": "harmful"}
+
+
+def test_a_playbook_above_the_window_is_shown_in_part_what_was_used_and_what_is_near() -> None:
+    filler = [f"If drawer {n} of the old cabinet is open, close it." * 4 for n in range(200)]
+    context = seed_context([("rules", text) for text in (*filler, "What is 0? The first number.", "Be brief.")])
+    model = client(lambda call: whole(), window=8192)
+    _, counts = reflected(per_trace(MODEL), [rollout(used=("e77",))], model, "full", context)
+    (call,) = model.calls
+    assert call.prompt.pages[0] == "(of 202 entries, those used or nearest to this)"
+    shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
+    assert {"e77", "e200"} < set(shown)
+    assert len(shown) < 100
+    assert counts["shortened_playbooks"] == 1
+    assert "shortened_prompts" not in counts
+    # One that fits is shown whole.
+    _, counts = reflected(per_trace(MODEL), [rollout()], client(lambda call: whole(), window=8192), "full")
+    assert "shortened_playbooks" not in counts
 
 
 def test_votes_are_for_entries_that_were_used_and_no_others() -> None:

@@ -225,6 +225,33 @@ def test_no_call_reads_more_lessons_than_the_fan_in(n: int, fan_in: int, copies:
     assert {lesson.id for lessons in update.read for lesson in lessons} == {f"l{i}" for i in range(n)}
 
 
+@pytest.mark.parametrize("shuffle", ["stratified", "random"])
+def test_reflections_are_dealt_whole(shuffle: Any) -> None:
+    """Reflections of three, two and one insights: each copy of one has all of them, and the reflection's findings."""
+    lessons = []
+    for n, first in enumerate(voting(12)):
+        first = replace(first, data={"cause": f"cause {n}"})
+        more = [replace(first, id=f"{first.id}.{m}", text=f"{first.text} {m}", votes={}, of=first.id) for m in (2, 3)]
+        lessons += [first, *more[: 2 - n % 3]]
+    update = Reading(append("memories"))
+    context = seed_context([("rules", "If a, do b."), ("rules", "If c, do d.")])
+    delta = scanned(update, lessons, context, indoors(no_model), shuffle=shuffle, copies=2)
+    assert len(update.read) == Dealing().count(12)
+    of = {x.id: x.of or x.id for x in lessons}
+    members = Counter(of.values())
+    held: Counter[str] = Counter()
+    for read in update.read:
+        for id, count in Counter(of[x.id] for x in read).items():
+            copies, left = divmod(count, members[id])
+            assert not left
+            held[id] += copies
+        assert all(x.data["cause"] == f"cause {of[x.id][1:]}" for x in read)
+    assert held == dict.fromkeys(members, 2)
+    after = context.apply(delta).context
+    assert {e.text for e in after.in_section("memories")} == {x.text for x in lessons}
+    assert [e.uses for e in after][:2] == [e.uses for e in context.apply(votes(lessons)).context][:2]
+
+
 def test_the_groups_follow_from_the_place_and_the_seed() -> None:
     def read(run: Run) -> list[list[Lesson]]:
         update = Reading(append("memories"))

@@ -93,6 +93,25 @@ def test_too_few_lessons_to_cluster_are_a_plain_update(n: int, k: int | None) ->
     assert run.counts["clusters_lowered"] == (n > 0 and (k or 0) > n)
 
 
+def several(topics: int, each: int) -> list[Lesson]:
+    """Reflections of two insights each."""
+    found = []
+    for lesson in about(topics, each):
+        first = replace(lesson, data={"cause": f"cause of {lesson.id}"})
+        found += [first, replace(first, id=f"{lesson.id}.2", text=f"{lesson.text}\nand more", votes={}, of=lesson.id)]
+    return found
+
+
+def test_whole_reflections_are_chosen() -> None:
+    update, lessons = Reading(), several(5, 6)
+    delta = ran(top_k(update, 5), lessons, indoors(no_model, profile="full"))
+    (read,) = update.read
+    assert [x.of for x in read[1::2]] == [x.id for x in read[::2]]
+    assert len({x.id for x in read}) == 10
+    assert all(x.data["cause"] == f"cause of {x.of or x.id}" for x in read)
+    assert votes_of(delta) == [(15, 15), (15, 15)]
+
+
 def test_equal_lessons_give_one_cluster() -> None:
     update = Reading()
     lessons = [replace(x, text="If a, do b.") for x in make_lessons(12)]
@@ -166,6 +185,28 @@ def test_the_update_sees_the_points_and_each_rests_on_all_lessons() -> None:
     assert len({x.id for x in read}) == 2
     assert votes_of(delta) == [(3, 3), (3, 3)]
     assert Counter(edit.op for edit in delta.edits) == {"vote": 6, "add": 2}
+
+
+def test_in_full_the_summary_is_made_of_everything_that_reflections_say_and_may_be_long() -> None:
+    """It has as many points as the model writes, which keep their lines."""
+    update, lessons = Reading(), several(1, 2)
+    points = [f"Point {n}:\n  step()\n{'and so on ' * 60}end" for n in range(40)]
+    calls: list[Call] = []
+
+    def respond(call: Call) -> str:
+        calls.append(call)
+        return json.dumps({"points": points})
+
+    ran(summarized(update, SUM_UP), lessons, indoors(respond, profile="full"))
+    ((call,), (read,)) = calls, update.read
+    assert call.prompt.user == "\n\n".join(
+        f"# Reflection {n + 1}\nRoot cause: cause of l{n}\nEntries used: [e{n}] helpful\n"
+        f"alpha0 beta0 gamma0 delta0 word{n}\nalpha0 beta0 gamma0 delta0 word{n}\nand more"
+        for n in range(2)
+    )
+    assert [lesson.text for lesson in read] == points
+    assert call.schema is not None
+    assert "maxItems" not in json.dumps(call.schema)
 
 
 def test_lessons_beyond_the_window_are_shortened_and_counted() -> None:

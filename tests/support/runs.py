@@ -14,6 +14,7 @@ import numpy as np
 from helpers import client, number_of, world
 
 from practicum.agents.chat import ChatAgent
+from practicum.blocks.sections import default_sections
 from practicum.core.errors import ProviderError
 from practicum.core.types import Lesson, Profile, Prompt
 from practicum.engine.run import Run
@@ -73,7 +74,9 @@ def indoors(
     model = respond if isinstance(respond, ScriptedClient) else client(respond)
     scorer = load_scorer("exact", None)
     kept, seats, vectors = cast(Journal, journal or Memory()), {"agent": Seat(model)}, Vectors(Words())
-    return Run(RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices, profile=profile))
+    state = RunState(kept, seats, ChatAgent(), scorer, vectors, seed=seed, choices=choices, profile=profile)
+    state.sections = default_sections(profile)
+    return Run(state)
 
 
 def lessons_read(call: Call) -> list[str]:
