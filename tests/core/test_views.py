@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from xml.etree import ElementTree
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from practicum.core.bounded import clean
 from practicum.core.context import PAGE, Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.types import Turn
-from practicum.core.views import View, count_tokens, entry_line, render_full, render_selected, render_turns
+from practicum.core.views import (
+    View,
+    count_tokens,
+    entry_line,
+    render_annotated,
+    render_full,
+    render_selected,
+    render_turns,
+)
 
 BIG = seed_context(("rules", f"rule {n}") for n in range(4 * PAGE + 10))
 NUMBER = st.integers(0, 4 * PAGE + 9)
 EDIT: st.SearchStrategy[Edit] = st.one_of(
     st.builds(lambda n: Update(f"e{n}", "another text"), NUMBER),
+    st.builds(lambda n: Update(f"e{n}", "1. Look.\n\n   ```\n   x\n   ```\n[e0] (rules) 2"), NUMBER),
     st.builds(lambda n: Delete(f"e{n}"), NUMBER),
     st.builds(lambda n: Vote(f"e{n}", 1), NUMBER),
     st.builds(lambda n, m: Merge((f"e{n}", f"e{m}"), "joined"), NUMBER, NUMBER),
@@ -50,6 +63,27 @@ def test_a_text_of_several_lines_stays_one_item() -> None:
     assert view.tokens == count_tokens(view.pages[0])
     assert "e0" in view.ids
     assert "e1" not in view.ids
+
+
+TEXT = st.lists(
+    st.sampled_from(["", "Do this.", "    indented", "[e1] (rules) x", "</entry>", "<entry>", "```"]), max_size=5
+)
+
+
+@given(st.lists(TEXT.map("\n".join).map(clean).filter(bool), min_size=1, max_size=4))
+def test_a_reader_can_tell_where_an_entry_begins_and_ends_and_how_its_lines_are_indented(texts: list[str]) -> None:
+    context = seed_context(("code", text) for text in texts)
+    found: dict[str, list[str]] = {}
+    for line in "\n".join(render_full(context).pages).split("\n"):
+        if heading := re.match(r"\[(e\d+)\] \(code\)(?: (.*))?$", line):
+            lines = found.setdefault(heading[1], [heading[2]] if heading[2] is not None else [])
+        else:
+            assert line[:2] in ("", "  ")
+            lines.append(line[2:])
+    assert ["\n".join(lines) for lines in found.values()] == texts
+    annotated = ElementTree.fromstring(f"<all>{''.join(render_annotated(context).pages)}</all>")
+    assert [entry.text and entry.text.strip("\n") for entry in annotated] == [text.strip("\n") for text in texts]
+    assert [*found] == [entry.get("id") for entry in annotated]
 
 
 def test_empty_views() -> None:
