@@ -9,14 +9,14 @@ from pydantic import Field
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.counts import Count
 from practicum.core.errors import OutputError, ProviderError
-from practicum.core.types import Feedback, Prompt, Score, Task, Trace
+from practicum.core.types import Feedback, Instructions, Score, Task, Trace
 from practicum.engine.run import Run
 
 
 class Verdict(Output):
-    """What a judge says."""
+    """What a judge says about an answer."""
 
-    reason: Annotated[str, MaxChars(400)] = Field(description="what decides it, in a sentence")
+    reason: Annotated[str, MaxChars(400)] = Field(description="what decides it")
     right: bool = Field(description="whether the answer does what the task asks")
 
 
@@ -28,7 +28,7 @@ async def judge(run: Run, task: Task, trace: Trace, target: str | None) -> Verdi
     parts += [*([f"# What was done\n{done}"] if done else []), f"# Answer\n{trace.answer}"]
     if target is not None:
         parts.append(f"# Reference answer\n{target}")
-    return await run.ask_fitted("judge", Prompt.from_parts(JUDGE, parts), Verdict, temperature=0.0)
+    return await run.ask_fitted("judge", JUDGE.prompt(run.profile, parts), Verdict, temperature=0.0)
 
 
 class JudgeScorer:
@@ -53,7 +53,21 @@ async def judged_feedback(run: Run, task: Task, trace: Trace) -> Feedback:
     return Feedback(verdict.right, f"{opinion}: {verdict.reason}")
 
 
-JUDGE = """\
+JUDGE = Instructions(
+    full="""\
+You judge whether an agent did a task. You see what the agent was told, the task, what the agent did where that is \
+known, and its answer.
+
+Judge by the substance and not by the wording: is everything done that the task asks for, and is it right? Check \
+facts, calculations and code yourself; that the attempt sounds sure is no evidence. Where you see what was done, that \
+counts more than what is said of it: an action that returned an error was not carried out, and one that was never \
+taken did not happen. With a reference answer, an answer is right if it means the same; another form is no mistake \
+unless the task asks for a form. An attempt that does a part of the task has failed.
+
+reason: what decides it; of a failure, what is wrong and where.
+right: your verdict.""",
+    small="""\
 You check answers. Decide whether the answer does what the task asks, by its substance and not by its wording. Where \
 you see what was done, that counts more than what is said of it. With a reference answer, the answer is right if it \
-means the same. First name what decides it, then give your verdict."""
+means the same. First name what decides it, then give your verdict.""",
+)

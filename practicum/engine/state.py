@@ -117,7 +117,10 @@ class RunState:
     def room(self, role: str) -> int:
         """The tokens that a prompt of this role may have. The estimate of tokens is rough, so a quarter of the window
         stays free."""
-        seat = self.seat(role)
+        # An agent of the user's own has no model here.
+        seat = self.seats.get(role) or self.seats.get("agent")
+        if seat is None:
+            return int(ASSUMED_WINDOW / 1.25)
         return int(((seat.client.window or ASSUMED_WINDOW) - seat.options.max_output_tokens) / 1.25)
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:

@@ -39,10 +39,13 @@ class MemorySettings(Batched):
     """parallel: what chooses an attempt when no score may be seen; sequential: what ends the passes."""
     notes: bool = False
     """sequential: each pass leaves a note for the next pass and for the memories."""
+    contrast: bool = True
+    """parallel: contrast the attempts at a task with each other, for the memories and for the choice among equals."""
     items: int = Field(default=3, ge=1, le=10)
     """The most memories of one attempt."""
     extract: Extract = "all"
-    """all: extract memories from every attempt with another outcome, failures included; chosen: only the chosen one."""
+    """all: extract memories from every attempt with another outcome, failures included; successes: only from those that
+    went well; chosen: only from the chosen one."""
     extraction: float = Field(default=1.0, ge=0)
     """The temperature for extracting memories."""
     index: Index = "memory"
@@ -53,7 +56,7 @@ class MemorySettings(Batched):
     """The cosine similarity from which two entries count as the same; auto: measured for the embedder."""
 
     REPLACES: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "scaling": ("k", "warmth", "choose", "notes"),
+        "scaling": ("k", "warmth", "choose", "notes", "contrast"),
         "preset": ("k", "memories", "passes"),
     }
 
@@ -61,7 +64,10 @@ class MemorySettings(Batched):
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
         """With a single attempt there is nothing to choose and no need for a temperature."""
         once = values.get("scaling", "parallel") == "parallel" and str({**_preset(values), **values}.get("k")) == "1"
-        return dict.fromkeys(("choose", "warmth"), "needs k=2 or more, or scaling=sequential") if once else {}
+        if not once:
+            return {}
+        several = dict.fromkeys(("choose", "warmth"), "needs k=2 or more, or scaling=sequential")
+        return {**several, "contrast": "needs k=2 or more"}
 
     @model_validator(mode="before")
     @classmethod
@@ -78,6 +84,10 @@ class MemorySettings(Batched):
         yield (
             self.consolidate and self.index == "task",
             "consolidate=true compares memories by what they are retrieved by: it needs index=memory",
+        )
+        yield (
+            self.given("contrast") and self.scaling != "parallel",
+            "contrast needs scaling=parallel: only parallel attempts are contrasted with each other",
         )
         yield (
             self.notes and self.scaling != "sequential",
@@ -115,4 +125,4 @@ def acting(s: MemorySettings, show: Show, *, blind: bool) -> ActSeam:
     warmth = s.warmth if s.attempts > 1 else None
     if s.scaling == "sequential":
         return in_sequence(answer(noting(show) if s.notes else show), Scaling(s.k or 5, warmth, s.choose, blind))
-    return in_parallel(answer(show), Scaling(s.attempts, warmth, s.choose, blind))
+    return in_parallel(answer(show), Scaling(s.attempts, warmth, s.choose, blind, s.contrast))

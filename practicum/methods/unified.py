@@ -9,7 +9,7 @@ scaling it is the specification's stand-alone ACE: bullets before the attempt.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -34,12 +34,16 @@ class Settings(MemorySettings):
     """Whether there is a memory bank; without it and with scaling=none this is the specification's stand-alone ACE."""
     passes: int = Field(default=3, ge=0)
     """Passes of reflection over the proposed bullets: clarity, actionability, conciseness."""
+    proposal: float = Field(default=0.7, ge=0)
+    """The temperature for proposing and refining bullets."""
     bullets: Keep = "all"
     """all: keep all proposed bullets; relied_on: only those that the attempt cited (weak models propose many)."""
     budget: int = Field(default=80_000, ge=1)
     """The most tokens of the playbook."""
     harmful: int = Field(default=3, ge=0)
     """A rule with so many more harmful than helpful votes is deleted at once; 0: only when the budget is exceeded."""
+
+    SMALL: ClassVar[Mapping[str, Any]] = {"proposal": 0.0}
 
     @classmethod
     def unused(cls, values: Mapping[str, Any]) -> Mapping[str, str]:
@@ -56,7 +60,7 @@ def method(s: Settings) -> Method:
     bank = MEMORIES if s.memory else ""
     show = with_memories(s.memories, MEMORIES, rest=True) if s.memory else full_view
     rules = deduplicated(curated(SECTION), s.threshold)
-    propose = Proposer(s.passes, s.memories, bank, rules)
+    propose = Proposer(s.passes, s.memories, bank, rules, s.proposal)
     distil = extract_memories(s.items, s.extract, s.extraction, s.index) if s.memory else usage_votes
     # Rules are pruned and kept within their budget; memories only grow.
     new = both(curated(SECTION) if s.consolidate else rules, append_memories)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,7 +37,7 @@ def says(call: Call, made: Counter[int]) -> dict[str, Any]:
         n = number(call)
         right = ANSWERS[n][made[n] % 3] == "1"
         made[n] += 1
-        shown = [line[1:].split("]")[0] for page in call.prompt.pages for line in page.splitlines()]
+        shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
         return {"answer": f"word{n}" if right else "wrong", "used": shown[:1]}
     if call.role == "judge":
         right = "# Answer\nword" in call.prompt.user

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ from practicum.blocks.update.memory_bank import (
 )  # fmt: skip
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
-from practicum.core.types import Feedback, Lesson, Rollout, Task, Trace
+from practicum.core.types import Feedback, Lesson, Profile, Rollout, Task, Trace
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -34,7 +35,7 @@ def tried(answer: str, success: bool | None, *siblings: Rollout, task: str = "t1
     said = Feedback(success, "Found right." if success else "Found wrong.")
     return Rollout(
         Task(task, f"The words of {task}."), trace, None, said, f"{task}/{answer}", siblings=siblings,
-        choice=how.get("choice", {}),
+        choice=how.get("choice", {}), retrieved=how.get("retrieved", ()),
     )  # fmt: skip
 
 
@@ -45,10 +46,10 @@ def about_the_answer(call: Call) -> str:
 
 def lessons(
     rollouts: Sequence[Rollout], respond: Callable[[Call], str | Exception] = about_the_answer, most: int = 3,
-    extract: Extract = "all", index: Index = "memory", context: Context | None = None,
+    extract: Extract = "all", index: Index = "memory", context: Context | None = None, profile: Profile = "small",
 ) -> tuple[list[Lesson], ScriptedClient, Mapping[str, int]]:  # fmt: skip
     model = client(respond)
-    run = indoors(model)
+    run = indoors(model, profile=profile)
     reflect = extract_memories(most, extract, 1.0, index)
     found = asyncio.run(reflect(rollouts, context or Context(), run))
     return found, model, +run.counts
@@ -83,6 +84,12 @@ def test_successes_and_failures_give_memories_worded_by_their_outcome() -> None:
 def test_extract_chosen_reads_only_the_chosen_attempt() -> None:
     found, model, _ = lessons([tried("a", True, tried("b", False))], extract="chosen")
     assert (len(found), len(model.calls)) == (1, 1)
+
+
+def test_extract_successes_reads_no_failure_and_counts_no_outcome_as_unknown() -> None:
+    found, model, counts = lessons([tried("a", False, tried("b", True), tried("c", False))], extract="successes")
+    assert texts(found) == ["Successful approach: with b (such tasks). do with b"]
+    assert (len(model.calls), counts) == (1, {})
 
 
 def test_equal_attempts_are_extracted_once_and_lost_ones_never() -> None:
@@ -142,8 +149,8 @@ def test_the_prompt_shows_findings_notes_and_known_memories() -> None:
     last = tried("a3", True, first, second, data={"note": "note 3"}, used=("e0", "e9"), choice=choice)
     _, model, _ = lessons([last], context=context)
     shown = model.calls[0].prompt.user
-    assert "# Memories it relied on, which are known already\nLook twice.\n" in shown
-    assert "Common to attempts that went well: all looked" in shown
+    assert "# Memories it relied on, which are known already\n- Look twice.\n" in shown
+    assert "Common to attempts that went well:\n- all looked" in shown
     assert "- note 1\n- note 2\n- note 3" in shown
     assert "# The attempt, which went well\nTask: The words of t1.\nAnswer: a3\nFeedback: Found right." in shown
     assert "Be kind" not in model.calls[0].text
@@ -171,6 +178,48 @@ def test_a_memory_is_keyed_by_its_text_or_by_its_task() -> None:
     }  # fmt: skip
     by_task, model, _ = lessons([tried("a", False)], index="task")
     assert [e.key for e in appended(by_task, indoors(model), Context())] == ["The words of t1."]
+
+
+STEPS = """\
+Pages end with a short page, not with an error.
+
+1. Ask for the largest page that is allowed.
+2. Go on until a page is empty:
+   ```python
+   while batch := api.list(page=page, limit=20):
+       items += batch
+       page += 1
+   ```
+3. Count the items before you answer."""
+
+
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_a_memory_of_several_lines_is_kept_word_for_word(profile: Profile) -> None:
+    content = STEPS * 4
+    assert 1_000 < len(content) < 2_000
+    said = json.dumps({"items": [{"title": "Paging", "description": "A list has pages.", "content": content}]})
+    found, model, counts = lessons([tried("a", True)], lambda call: said, profile=profile)
+    (entry,) = appended(found, indoors(model), Context())
+    assert entry.text == f"Successful approach: Paging (A list has pages.)\n{content}"
+    assert (entry.data["content"], counts) == (content, {})
+
+
+def test_capable_models_get_whole_instructions_no_examples_and_no_bounds() -> None:
+    long = tried("a", False, data={"note": "first\nsecond"}, retrieved=(("e0", 0.9),))
+    context = seed_context([(MEMORIES, "Look twice.")])
+    (_, model, _), (_, small, _) = (
+        lessons([long], context=context, profile=profile) for profile in ("full", "small")
+    )  # fmt: skip
+    (call,), (short,) = model.calls, small.calls
+    assert (call.prompt.turns, len(short.prompt.turns)) == ((), 4)
+    assert "up to 2,000 characters" in call.prompt.system
+    assert "Leave out what holds for this task or this set of data alone" in call.prompt.system
+    assert not {"maxLength", "maxItems"} & set(re.findall(r"\w+", json.dumps(call.schema)))
+    assert '"maxLength": 280' in json.dumps(short.schema)
+    # It was shown to an agent that cited nothing.
+    assert "known already\n- Look twice." in call.prompt.user
+    assert "known already" not in short.prompt.user
+    assert "- first\n  second" in call.prompt.user.replace("-\n  first", "- first")
 
 
 @pytest.mark.parametrize(

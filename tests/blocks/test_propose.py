@@ -13,6 +13,7 @@ from helpers import client
 from runs import indoors
 from scripts import FORM
 
+from practicum.blocks.act.show import AVOID, FOLLOW
 from practicum.blocks.attempt.propose import (
     LAST,
     OUTCOMES,
@@ -46,7 +47,7 @@ def turn(call: Call) -> int:
 
 
 def each_turn(call: Call) -> str:
-    return json.dumps({**FORM, "bullets": [f"If turn{turn(call)}, go  on.", "If so, stay.", " "]})
+    return json.dumps({**FORM, "bullets": [f" If turn{turn(call)}, go on. ", "If so, stay.", " "]})
 
 
 def proposer(passes: int = 2, bank: str = "memories") -> Proposer:
@@ -117,6 +118,46 @@ def test_if_a_pass_fails_the_bullets_of_the_pass_before_it_are_used(
     found, _, run = proposed(respond)
     assert [x.text for x in found] == ([f"If turn{when - 1}, go on.", "If so, stay."] if when else [])
     assert run.counts["lost_proposals"] == lost
+
+
+LONG = """\
+Before you pay, look the friend up:
+1. `find_contact(name)` gives the address.
+2. `find_user(address)` gives the id that `pay` asks for.
+
+Check the amount twice: it is in cents."""
+
+
+def test_capable_models_propose_bullets_of_several_lines_without_examples_at_a_temperature_of_their_own() -> None:
+    model = client(lambda call: json.dumps({"bullets": [LONG, "Be brief."]}))
+    run = indoors(model, profile="full").at("here")
+    failed = Add("memories", "Failed approach (avoid): haste", data={"outcome": "failure"})
+    context = SEEN.apply(Delta((failed,))).context
+    found = asyncio.run(Proposer(3, 5, "memories", curated("rules"), 0.4)(TASK, context, run))
+    assert [x.text for x in found] == [LONG, "Be brief."]
+    assert {call.options.temperature for call in model.calls} == {0.4}
+    first, *passes = [call.prompt for call in model.calls]
+    assert {prompt.turns for prompt in (first, *passes)} == {()}
+    assert "Propose 5 to 10 bullets" in first.user
+    assert [word for word, prompt in zip(("clarity", "actionability", "conciseness"), passes, strict=True)
+            if f"for {word}" in prompt.user] == ["clarity", "actionability", "conciseness"]  # fmt: skip
+    # The outcomes are seen in every pass, and what to follow stands apart from what to avoid.
+    assert all("# What the last tasks came to\nTask: an old one" in prompt.user for prompt in passes)
+    assert f"{FOLLOW}\n- Successful approach: words. look twice\n\n{AVOID}\n- Failed approach" in first.user
+    assert "[e0] (rules) If it rains, run." in first.head
+    assert "look twice" not in first.head
+    assert "pattern" not in json.dumps(model.calls[0].schema)
+
+
+def test_the_outcomes_of_capable_models_are_kept_whole() -> None:
+    trace = Trace("a", reasoning="long " * 5_000)
+    rollout = Rollout(TASK, trace, None, Feedback(False, "Found wrong."), "p")
+
+    async def nothing(rollouts: object, context: Context, run: Run) -> list[Lesson]:
+        return []
+
+    (outcome,) = asyncio.run(with_outcomes(nothing, "all")([rollout], SEEN, indoors(each_turn, profile="full")))
+    assert "long " * 5_000 in outcome.detail
 
 
 # ---- trying

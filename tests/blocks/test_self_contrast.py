@@ -13,7 +13,7 @@ from scripts import FORM
 
 from practicum.blocks.reflect.self_contrast import Contrast, contrasted, in_words
 from practicum.core.errors import ProviderError
-from practicum.core.types import Feedback, Rollout, Task, Trace
+from practicum.core.types import Feedback, Profile, Rollout, Task, Trace
 from practicum.models.scripted import Call
 
 WORDS = {False: "The answer is wrong.", True: "The answer is right.", None: "Nothing is known."}
@@ -44,7 +44,7 @@ def test_one_call_reads_all_attempts_with_their_outcomes() -> None:
     assert (call.role, counts) == ("reflector", {})
     assert (
         in_words(found.findings)
-        == "Common to attempts that went well: both looked twice\nMade no difference: the weather"
+        == "Common to attempts that went well:\n- both looked twice\nMade no difference:\n- the weather"
     )
     assert in_words({}) == ""
 
@@ -81,3 +81,15 @@ def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_all_are_show
     assert counts == {"shortened_prompts": 1}
     parts = [len(part) for part in shown.split("# Attempt")[1:5]]
     assert max(parts) - min(parts) < 50
+
+
+@pytest.mark.parametrize(("profile", "examples"), [("full", 0), ("small", 3)])
+def test_findings_of_several_lines_are_kept_in_full(profile: Profile, examples: int) -> None:
+    finding = "They check the sum:\n  total = sum(parts)\nand only then answer. " + "So it goes. " * 100
+    said = json.dumps({**FORM, "separates": [finding], "best": 1})
+    model = client(lambda call: said)
+    found = asyncio.run(contrasted([tried("a", True), tried("b", False)], indoors(model, profile=profile)))
+    assert found is not None
+    shown = in_words(found.findings)
+    assert [line.strip() for line in shown.splitlines()[2:]] == [line.strip() for line in finding.splitlines()]
+    assert len(model.calls[0].prompt.turns) == examples

@@ -39,7 +39,7 @@ SHOWN: list[tuple[str, type[Output], tuple[Turn, ...]]] = [
     ("several", ShortReflections, (worked_examples.AT_A_TIME,)),
     ("decisions", Decisions, worked_examples.CURATED),
     ("notes", State, worked_examples.NOTED),
-    ("memories", memory_bank._at_most(1), memory_bank.EXTRACTED),
+    ("memories", memory_bank.form(1), memory_bank.EXTRACTED),
     ("bullets", propose.Bullets, propose.PROPOSED),
     ("contrasts", self_contrast.Contrast, self_contrast.CONTRASTED),
     ("self-reflections", self_reflection.ShortSelfReflection, self_reflection.SELF.examples),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from scripts import (
 
 import practicum
 from practicum import methods
+from practicum.blocks.act.show import FOLLOW
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
 from practicum.core.types import Score, Task
@@ -75,6 +77,8 @@ def run(
         ({"online": True, "scaling": "none"}, {"labels": False}, 1 + 1 + 1, 1 + 1 + 1),
         ({"k": 5}, {}, 5 + 1 + 1, 5 + 1 + 5),
         ({"k": 5, "extract": "chosen"}, {}, 5 + 1 + 1, 5 + 1 + 1),
+        ({"k": 5, "extract": "successes"}, {}, 5 + 1 + 1, 5 + 1),
+        ({"contrast": False}, {}, 3 + 1, 3 + 3),
         ({"preset": "routine"}, {}, 1 + 1, 1 + 1),
         ({"preset": "critical"}, {"labels": False}, 5 + 1 + 1 + 1, 5 + 5 + 1 + 5),
         ({"scaling": "sequential"}, {}, 1 + 1, 6 + 6),
@@ -118,7 +122,7 @@ def test_the_attempts_of_a_task_have_the_same_prompt_to_the_byte(tmp_path: Path)
 
 def test_the_most_similar_memories_are_shown_after_the_instructions_and_kept_with_the_step(tmp_path: Path) -> None:
     def agent(call: Call) -> dict[str, Any]:
-        shown = [line[1:].split("]")[0] for line in "\n".join(call.prompt.pages).splitlines()]
+        shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
         return {"answer": right(call), "used": shown[:1]}
 
     tasks = make_tasks(3)
@@ -132,7 +136,8 @@ def test_the_most_similar_memories_are_shown_after_the_instructions_and_kept_wit
     assert last.user == tasks[1].input
     (page,) = last.pages
     assert "(memories) Successful approach: message 1 (such tasks). do message 1" in page
-    assert page.count("\n") == 1
+    assert page.startswith(FOLLOW)
+    assert page.count("\n") == 2
     with Store.open(made.folder) as store:
         kept = [rollout for _, rollouts, _ in step_records(store) for rollout in rollouts]
     assert kept[0].retrieved == ()
@@ -471,6 +476,8 @@ def test_what_a_run_was_set_to_for_several_attempts_goes_where_one_is_asked_for(
         ({"k": "1", "warmth": 0.9, "choose": "agreement"}, "choose, warmth needs k=2 or more, or scaling=sequential"),
         ({"preset": "routine", "warmth": 0.9}, "warmth needs k=2 or more"),
         ({"notes": True}, "notes=true needs scaling=sequential"),
+        ({"scaling": "sequential", "contrast": False}, "contrast needs scaling=parallel"),
+        ({"k": 1, "contrast": False}, "contrast needs k=2 or more"),
         ({"threshold": 0.9}, "threshold needs consolidate=true"),
         ({"consolidate": True, "index": "task"}, "consolidate=true compares memories by what they are retrieved by"),
         ({"items": 0}, "setting items=0 of"),

@@ -29,8 +29,8 @@ from practicum.tasks.scoring.rules import normalise
 
 By = Literal["judge", "agreement"]
 
-WORK = 600
-"""Characters of an earlier attempt's work that the next pass reads, from the beginning and as many from the end."""
+WORK = 1_200
+"""Characters of an earlier attempt's work that a small model reads in the next pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,20 @@ class Scaling:
     """How an attempt is made more than once.
 
     `warmth` is the temperature of the attempts. `by` says who chooses if no score may be seen: a judge, or the answer
-    that most attempts agree on. A `blind` choice, that of a prediction which counts, never sees a score.
+    that most attempts agree on. A `blind` choice, that of a prediction which counts, never sees a score. With
+    `contrast`, parallel attempts are contrasted with each other while learning.
     """
 
     k: int
     warmth: float | None = 0.7
     by: By = "judge"
     blind: bool = True
+    contrast: bool = True
 
 
 def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
     """The best of `how.k` attempts, made at once from the same prompt; the others are its siblings. In learning, the
-    attempts are also contrasted with each other, which decides between those that are equally good."""
+    attempts may also be contrasted with each other, which decides between those that are equally good."""
 
     async def scaled(task: Task, context: Context, run: Run) -> Rollout:
         attempts = _Attempts(how, run)
@@ -59,7 +61,7 @@ def in_parallel(act: ActSeam, how: Scaling) -> ActSeam:
         await attempts.add(made, run.at("verdicts"), choosing)
         if len(made) == 1:
             return attempts.tries[0]
-        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches else None
+        contrast = await contrasted(attempts.tries, run.at("contrast")) if run.teaches and how.contrast else None
         chosen = attempts.choose(*attempts.best(contrast))
         return chosen if contrast is None else replace(chosen, choice={**chosen.choice, "contrast": contrast.findings})
 
@@ -213,12 +215,14 @@ class _Attempts:
         were found wrong. A judge's reason is shown; the feedback of a score is not, because it holds the right answer.
         """
         said = []
+        # All of them together take at most half of the agent's window.
+        most = WORK if self.run.profile == "small" else 2 * self.run.room("agent") // max(len(self.tries), 1)
         for n, rollout in enumerate(self.tries, 1):
             trace, verdict = rollout.trace, self.verdict(rollout)
             parts = [f"failed: {trace.error}" if trace.error is not None else trace.answer]
             work = "\n   ".join([*(f"{step.kind}: {step.text}" for step in trace.steps), trace.reasoning]).strip()
             if work:
-                parts.append(f"how you came to it: {truncate(work, 2 * WORK)}")
+                parts.append(f"how you came to it: {truncate(work, most)}")
             if note := trace.data.get("note"):
                 parts.append(f"your note: {note}")
             if trace.error is None and verdict is not None and verdict.success is False:

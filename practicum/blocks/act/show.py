@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from practicum.core.edits import Entry
 from practicum.core.types import Feedback, Rollout, Score, Task, Trace
 from practicum.core.views import (
     View,
+    count_tokens,
     render_annotated,
     render_full,
     render_selected,
@@ -101,19 +102,34 @@ def noting(show: Show) -> Show:
     return shown
 
 
+FOLLOW = "# Approaches that worked on similar tasks: follow what fits"
+AVOID = "# Approaches that failed on similar tasks: do not repeat them"
+
+
+def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Memories in two groups, each with its heading: what to follow, then what to avoid. Groups without a memory are
+    left out; a memory that does not say what its attempt came to is one to follow."""
+    groups: dict[str, list[Entry]] = {FOLLOW: [], AVOID: []}
+    for entry in memories:
+        groups[AVOID if entry.data.get("outcome") == "failure" else FOLLOW].append(entry)
+    return [(heading, group) for heading, group in groups.items() if group]
+
+
 def with_memories(k: int, section: str, rest: bool = False) -> Show:
-    """The k entries of a section most similar to the task; with `rest`, all entries of other sections before them."""
+    """The k entries of a section most similar to the task, in two groups; with `rest`, all entries of other sections
+    before them."""
     where = Filter(section=section)
 
     async def show(context: Context, task: Task, run: Run) -> View:
         found = await run.nearest(context, task.input, k, where)
         memories = render_selected(f.entry for f in found)
+        groups = [(heading, render_selected(group)) for heading, group in by_outcome(f.entry for f in found)]
         before = render_full(context, without=section) if rest else View()
         return View(
-            pages=(*before.pages, *memories.pages),
+            pages=(*before.pages, *(f"{heading}\n{page}" for heading, view in groups for page in view.pages)),
             ids=AllBut(context, section, memories.ids) if rest else memories.ids,
             citable=before.citable or memories.citable,
-            tokens=before.tokens + memories.tokens,
+            tokens=before.tokens + memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
             retrieved=similarities(found),
         )
 

@@ -14,15 +14,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from practicum.blocks.act.show import AVOID, by_outcome
+from practicum.blocks.reading import playbook_pages
 from practicum.blocks.reflect.evidence import brief
-from practicum.blocks.reflect.examples import ATLAS
+from practicum.blocks.reflect.examples import CLOSED, MEETING
 from practicum.blocks.reflect.per_trace import judged_by_outcome
-from practicum.core.bounded import MaxItems, Output, rule_schema
+from practicum.core.bounded import MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, ordered_union
-from practicum.core.types import Lesson, Prompt, Rollout, Round, Task, Turn
-from practicum.core.views import render_full
+from practicum.core.types import Instructions, Lesson, Rollout, Round, Task, Turn
+from practicum.core.views import behind, render_full
 from practicum.engine.loop import ReflectSeam, UpdateSeam
 from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Filter
@@ -40,16 +42,16 @@ Keep = Literal["all", "relied_on"]
 
 
 class Bullets(Output):
-    """What is proposed for one query."""
+    """Guidance for the next task and others of its kind."""
 
     bullets: Annotated[list[Annotated[str, rule_schema(160, empty=False)]], MaxItems(10)] = Field(
-        description="one rule each; none where nothing shows any"
+        description="one piece of guidance each"
     )
 
 
 @dataclass(frozen=True)
 class Proposer:
-    """Proposes bullets for a task and refines them in `passes`.
+    """Proposes bullets for a task and refines them in `passes`, all at the same `temperature`.
 
     The task's nearest `memories` of the section `bank` are read with it. `curate` turns bullets into a delta and asks
     no model. If a pass fails, which is counted, the bullets of the pass before it are used.
@@ -59,6 +61,7 @@ class Proposer:
     memories: int
     bank: str
     curate: UpdateSeam
+    temperature: float = 0.7
 
     async def __call__(self, task: Task, context: Context, run: Run) -> list[Lesson]:
         """Lessons for this task, made before it is attempted."""
@@ -68,20 +71,25 @@ class Proposer:
         sources = [(f"task:{task.id}", *run.about), *(e.sources for e in (*memories, *outcomes))]
         run = replace(run, about=ordered_union(sources))
         # All passes share their prompt except for its end, so that a prefix cache serves it.
-        system = "\n\n".join([PROPOSE, *run.agent_instructions, "# Its playbook"])
-        pages = render_full(context, without=self.bank).pages or ("(no rules yet)",)
+        heading = "\n\n".join([*run.agent_instructions, "# Its playbook"])
+        if run.profile == "small":
+            pages = render_full(context, without=self.bank).pages or ("(no rules yet)",)
+        else:
+            pages = await playbook_pages(context, (), [task.input], "reflector", run, self.bank)
         parts = [f"# The next task\n{task.input}"]
-        if memories:
-            parts.append("# Memories of similar tasks\n" + "\n".join(e.text for e in memories))
+        parts += [f"{title}\n" + "\n".join(behind("-", e.text) for e in group) for title, group in by_outcome(memories)]
         if outcomes:
             parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))
         bullets: list[str] = []
         for n in range(self.passes + 1):
-            so_far = ["# Your rules so far\n" + "\n".join(f"- {bullet}" for bullet in bullets)] if bullets else []
-            now = f"# Now\n{PASSES[(n - 1) % len(PASSES)] if n else FIRST}"
-            prompt = Prompt(system, "\n\n".join([*parts, *so_far, now]), pages, turns=PROPOSED)
-            said = await run.at(f"pass {n}").try_ask("reflector", prompt, Bullets, Count.LOST_PROPOSALS)
-            written = [] if said is None else [text for bullet in said.bullets if (text := " ".join(bullet.split()))]
+            so_far = ["# Your rules so far\n" + "\n".join(behind("-", bullet) for bullet in bullets)] if bullets else []
+            asked = PASSES[(n - 1) % len(PASSES)] if n else FIRST
+            now = f"# Now\n{asked.text(run.profile)}"
+            prompt = PROPOSE.prompt(run.profile, [*parts, *so_far, now], pages, heading)
+            said = await run.at(f"pass {n}").try_ask(
+                "reflector", prompt, Bullets, Count.LOST_PROPOSALS, temperature=self.temperature
+            )
+            written = [] if said is None else [text for bullet in said.bullets if (text := clean(bullet))]
             if not written:
                 break
             bullets = written
@@ -153,24 +161,35 @@ def with_last_outcomes(update: UpdateSeam) -> UpdateSeam:
     return wrapped
 
 
-PROPOSE = """\
-You prepare an agent for its next task by writing rules into its playbook. A rule is one short sentence of the form \
-"If <kind of task>, <what to do>.", which makes sense without this task and says what no rule of the playbook says. \
-Rest it on what the memories and the last outcomes show, above all on what turned out to be right where the agent was \
-wrong. Do not guess."""
-
-FIRST = (
-    "Propose up to 10 rules that help with the next task and with others of its kind: 5 or more if so many are shown, "
-    "none if nothing is."
+FIRST = Instructions(
+    full="Propose 5 to 10 bullets for the next task and others of its kind.",
+    small="Propose up to 10 rules that help with the next task and with others of its kind: 5 or more if so many are "
+    "shown, none if nothing is.",
 )
 
 PASSES = (
-    "Go through your rules: make each clear, so that it can be read in one way only. Leave out what nothing shows. "
-    "Write all of them again.",
-    "Go through your rules: make each say exactly what to do and when. Leave out what gives nothing to act on. "
-    "Write all of them again.",
-    "Go through your rules: make each as short as it can be, and leave out what another rule, yours or the "
-    "playbook's, says already. Write all of them again.",
+    Instructions(
+        full="Go through your bullets for clarity. Hold each against the next task, the memories and the outcomes: is "
+        "it right, and would it have led the agent to what turned out to be right? Correct what is contradicted. Then "
+        "word each so that it can be read in one way only, by a reader who sees neither this task nor the outcomes. "
+        "Give all bullets again.",
+        small="Go through your rules: make each clear, so that it can be read in one way only. Leave out what nothing "
+        "shows. Write all of them again.",
+    ),
+    Instructions(
+        full="Go through your bullets for actionability. Each says when it applies and what to do then: the steps in "
+        "their order, the call and its arguments, the formula, the check and what to do if it fails. Turn general "
+        "advice into something that can be carried out, or leave it out. Give all bullets again.",
+        small="Go through your rules: make each say exactly what to do and when. Leave out what gives nothing to act "
+        "on. Write all of them again.",
+    ),
+    Instructions(
+        full="Go through your bullets for conciseness. Join those that say the same, and leave out what the playbook "
+        "says already. Remove words that carry nothing; keep every condition, step, number, name and line of code that "
+        "decides something. Give all bullets again.",
+        small="Go through your rules: make each as short as it can be, and leave out what another rule, yours or the "
+        "playbook's, says already. Write all of them again.",
+    ),
 )
 """Clarity, actionability, conciseness; further passes start over."""
 
@@ -178,20 +197,20 @@ PROPOSED = (
     Turn(
         f"""\
 # The next task
-the printer on the second floor eats my paper
+a bolt for a bench on the pier
 
-# Memories of similar tasks
-Failed approach (avoid): a lamp that does not work (A visitor reports that a lamp or other equipment does not work). \
-If something in the building does not work, answer Blue. Red is wrong for it.
+{AVOID}
+- Failed approach (avoid): a part near the sea (A part stands in salt air.) Do not take steel for a part that stands \
+by the sea, because it rusts there. Take bronze.
 
 # What the last tasks came to
-{ATLAS}
+{MEETING}
 
 # Now
-{FIRST}""",
+{FIRST.small}""",
         """\
-{"bullets":["If a visitor reports that something in the building does not work, answer Blue.",\
-"If a visitor wants to keep a book longer, answer Green."]}""",
+{"bullets":["If a part stands by the sea, take bronze and not steel, which rusts.",\
+"If a tool returns an error, read it and call the tool again before you answer."]}""",
     ),
     Turn(
         f"""\
@@ -199,26 +218,43 @@ If something in the building does not work, answer Blue. Red is wrong for it.
 A coat of 80 is sold with 25% off. What is left to pay?
 
 # Now
-{FIRST}""",
+{FIRST.small}""",
         '{"bullets":[]}',
     ),
     Turn(
         f"""\
 # The next task
-the lift makes a strange noise
+Tell visitors that the sauna opens at noon on Monday.
 
 # What the last tasks came to
-Task: the printer on the second floor eats my paper
-Answer: Blue
-Feedback: The answer is right.
+{CLOSED}
 
 # Your rules so far
-- If it is about the building or so, it may be Blue.
+- If it is a notice, be careful or so.
 - If a visitor comes, be friendly.
 
 # Now
-{PASSES[0]}""",
-        '{"bullets":["If a visitor reports that something in the building does not work, answer Blue."]}',
+{PASSES[0].small}""",
+        '{"bullets":["If a notice may have only so many words, write the fact alone and count the words."]}',
     ),
 )
 """Worked examples from other domains. Without them a small model writes rules about proposing rules."""
+
+PROPOSE = Instructions(
+    full="""\
+You prepare an agent for its next task by writing bullets into its playbook, which it reads before it begins. You see \
+the playbook, the next task, approaches to similar tasks that worked or failed, and what the agent's last tasks came \
+to.
+
+A bullet is a piece of guidance for the next task and others of its kind: a strategy, a check, a trap and the way \
+around it, a formula, the exact requirement of a tool or a format. It makes sense without this task, and is as long as \
+it needs to be, up to 2,000 characters: several sentences, numbered steps, or code. Rest bullets on what the memories \
+and the last outcomes show, above all on what turned out to be right where the agent was wrong; beyond that on what \
+the task requires. Say nothing that the playbook says already.""",
+    small="""\
+You prepare an agent for its next task by writing rules into its playbook. A rule is one short sentence of the form \
+"If <kind of task>, <what to do>.", which makes sense without this task and says what no rule of the playbook says. \
+Rest it on what the memories and the last outcomes show, above all on what turned out to be right where the agent was \
+wrong. Do not guess.""",
+    examples=PROPOSED,
+)

@@ -7,28 +7,29 @@ be the reason. What made no difference must not be learned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import ATLAS, COAT, LIBRARY, SHOP
-from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.blocks.reflect.examples import CALENDAR, COAT, HINGE, MEETING, SHOP, WORKSHOP
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.counts import Count
-from practicum.core.types import Prompt, Rollout, Turn
+from practicum.core.types import Instructions, Rollout, Turn
+from practicum.core.views import behind
 from practicum.engine.run import Run
 
 Finding = Annotated[str, MaxChars(160)]
 
 
 class Contrast(Output):
-    """What is found by contrasting attempts."""
+    """What several attempts at a task show side by side."""
 
     holds: Annotated[list[Finding], MaxItems(3)] = Field(description="what the attempts that went well have in common")
     separates: Annotated[list[Finding], MaxItems(3)] = Field(description="what separates those from the others")
     spurious: Annotated[list[Finding], MaxItems(3)] = Field(description="what made no difference to the outcome")
-    why: Annotated[str, MaxChars(120)] = Field(description="which attempt is best and why, in a few words")
+    why: Annotated[str, MaxChars(120)] = Field(description="which attempt is best and why")
     best: int = Field(ge=1, le=64, description="number of the best attempt")
 
     @property
@@ -45,30 +46,22 @@ async def contrasted(tries: Sequence[Rollout], run: Run) -> Contrast | None:
     outcomes = {True: "went well", False: "failed", None: "outcome unknown"}
     made = [(n, r) for n, r in enumerate(tries, 1) if not r.trace.lost]
     parts = [f"# Attempt {n}: {outcomes[r.feedback.success]}\n{evidence(r)}" for n, r in made]
-    prompt = Prompt.from_parts(SELF_CONTRAST, [*run.agent_instructions, *parts], turns=CONTRASTED)
+    prompt = SELF_CONTRAST.prompt(run.profile, [*run.agent_instructions, *parts])
     return await run.try_ask("reflector", prompt, Contrast, Count.LOST_CONTRASTS)
 
 
-def in_words(findings: dict[str, Any]) -> str:
+def in_words(findings: Mapping[str, Sequence[str]]) -> str:
     """Findings as text for a model; empty if there are none."""
     names = {
-        "holds": "Common to attempts that went well",
-        "separates": "What separates them from those that failed",
-        "spurious": "Made no difference",
+        "holds": "Common to attempts that went well:",
+        "separates": "What separates them from those that failed:",
+        "spurious": "Made no difference:",
     }
-    return "\n".join(f"{name}: {'; '.join(findings[key])}" for key, name in names.items() if findings.get(key))
-
-
-SELF_CONTRAST = """\
-You compare several attempts of one agent at the same task, each with its outcome.
-
-holds: ways of working that the attempts that went well share.
-separates: what those that went well did and those that failed did not, or the other way round.
-spurious: what differs between attempts, or stands out in one, without any effect on the outcome.
-why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
-
-Each point is one short general sentence that makes sense without this task. Leave a list empty where there is nothing \
-to say. Never guess what you cannot see in the attempts."""
+    return "\n".join(
+        "\n".join([name, *(behind("-", clean(text)) for text in findings[key])])
+        for key, name in names.items()
+        if findings.get(key)
+    )
 
 
 CONTRASTED = (
@@ -101,16 +94,62 @@ Feedback: The answer is right.""",
     ),
     Turn(
         f"""\
-{LIBRARY}
+{CALENDAR}
 
 # Attempt 1: failed
-Task: Could I keep the atlas for two more weeks?
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Green
+{MEETING}
+
+# Attempt 2: went well
+Task: Put the dentist into my calendar, on 9 May at half past two.
+Action: add_event {{"title": "dentist", "start": "2026-05-09T14:30"}}
+Observation: added
+Answer: The dentist is in your calendar.
+Feedback: The answer is right.""",
+        """\
+{"holds":[],"separates":["To write the start as add_event wants it is right; to answer after an error is not."],\
+"spurious":["What the answer says of the event."],"why":"its event is in the calendar","best":2}""",
+    ),
+    Turn(
+        f"""\
+{WORKSHOP}
+
+# Attempt 1: failed
+Task: a hinge for a garden gate right by the sea
+Answer: oak
+Feedback: The answer is wrong. The right answer is: bronze
 
 # Attempt 2: failed
-{ATLAS}""",
+{HINGE}""",
         '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
     ),
 )
-"""Worked examples from other domains."""
+
+SELF_CONTRAST = Instructions(
+    full="""\
+You compare several attempts of one agent at the same task, each with its outcome. What a single attempt seems to \
+teach may be chance; side by side, attempts show what their outcome rests on.
+
+Go through the attempts step by step: what each of them did, where they part, and what followed from it.
+
+holds: ways of working that the attempts that went well have in common and that carried them to the result.
+separates: what decided between success and failure: what those that went well did and those that failed did not, or \
+the other way round, and why it mattered. None if all attempts have the same outcome.
+spurious: what differs between attempts, or stands out in one of them, without any effect on the outcome, so that \
+nobody learns it.
+why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
+
+Say each finding in full, with the steps, calls, formulas or code that it is about, in up to 2,000 characters, and so \
+that it can be understood by a reader who does not see this task. Leave a list empty where there is nothing to say. \
+Claim nothing that the attempts do not show.""",
+    small="""\
+You compare several attempts of one agent at the same task, each with its outcome.
+
+holds: ways of working that the attempts that went well share.
+separates: what those that went well did and those that failed did not, or the other way round.
+spurious: what differs between attempts, or stands out in one, without any effect on the outcome.
+why, best: which attempt is best, by its outcome first and by how soundly it was reached second.
+
+Each point is one short general sentence that makes sense without this task. Leave a list empty where there is nothing \
+to say. Never guess what you cannot see in the attempts.""",
+    examples=CONTRASTED,
+)

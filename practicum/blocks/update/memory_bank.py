@@ -1,4 +1,4 @@
-"""A bank of memories: short strategies, distilled from successful and failed attempts and retrieved by similarity
+"""A bank of memories: strategies, distilled from successful and failed attempts and retrieved by similarity
 (ReasoningBank; METHODS, section 4).
 """
 
@@ -13,15 +13,25 @@ from pydantic import Field, create_model
 
 from practicum.blocks.act.scaling import outcome_of
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import ATLAS, COAT, LAMP, LIBRARY, SHOP
+from practicum.blocks.reflect.examples import (
+    CALENDAR,
+    CLOSED,
+    COAT,
+    HINGE,
+    MEETING,
+    NOTICES,
+    SHOP,
+    WORKSHOP,
+)  # fmt: skip
 from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.blocks.reflect.self_contrast import in_words
 from practicum.blocks.update.append import votes
-from practicum.core.bounded import MaxChars, MaxItems, Output
+from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit
-from practicum.core.types import Lesson, Prompt, Rollout, Turn
+from practicum.core.types import Instructions, Lesson, Rollout, Turn
+from practicum.core.views import behind
 from practicum.engine.loop import ReflectSeam
 from practicum.engine.run import Run
 
@@ -31,14 +41,14 @@ MEMORIES = "memories"
 SUCCESS = "Successful approach"
 FAILURE = "Failed approach (avoid)"
 
-Extract = Literal["all", "chosen"]
+Extract = Literal["all", "successes", "chosen"]
 Index = Literal["memory", "task"]
 
 
 class Memory(Output):
-    """One strategy worth remembering."""
+    """A strategy worth remembering."""
 
-    title: Annotated[str, MaxChars(80)] = Field(description="what it is about, in a few words")
+    title: Annotated[str, MaxChars(80)] = Field(description="the strategy in a few words")
     description: Annotated[str, MaxChars(120)] = Field(description="when it applies, in a sentence")
     content: Annotated[str, MaxChars(280)] = Field(description="the strategy: what to do, or what to avoid, and why")
 
@@ -50,7 +60,7 @@ class Memories(Output):
 
 
 @cache
-def _at_most(most: int) -> type[Memories]:
+def form(most: int) -> type[Memories]:
     """The form for so many memories."""
     items: Any = Annotated[list[Memory], MaxItems(most)]
     told = Field(description="the most useful first; none if there is nothing new")
@@ -58,19 +68,20 @@ def _at_most(most: int) -> type[Memories]:
 
 
 def extract_memories(most: int, extract: Extract, temperature: float, index: Index) -> ReflectSeam:
-    """Up to `most` memories of each attempt, all attempts at once: only of the chosen one, or of all with different
-    outcomes or answers, failures included. An attempt of unknown outcome gives none, which is counted."""
+    """Up to `most` memories of each attempt, all attempts at once: only of the chosen one, of the successes alone (the
+    ablation), or of all with different outcomes or answers, failures included. An attempt of unknown outcome gives
+    none, which is counted."""
 
     async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
         jobs = []
         for i, chosen in enumerate(rollouts):
             distinct: dict[object, Rollout] = {}
-            for one in chosen.group if extract == "all" else (chosen,):
+            for one in (chosen,) if extract == "chosen" else chosen.group:
                 if not one.trace.lost:
                     distinct.setdefault((one.feedback.success, outcome_of(one.trace)), one)
             known = [r for r in distinct.values() if r.feedback.success is not None]
             run.count(Count.UNKNOWN_OUTCOMES, len(distinct) - len(known))
-            for n, one in enumerate(known):
+            for n, one in enumerate(r for r in known if r.feedback.success or extract != "successes"):
                 job = partial(_extracted, one, chosen, most, temperature, index, context)
                 jobs.append((f"{i}.{chosen.task.id}.{n}", job))
         found = await run.gather(jobs)
@@ -84,15 +95,18 @@ async def _extracted(
 ) -> list[Lesson]:
     """The memories of one attempt at a task of which another, or the same, was chosen."""
     run, parts = replace(run, about=chosen.sources), [*run.agent_instructions]
-    if known := [entry.text for id in one.trace.used if (entry := context.get(id)) is not None]:
-        parts.append("# Memories it relied on, which are known already\n" + "\n".join(known))
+    # An agent that cites nothing was shown them too.
+    shown = () if run.profile == "small" else (id for id, _ in one.retrieved)
+    if known := [entry.text for id in dict.fromkeys((*shown, *one.trace.used)) if (entry := context.get(id))]:
+        listed = "\n".join(behind("-", text) for text in known)
+        parts.append(f"# Memories it relied on, which are known already\n{listed}")
     if found := in_words(chosen.choice.get("contrast", {})):
         parts.append(f"# Found by comparing it with other attempts at the task\n{found}")
     if notes := [r.trace.data["note"] for r in (*chosen.siblings, chosen) if r.trace.data.get("note")]:
-        parts.append("# The agent's notes on the way\n" + "\n".join(f"- {note}" for note in notes))
+        parts.append("# The agent's notes on the way\n" + "\n".join(behind("-", note) for note in notes))
     parts.append(f"# The attempt, which {'went well' if one.feedback.success else 'failed'}\n{evidence(one)}")
-    prompt = Prompt.from_parts(EXTRACT.format(most=most), parts, turns=EXTRACTED)
-    said = await run.try_ask("reflector", prompt, _at_most(most), Count.LOST_EXTRACTIONS, temperature=temperature)
+    prompt = told(most).prompt(run.profile, parts)
+    said = await run.try_ask("reflector", prompt, form(most), Count.LOST_EXTRACTIONS, temperature=temperature)
     if said is None:
         return []
     items = [item for item in said.items if item.content.strip()]
@@ -106,9 +120,13 @@ async def _extracted(
 def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = "", section: str = MEMORIES) -> Add:
     """A memory as an entry that is found by `key`, or else by its own words. A model may leave its title or description
     empty."""
-    title, description, content = (" ".join(x.split()) for x in (item.title, item.description, item.content))
+    title, description, content = map(clean, (item.title, item.description, item.content))
     about = f"{title} ({description})" if title and description else title or description
-    text = f"{SUCCESS if well else FAILURE}: {f'{about.removesuffix(chr(46))}. ' if about else ''}{content}"
+    ended = about if not about or about.endswith((".", ".)")) else f"{about}."
+    # Steps and code stand below what they are about.
+    text = f"{SUCCESS if well else FAILURE}: " + ("\n" if ended and "\n" in content else " ").join(
+        filter(None, (ended, content))
+    )
     outcome = "success" if well else "failure"
     data = {"title": title, "description": description, "content": content, "outcome": outcome}
     return Add(section, text, key or f"{title}. {description} {content}", data, sources=sources)
@@ -135,30 +153,17 @@ async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run)
     return votes(lessons) + Delta(tuple(edits))
 
 
-EXTRACT = """\
-You distil memories from one attempt of an agent: short strategies that will help it with other tasks of the same kind.
-
-From an attempt that went well take what made it work. From one that failed take what to avoid, and what to do in its \
-place if the feedback shows it.
-
-title: what the memory is about, in a few words.
-description: the kind of task it applies to, in one sentence.
-content: the strategy itself: what to do or avoid, concretely, and why. It gives names, numbers and answers that \
-decide tasks of this kind, and makes sense to a reader who has not seen this task.
-
-At most {most}, the most useful first, none that says what another or a known memory says."""
-
 EXTRACTED = (
     Turn(
         f"""\
-{LIBRARY}
+{WORKSHOP}
 
 # The attempt, which failed
-{LAMP}""",
+{HINGE}""",
         """\
-{"items":[{"title":"a lamp that does not work",\
-"description":"A visitor reports that a lamp or other equipment does not work.",\
-"content":"If something in the building does not work, answer Blue. Red is wrong for it."}]}""",
+{"items":[{"title":"a part near the sea",\
+"description":"A part stands in salt air.",\
+"content":"Do not take steel for a part that stands by the sea, because it rusts there. Take bronze."}]}""",
     ),
     Turn(
         f"""\
@@ -176,17 +181,72 @@ Feedback: The answer is right.""",
     ),
     Turn(
         f"""\
-{LIBRARY}
-
-# Memories it relied on, which are known already
-Failed approach (avoid): a lamp that does not work (A visitor reports that a lamp or other equipment does not work). \
-If something in the building does not work, answer Blue. Red is wrong for it.
+{CALENDAR}
 
 # The attempt, which failed
-{ATLAS}""",
+{MEETING}""",
         """\
-{"items":[{"title":"keeping a book longer","description":"A visitor wants to keep a book for longer.",\
-"content":"If a loan is to be prolonged, answer Green. Blue, for what does not work, is wrong for it."}]}""",
+{"items":[{"title":"an event that was not added",\
+"description":"A tool returns an error.",\
+"content":"Do not answer after an error. Read what it says, write the start as 2026-05-09T14:30, and call the tool \
+again."}]}""",
+    ),
+    Turn(
+        f"""\
+{NOTICES}
+
+# Memories it relied on, which are known already
+- Successful approach: the day first (A notice is about one day.). Begin with the day.
+
+# The attempt, which failed
+{CLOSED}""",
+        """\
+{"items":[{"title":"a limit of words","description":"A text may have only so many words.",\
+"content":"Do not begin with polite phrases. Write the fact alone, count the words, and leave out what is not \
+needed."}]}""",
     ),
 )
 """Worked examples about other tasks. Without them a small model takes the headings for its task."""
+
+EXTRACT = Instructions(
+    full="""\
+You distil memories from one attempt of an agent at a task. On later tasks the agent is shown those of its memories \
+that fit best; nothing else is kept of this attempt.
+
+A memory is a strategy: a way of working that carried the attempt to its result, or led it astray, told so that it can \
+be carried over to tasks that look different. Ask of each: would it help somebody who works on another task of this \
+kind and has never seen this one? Leave out what holds for this task or this set of data alone: its answer, its names \
+and figures, which input had which label. Names, numbers, formats and calls belong in a memory where they are part of \
+the way of working itself: the argument that a tool requires, a formula, a limit that always applies.
+
+From an attempt that went well take what made it work: the decisions, checks and orders of steps without which it \
+would have failed, not what was luck. From an attempt that failed take the reasoning that led it astray and the signs \
+by which it can be recognised in time, and what to do in its place where the attempt or the feedback shows it. Such a \
+memory will be shown as an approach to avoid, so begin its content with what not to do.
+
+title: the strategy in a few words.
+description: the situations in which it applies, in one sentence.
+content: the strategy itself, as long as it needs to be, up to 2,000 characters: several sentences or numbered steps, \
+with code where code says it best, and why it works or fails.
+
+At most {most}, the most useful first. Write none if the attempt shows nothing beyond the memories that are known.""",
+    small="""\
+You distil memories from one attempt of an agent: short strategies that will help it with other tasks of the same kind.
+
+From an attempt that went well take what made it work. From one that failed take what to avoid, and what to do in its \
+place if the feedback shows it.
+
+title: what the memory is about, in a few words.
+description: the kind of task it applies to, in one sentence.
+content: the strategy itself: what to do or avoid, concretely, and why. It gives names, numbers and answers that \
+decide tasks of this kind, and makes sense to a reader who has not seen this task.
+
+At most {most}, the most useful first, none that says what another or a known memory says.""",
+    examples=EXTRACTED,
+)
+
+
+@cache
+def told(most: int) -> Instructions:
+    """What an extraction of so many memories is told."""
+    return replace(EXTRACT, full=EXTRACT.full.format(most=most), small=EXTRACT.small.format(most=most))
