@@ -368,8 +368,7 @@ do everything that is asked; each must be worth a solution of its own. A colleag
 parts. So write into each part all that it takes to solve it: the requirements, what is given, the names, formats and \
 interfaces that it shares with other parts, and what its result must look like, in up to 2,000 characters. If a part \
 builds on the results of others, give their numbers in `needs`, and these results will be shown with it; parts that \
-need nothing are solved at the same time. Solve nothing yourself. If the task cannot be divided sensibly, give no \
-parts.""",
+need nothing are solved at the same time. Solve nothing yourself.""",
         small="Divide the task into parts for your colleagues: as few as make each part simple, each complete in "
         "itself. Say which parts need the results of others. Do not solve anything.",
     ),
