@@ -423,13 +423,13 @@ def test_with_few_test_tasks_no_claim_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_with_fewer_than_three_seeds_every_claim_is_about_these_runs(tmp_path: Path, seeds: int) -> None:
-    """An agent that is right only with a playbook, so that the difference is certain."""
+    """An agent that is right only where it is shown examples, so that the difference is certain."""
 
     def told(call: Call) -> str:
-        right = call.prompt.user.split()[-1] if call.prompt.pages else "?"
-        return json.dumps({"answer": right, "used": []}) if call.role == "agent" else world(call)
+        right = call.prompt.user.split()[-1] if call.prompt.pages or call.prompt.turns else "?"
+        return right if call.schema is None else json.dumps({"answer": right, "used": []})
 
-    found = compare(tmp_path / "c", client(told), "none,ace", seeds=seeds)
+    found = compare(tmp_path / "c", client(told), "none,icl", seeds=seeds)
     said = f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only"
     assert found.report["warnings"][0].startswith(said)
     assert [row["about"] for row in found.report["variants"]] == ["these runs"] * 2
@@ -440,7 +440,7 @@ def test_with_fewer_than_three_seeds_every_claim_is_about_these_runs(tmp_path: P
     assert said in text
     assert "| these runs: higher |" in text
     assert '<em class="runs-higher">these runs: higher</em>' in page
-    more = compare(tmp_path / "c", client(told), "none,ace", seeds=3)
+    more = compare(tmp_path / "c", client(told), "none,icl", seeds=3)
     assert more.report["warnings"] == []
     assert more.report["tables"][0]["rows"][1]["claim"].startswith("better than none: ")
 
@@ -607,7 +607,7 @@ def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
 
 
 def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path: Path) -> None:
-    ace = Variant("ace", "ace", {"batch": 3, "rounds": 0})
+    ace = Variant("ace", "ace", {"batch": 3, "rounds": 0, "curator": "append"})
     cold = Variant("cold", "ace", {"online": True, "rounds": 0}, stream=True)
     warm = Variant("warm", "ace", {"online": True, "rounds": 0}, stream=True, after="ace")
     study = Study((ComparisonTable("warm-up", "cold", (warm, cold, ace)),))
