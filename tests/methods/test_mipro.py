@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -255,3 +256,16 @@ def test_without_a_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UsageError, match=re.escape("pip install 'practicum[dspy]'")):
         run_of(tmp_path)
     assert not (tmp_path / "run").exists()
+
+
+@needed
+@pytest.mark.parametrize("profile", ["full", "small"])
+def test_the_proposing_model_gets_a_worked_example_if_it_is_small(tmp_path: Path, profile: str) -> None:
+    run = run_of(tmp_path, how={"profile": profile}, trials=2)
+    for call in run.calls("curator"):
+        assert len(call.prompt.turns) == (profile == "small")
+        if call.prompt.turns and call.schema is not None:
+            example = json.loads(call.prompt.turns[0].assistant)
+            assert {*example} == {*call.schema["properties"]}
+            headings = re.findall(r"^# .*$", call.prompt.user, re.MULTILINE)
+            assert re.findall(r"^# .*$", call.prompt.turns[0].user, re.MULTILINE) == headings

@@ -8,7 +8,7 @@ demonstrations are entries: those of the best combination are shown, the others 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from statistics import fmean
@@ -16,14 +16,21 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
-from practicum.blocks.search.candidates import SECTION, best_instruction, evaluate_candidate, ranked, visible_score
+from practicum.blocks.search.candidates import (
+    LONGEST,
+    SECTION,
+    best_instruction,
+    evaluate_candidate,
+    ranked,
+    visible_score,
+)
 from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, ordered_union
 from practicum.core.errors import UsageError
-from practicum.core.types import Prompt, Rollout, Task
+from practicum.core.types import Instructions, Prompt, Rollout, Task, Turn
 from practicum.core.views import View, render_turns
 from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, Validation, sources_of
 from practicum.engine.run import Run
@@ -193,10 +200,11 @@ class _Search:
                 return [self.known[shown.task.id]]
             return [self.ask(partial(self._attempted, self._candidate(signature, demos), shown.task))]
         texts = tuple((name, _description(of)) for name, of in signature.output_fields.items())
-        told = "\n\n".join(f"# {_description(of)}\n{inputs[name]}" for name, of in signature.input_fields.items())
         warmth = lm_kwargs.get("temperature", lm.kwargs.get("temperature"))
-        prompt = Prompt(signature.instructions, told)
-        return [self.ask(partial(self._said, prompt, _form(signature.__name__, texts), warmth))]
+        form = _form(signature.__name__, texts)
+        told = Instructions(signature.instructions, examples=_example(signature, form))
+        prompt = told.prompt(self.run.profile, _told(signature, inputs))
+        return [self.ask(partial(self._said, prompt, form, warmth))]
 
     def compare(self, call_id: str, instance: Any, inputs: Any) -> None:
         """A comparison begins: all of its attempts are made at once."""
@@ -332,9 +340,44 @@ class _Search:
 @cache
 def _form(name: str, texts: tuple[tuple[str, str], ...]) -> type[BaseModel]:
     """The form that the model fills in: these texts, each with its description."""
-    fields: dict[str, Any] = {text: (Annotated[str, MaxChars(4000)], Field(description=what)) for text, what in texts}
+    long = Annotated[str, MaxChars(4_000, LONGEST)]
+    fields: dict[str, Any] = {text: (long, Field(description=what)) for text, what in texts}
     return create_model(name, __base__=Output, **fields)
 
 
 def _description(of: Any) -> str:
     return str(of.json_schema_extra.get("desc", ""))
+
+
+def _told(signature: Any, inputs: Mapping[str, Any]) -> list[str]:
+    """The parts of a prompt: the input fields of a signature, each under its description."""
+    return [f"# {_description(of)}\n{inputs[name]}" for name, of in signature.input_fields.items()]
+
+
+def _example(signature: Any, form: type[BaseModel]) -> tuple[Turn, ...]:
+    """The worked example of a signature; none if it has other fields than those known here."""
+    if not {*signature.input_fields, *signature.output_fields} <= WORKED.keys():
+        return ()
+    said = form.model_validate({name: WORKED[name] for name in signature.output_fields})
+    return (Turn("\n\n".join(_told(signature, WORKED)), said.model_dump_json()),)
+
+
+WORKED = {
+    "examples": """\
+Example({'task': 'Tell visitors that the pool is closed on Sunday for cleaning.', 'answer': 'Pool closed on Sunday for \
+cleaning.'}), Example({'task': 'Tell visitors that children under ten need an adult with them.', 'answer': 'Children \
+under ten only with an adult.'})""",
+    "prior_observations": "The tasks ask for notices for the visitors of a pool.",
+    "observations": "Each notice says one thing in a few words, names the day or the age that it is about, and has "
+    "neither a greeting nor a reason.",
+    "summary": "Short notices for the visitors of a pool: one thing each, in a few words, without a greeting.",
+    "dataset_description": "Short notices for the visitors of a pool: one thing each, in a few words.",
+    "task_demos": """\
+Task: Tell visitors that the pool is closed on Sunday for cleaning.
+Answer: Pool closed on Sunday for cleaning.""",
+    "basic_instruction": "Write notices for a swimming pool.",
+    "tip": "Keep the instruction clear and concise.",
+    "proposed_instruction": "Write a notice for the visitors of a swimming pool. Say one thing in a few words, with "
+    "the day, the time or the age that it is about. Leave out greetings and reasons.",
+}
+"""Values of the fields of the package's signatures, for worked examples."""
