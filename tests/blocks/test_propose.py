@@ -131,7 +131,7 @@ Check the amount twice: it is in cents."""
 def test_capable_models_propose_bullets_of_several_lines_without_examples_at_a_temperature_of_their_own() -> None:
     model = client(lambda call: json.dumps({"bullets": [LONG, "Be brief."]}))
     run = indoors(model, profile="full").at("here")
-    failed = Add("memories", "Failed approach (avoid): haste", data={"outcome": "failure"})
+    failed = Add("memories", "Failed approach (avoid): haste")
     context = SEEN.apply(Delta((failed,))).context
     found = asyncio.run(Proposer(3, 5, "memories", curated("rules"), 0.4)(TASK, context, run))
     assert [x.text for x in found] == [LONG, "Be brief."]

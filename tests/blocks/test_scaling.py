@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from helpers import client
 from hypothesis import given
 from hypothesis import strategies as st
 from runs import indoors
@@ -18,8 +19,9 @@ from scripts import FORM, shape
 from practicum.blocks.act.scaling import Scaling, in_parallel, in_sequence, outcome_of
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError
-from practicum.core.types import Rollout, Score, Step, Task, Trace
+from practicum.core.types import Profile, Rollout, Score, Step, Task, Trace
 from practicum.engine.run import Run, feedback
+from practicum.engine.state import Seat
 from practicum.models.scripted import Call
 
 TASK = Task("t1", "Say the word.", "good")
@@ -329,10 +331,19 @@ def test_a_pass_that_is_lost_or_fails_does_not_replace_an_answer() -> None:
     assert len(nothing.notes) == 1
 
 
-def test_the_next_pass_reads_the_beginning_and_the_end_of_long_work() -> None:
+@pytest.mark.parametrize(("profile", "window", "longest"), [
+    ("small", None, 2_000), ("full", None, 11_000), ("full", 3_000, 6_000),
+])  # fmt: skip
+def test_the_next_pass_reads_long_work_whole_or_its_beginning_and_its_end(
+    profile: Profile, window: int | None, longest: int
+) -> None:
+    """Whole with a capable model, if it takes no more than half of the window."""
     steps = (Step("action", "look " + "x" * 5000), Step("observation", "y" * 5000 + " found"))
     made = Attempts([Trace("bad", steps=steps), "good"])
+    state = made.run._state
+    state.profile, state.seats["agent"] = profile, Seat(client(window=window))
     made.sequence()
     assert "action: look" in made.notes[1]
     assert "y found" in made.notes[1]
-    assert len(made.notes[1]) < 2000
+    assert len(made.notes[1]) < longest
+    assert ("left out" in made.notes[1]) is (longest < 10_000)

@@ -28,9 +28,12 @@ from scripts import (
 
 import practicum
 from practicum import methods
+from practicum.blocks.act.show import AVOID, FOLLOW
 from practicum.blocks.attempt.propose import OUTCOMES
 from practicum.blocks.update.memory_bank import MEMORIES
+from practicum.core.context import Context
 from practicum.core.errors import ProviderError, UsageError
+from practicum.core.playbook import export
 from practicum.core.types import Lesson, Rollout, Score, Task
 from practicum.methods.unified import SECTION, Settings
 from practicum.models.scripted import Call, ScriptedClient
@@ -318,6 +321,43 @@ def test_a_task_that_is_forgotten_leaves_nothing_of_what_was_made_from_it(tmp_pa
         text for word in WORDS[:2] for text in bullets_of(word)
     ]  # fmt: skip
     assert b"word2" not in (made.folder / "run.sqlite").read_bytes()
+
+
+STEPS = """\
+Lists come in pages, and the last one is short.
+1. Ask for the largest page:
+   ```python
+   while batch := api.list(page=page, limit=20):
+       items += batch
+   ```
+2. Count the items before you answer."""
+
+
+def test_memories_and_bullets_of_several_lines_reach_agent_and_export_word_for_word(tmp_path: Path) -> None:
+    def thorough(call: Call) -> dict[str, Any]:
+        n = number(call)
+        if shape(call) == "Memories":
+            return {"items": [{"title": f"Way {n}", "description": "A list has pages.", "content": f"{n}: {STEPS}"}]}
+        return {"bullets": [f"Rule {n}: {STEPS}"]} if shape(call) == "Bullets" else {}
+
+    made = run(tmp_path, model(guessing, reflector=thorough), 4, {"online": True, "threshold": 1.0}, profile="full")
+    context = made.result.context
+    assert f"Rule 0: {STEPS}" in {e.text for e in context.in_section(SECTION)}
+    assert any(e.text.endswith(f"Way 0 (A list has pages.)\n0: {STEPS}") for e in context.in_section(MEMORIES))
+    again = practicum.load_context(exported(context, tmp_path))
+    assert sorted(e.text for e in again) == sorted(e.text for e in context if not e.hidden)
+    last = made.calls("agent")[-1].prompt.head
+    assert all(line.strip() in last for line in STEPS.splitlines())
+    worked, failed = last.index(FOLLOW), last.index(AVOID)
+    assert worked < failed
+    assert "Failed approach" not in last[worked:failed]
+    assert "Successful approach" not in last[failed:]
+
+
+def exported(context: Context, folder: Path) -> Path:
+    file = folder / "playbook.md"
+    file.write_text(export(context, "markdown"), encoding="utf-8")
+    return file
 
 
 # ---- settings

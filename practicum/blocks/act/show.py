@@ -105,13 +105,16 @@ def noting(show: Show) -> Show:
 FOLLOW = "# Approaches that worked on similar tasks: follow what fits"
 AVOID = "# Approaches that failed on similar tasks: do not repeat them"
 
+FAILURE = "Failed approach (avoid)"
+"""How a memory of a failure begins."""
+
 
 def by_outcome(memories: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     """Memories in two groups, each with its heading: what to follow, then what to avoid. Groups without a memory are
-    left out; a memory that does not say what its attempt came to is one to follow."""
+    left out; what was written by hand in other words is to be followed."""
     groups: dict[str, list[Entry]] = {FOLLOW: [], AVOID: []}
     for entry in memories:
-        groups[AVOID if entry.data.get("outcome") == "failure" else FOLLOW].append(entry)
+        groups[AVOID if entry.text.startswith(FAILURE) else FOLLOW].append(entry)
     return [(heading, group) for heading, group in groups.items() if group]
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, create_model
 
 from practicum.blocks.act.scaling import outcome_of
+from practicum.blocks.act.show import FAILURE
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import (
     CALENDAR,
@@ -39,7 +40,6 @@ MEMORIES = "memories"
 """The section of memories."""
 
 SUCCESS = "Successful approach"
-FAILURE = "Failed approach (avoid)"
 
 Extract = Literal["all", "successes", "chosen"]
 Index = Literal["memory", "task"]
