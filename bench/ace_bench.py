@@ -24,7 +24,7 @@ from typing import Any
 import practicum
 from practicum.bench import simulated_world
 from practicum.bench.measure import Target, load_average, print_end
-from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, respond, tasks, words
+from practicum.bench.simulated_world import INSTRUCTIONS, LABELS, attempt, respond, tasks, words
 from practicum.core.context import seed_context
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.components import Parts
@@ -110,7 +110,9 @@ async def step_cpu(entries: int, steps: int, folder: Path) -> dict[str, Any]:
     """CPU milliseconds of a step whose context has `entries` entries; the first, which embeds them all, apart."""
 
     def answer(call: Call) -> str:
-        return respond((call.schema or {}).get("title", ""), call.schema or {}, call.text, call.prompt.user)
+        if call.schema is None:
+            return attempt(call.text, call.prompt.user)
+        return respond(call.schema["title"], call.schema, call.text, call.prompt.user)
 
     context = seed_context(
         ("rules", f"If it speaks of {words(f'old {n}', 10)}, then answer {n}.") for n in range(entries)

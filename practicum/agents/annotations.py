@@ -1,10 +1,12 @@
 """What an agent reports besides its answer: the entries it used and, if its view asks for it, entries it doubted and
-guidance it missed (an annotated view), or a note for a later attempt (a noting view). Defines the fields and reads
-them back."""
+guidance it missed (an annotated view), or a note for a later attempt (a noting view). Defines the fields of JSON and
+the labelled parts of a text in which agents report, and reads them back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -35,6 +37,57 @@ NOTING: dict[str, Any] = {
     "note": (Annotated[str, MaxChars(200)], Field(description="what you checked and found, to go on from")),
 }
 """Fields of an answer to a noting view."""
+
+
+PARTS = {
+    "Used": "the ids of the entries that apply, best first, or none",
+    "Doubts": "the id of each entry you were not sure about, with the reason, or none",
+    "Missing": "guidance that was missing, or none",
+    "Note": "what you checked and found, to go on from",
+    "Answer": "the answer",
+}
+"""What stands after each label of a text in parts."""
+
+
+def read_parts(text: str, labels: Iterable[str]) -> dict[str, str]:
+    """The parts of a text by their labels, each of which begins a line; "Answer" is the last and holds all that follows
+    it. In a text without that label, the answer is what follows the first line of the last part, or else the text."""
+    parts: dict[str, str] = {}
+    pattern = re.compile(rf"^[ \t*_#>-]*({'|'.join(labels)})[*_]*:[*_]*", re.IGNORECASE | re.MULTILINE)
+    starts = list(_first_of_each(pattern, text))
+    ends = [line for _, line, _ in starts[1:]] + [len(text)]
+    for (label, _, begin), end in zip(starts, ends, strict=False):
+        parts[label] = text[begin:end].strip()
+    if starts and "Answer" not in parts:
+        label = starts[-1][0]
+        parts[label], _, rest = parts[label].partition("\n")
+        parts["Answer"] = rest.strip()
+    return {**parts, "Answer": parts.get("Answer") or text.strip()}
+
+
+def _first_of_each(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, int, int]]:
+    """The first place of each label: its name, where its line begins, and where its part begins."""
+    seen: set[str] = set()
+    for match in pattern.finditer(text):
+        label = match[1].capitalize()
+        if label not in seen:
+            yield label, match.start(), match.end()
+        seen.add(label)
+        if label == "Answer":
+            return
+
+
+def parts_report(parts: Mapping[str, str]) -> Any:
+    """What the parts of a text report, as an object with the fields of the JSON forms."""
+    _, *doubts = re.split(r"\b(e[0-9]+)\b", parts.get("Doubts", ""))
+    named = zip(doubts[::2], doubts[1::2], strict=True)
+    missing = parts.get("Missing", "")
+    return SimpleNamespace(
+        used=re.findall(r"\be[0-9]+\b", parts.get("Used", "")),
+        doubts=[Doubt(id=id, why=why.strip(" \t\n[](){}*:;,.-")) for id, why in named],
+        missing="" if missing.casefold().strip(" .") == "none" else missing,
+        note=parts.get("Note", ""),
+    )
 
 
 def read_citations(ids: Iterable[str], view: View) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
-from practicum.core.types import Prompt, Task, Trace
+from practicum.core.types import Profile, Prompt, Task, Trace
 from practicum.core.views import View
 
 T = TypeVar("T")
@@ -22,14 +22,18 @@ class AgentRun(Protocol):
     @property
     def place(self) -> str: ...
 
+    @property
+    def profile(self) -> Profile:
+        """What the models of the run can do."""
+
     def at(self, name: str) -> Self:
         """The place `name` below this one."""
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Self], Awaitable[T]]]]) -> list[T]:
         """Run named jobs at once, each at its own place; results in the order given."""
 
-    async def ask(self, role: str, prompt: Prompt, schema: type[M]) -> M:
-        """A model's answer as an object of this schema."""
+    async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
+        """A model's answer as an object of this schema; `form` is the JSON schema that it is given, if another."""
 
     async def ask_text(self, role: str, prompt: Prompt) -> str:
         """A model's answer as plain text."""

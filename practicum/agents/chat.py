@@ -1,28 +1,27 @@
 """The plain agent: one model call, with the context in its prompt.
 
-Prompt order: the run's instructions, how to use the playbook, the playbook's pages, earlier turns, the task.
+It answers in plain text, because an answer inside JSON costs right answers. Where it has more to say than its answer,
+each part begins with a label, and the answer comes last.
+
+Prompt order: the run's instructions, how to use the playbook, the form, the playbook's pages, earlier turns, the task.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, Field, create_model
-
-from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annotations, read_citations
+from practicum.agents.annotations import PARTS, parts_report, read_annotations, read_citations, read_parts
 from practicum.agents.base import AgentRun
-from practicum.core.bounded import MaxChars, Output
-from practicum.core.types import Prompt, Task, Trace, Turn
+from practicum.core.types import Instructions, Prompt, Task, Trace, Turn
 from practicum.core.views import View
+from practicum.tasks.scoring.rules import named_choices
 
 
 @dataclass(frozen=True)
 class ChatAgent:
-    """Answers with one model call. `choices`, if any, are the only answers its schema allows; `reasoning` asks for a
-    short line of thought before the answer."""
+    """Answers with one model call. `choices`, if any, are the possible answers: what names one of them is taken for it.
+    `reasoning` asks for thought before the answer."""
 
     instructions: str = ""
     choices: tuple[str, ...] = ()
@@ -32,20 +31,27 @@ class ChatAgent:
     identity: str = field(default="chat", init=False)
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        form = _form(self.choices, self.reasoning, view.citable, view.annotated, view.noting)
-        turns = view.turns
-        if form is not None:
-            turns = tuple(Turn(t.user, json.dumps({"answer": t.assistant}, ensure_ascii=False)) for t in turns)
+        asked = {"Used": view.citable, "Doubts": view.annotated, "Missing": view.annotated}
+        asked |= {"Reasoning": self.reasoning, "Note": view.noting}
+        labels = [label for label, wanted in asked.items() if wanted]
+        turns, form = view.turns, ""
+        if labels:
+            labels.append("Answer")
+            turns = tuple(Turn(turn.user, f"Answer: {turn.assistant}") for turn in turns)
+            about = {**PARTS, "Reasoning": REASONING.text(run.profile)}
+            form = FORM + "\n".join(f"{label}: <{about[label]}>" for label in labels)
+        choosing = CHOOSING.format("; ".join(self.choices)) if self.choices else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
-        prompt = first_prompt(task, view, turns, self.instructions, usage)
-        if form is None:
-            return Trace(answer=(await run.ask_text("agent", prompt)).strip())
-        reply: Any = await run.ask("agent", prompt, form)
+        prompt = first_prompt(task, view, turns, self.instructions, choosing, usage, form)
+        text = await run.ask_text("agent", prompt)
+        parts = read_parts(text, labels) if labels else {"Answer": text.strip()}
+        report: Any = parts_report(parts)
+        named = named_choices(self.choices, parts["Answer"])
         return Trace(
-            answer=reply.answer,
-            reasoning=getattr(reply, "reasoning", ""),
-            data=read_annotations(reply, view),
-            **read_citations(getattr(reply, "used", ()), view),
+            answer=named[0] if len(named) == 1 else parts["Answer"],
+            reasoning=parts.get("Reasoning", ""),
+            data=read_annotations(report, view),
+            **read_citations(report.used, view),
         )
 
 
@@ -55,33 +61,17 @@ def first_prompt(task: Task, view: View, turns: tuple[Turn, ...], *system: str) 
     return Prompt("\n\n".join(filter(None, system)), user, view.pages, turns)
 
 
-@cache
-def _form(
-    choices: tuple[str, ...], reasoning: bool, citing: bool, annotated: bool, noting: bool
-) -> type[BaseModel] | None:
-    """The form of an answer; None if it may be plain text. Entries are cited before the answer that rests on them."""
-    if not (choices or reasoning or citing or noting):
-        return None
-    fields: dict[str, Any] = {}
-    if citing:
-        fields |= CITING
-    if annotated:
-        fields |= ANNOTATING
-    if reasoning:
-        fields["reasoning"] = (Annotated[str, MaxChars(600)], Field(description="a short line of thought"))
-    if noting:
-        fields |= NOTING
-    fields["answer"] = (Literal[choices] if choices else str, Field(description="the answer to the task"))
-    return create_model("answer", __base__=Output, **fields)
+CHOOSING = "The answer is one of these, in the same words and nothing else: {}"
 
+FORM = "Write these parts, in this order, each on a new line that begins with its label:\n\n"
+
+REASONING = Instructions("your reasoning, in full", small="a short line of thought")
 
 USING = """\
-Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". \
-Before you answer, find the entries that apply to the task, list their ids in "used" (none if none applies), \
-and follow them."""
+Below is your playbook, learned from earlier tasks: each entry as "[id] (section) text", its further lines indented. \
+Before you answer, find the entries that apply to the task, and follow them."""
 
 ANNOTATED = """\
 Below is your playbook, learned from earlier tasks, one <entry> each. Work on the task as you always would, and say \
-what you made of the playbook. First list in "used" the ids of the entries you consulted. In "doubts" name entries you \
-were not sure about, and why: unclear, does not quite fit, against another one. In "missing" say what guidance would \
-have helped and is not there. Then answer."""
+what you made of the playbook. First name the entries you consulted. Then name those you were not sure about, and why: \
+unclear, does not quite fit, against another one. Say what guidance would have helped and is not there. Then answer."""

@@ -8,12 +8,11 @@ prompt is the one before plus one exchange, and a prefix cache computes only tha
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, WithJsonSchema, create_model
+from pydantic import AfterValidator, Field, create_model
 
 from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annotations, read_citations
 from practicum.agents.base import AgentRun
@@ -21,16 +20,17 @@ from practicum.agents.chat import first_prompt
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
-from practicum.core.types import Prompt, Step, Task, Trace, Turn
+from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
 from practicum.core.views import View
+from practicum.models.prompting import json_schema
 
 MAX_TURNS = 12
 TOOL_TIMEOUT = 20.0
 
 MAX_TEXT = 1000
 MAX_ITEMS = 20
-"""Bounds on a tool's arguments, if its own schema has none: the characters of a text, the items of a list. A small
-model that is held to a schema fills an unbounded field until it is cut off."""
+"""Bounds for small models on a tool's arguments, if its own schema has none: the characters of a text, the items of a
+list. A small model that is held to a schema fills an unbounded field until it is cut off."""
 
 
 @dataclass(frozen=True)
@@ -60,29 +60,32 @@ class ToolsAgent:
 
     async def _attempt(self, task: Task, view: View, environment: Environment, run: AgentRun) -> Trace:
         schemas = {name: tool.tool_def.parameters_json_schema for name, tool in environment.tools.items()}
-        first, later, finish = _turn_forms(json.dumps(schemas), self.choices, view.annotated, view.noting)
-        work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH)
+        asked = (view.citable, view.annotated, view.noting)
+        turn_form, schema, finish = _turn_forms(json.dumps(schemas), self.choices, asked, run.profile)
+        thought = THOUGHT.text(run.profile)
+        work = WORK.format(most=self.max_turns, tools=environment.manual, finish=FINISH, thought=thought)
+        usage = ANNOTATED if view.annotated else USING if view.citable else ""
         # Earlier turns are shown in the form of this agent's last turn.
         ends = [{"thought": "", "action": {FINISH: {"answer": turn.assistant}}} for turn in view.turns]
         answers = [json.dumps(end, ensure_ascii=False, separators=(",", ":")) for end in ends]
         turns = tuple(Turn(turn.user, answer) for turn, answer in zip(view.turns, answers, strict=True))
-        prompt = first_prompt(task, view, turns, self.instructions, work, USING if view.citable else "")
+        prompt = first_prompt(task, view, turns, self.instructions, work, usage)
         steps: list[Step] = []
-        used: Sequence[str] = ()
+        used: list[str] = []
         error: str | None = f"no answer within {self.max_turns} turns"
         answer = ""
         data: dict[str, Any] = {"turns": 0, "tool_errors": 0}
         for turn in range(1, self.max_turns + 1):
             at = run.at(f"turn {turn}")
             try:
-                reply: Any = await at.ask("agent", prompt, first if view.citable and turn == 1 else later)
+                reply: Any = await at.ask("agent", prompt, turn_form, form=schema)
             except WindowError as problem:
                 if turn == 1:
                     raise
                 error = f"the prompt outgrew the model's window in turn {turn}: {problem}"
                 break
             data["turns"] = turn
-            used = used or getattr(reply, "used", ())
+            used += getattr(reply, "used", ())
             steps.append(Step("thought", reply.thought))
             [(name, arguments)] = reply.action.items()
             if name == FINISH:
@@ -102,13 +105,17 @@ class ToolsAgent:
 
 
 @lru_cache(maxsize=256)
-def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: bool) -> tuple[type[Output], ...]:
-    """The forms of the first turn, of the later turns, and of the end. In the first turn the agent names the entries it
-    uses before it uses them. `tools` is a JSON object: the schemas of their arguments by name."""
+def _turn_forms(
+    tools: str, choices: tuple[str, ...], asked: tuple[bool, bool, bool], profile: Profile
+) -> tuple[type[Output], dict[str, Any], type[Output]]:
+    """The form of a turn, its JSON schema, and the form of the end. `tools` is a JSON object: the schemas of their
+    arguments by name, which the schema keeps as they are, with bounds added for small models. `asked` says whether
+    the agent cites entries, annotates them and makes notes."""
+    citing, annotated, noting = asked
     ending: dict[str, Any] = {**(ANNOTATING if annotated else {}), **(NOTING if noting else {})}
-    ending["answer"] = (Literal[choices] if choices else Annotated[str, MaxChars(MAX_TEXT)], ...)
+    ending["answer"] = (Literal[choices] if choices else str, ...)
     finish = create_model(FINISH, __base__=Output, **ending)
-    schemas = {**json.loads(tools), FINISH: finish.model_json_schema()}
+    schemas = {**json.loads(tools), FINISH: json_schema(finish, profile)}
 
     def check(action: dict[str, Any]) -> dict[str, Any]:
         if len(action) != 1:
@@ -117,13 +124,15 @@ def _turn_forms(tools: str, choices: tuple[str, ...], annotated: bool, noting: b
             finish.model_validate(action[FINISH])
         return action
 
-    shape = WithJsonSchema({"anyOf": [_branch(name, schema) for name, schema in schemas.items()]})
-    fields: dict[str, Any] = {
-        "thought": (Annotated[str, MaxChars(240)], Field(description="what to do next, and why, in a sentence")),
-        "action": (Annotated[dict[str, Any], AfterValidator(check), shape], ...),
-    }
-    first = create_model("turn", __base__=Output, **CITING, **fields)
-    return first, create_model("turn", __base__=Output, **fields), finish
+    # Entries are named before what rests on them. The schema demands the list, the form does without it.
+    fields: dict[str, Any] = {"used": (CITING["used"][0], Field(default=[], description=CITED))} if citing else {}
+    fields["thought"] = (Annotated[str, MaxChars(240)], Field(description=THOUGHT.text(profile)))
+    fields["action"] = (Annotated[dict[str, Any], AfterValidator(check)], ...)
+    form = create_model("turn", __base__=Output, **fields)
+    schema = json_schema(form, profile)
+    bounded = _bounded if profile == "small" else dict
+    action = {"anyOf": [_branch(name, bounded(given)) for name, given in schemas.items()]}
+    return form, {**schema, "properties": {**schema["properties"], "action": action}}, finish
 
 
 def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +144,7 @@ def _branch(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         arguments = {"type": "object"}
     return {
         "type": "object",
-        "properties": {name: _bounded(arguments)},
+        "properties": {name: arguments},
         "required": [name],
         "additionalProperties": False,
     }
@@ -155,9 +164,13 @@ def _bounded(schema: Any) -> Any:
     return {key: _bounded(part) for key, part in schema.items()} | bounds
 
 
+CITED = "ids of the entries that this turn rests on, best first; empty if none"
+
+THOUGHT = Instructions("what to do next, and why", small="what to do next, and why, in a sentence")
+
 WORK = """\
-You work in turns, at most {most}. In each turn think in one sentence, then act: give one tool with its arguments, as \
-{{"thought": <a sentence>, "action": {{<tool>: <arguments>}}}}. You are then shown what it did. If it failed, mend \
+You work in turns, at most {most}. In each turn think, then act: give one tool with its arguments, as \
+{{"thought": <{thought}>, "action": {{<tool>: <arguments>}}}}. You are then shown what it did. If it failed, mend \
 what was wrong. When all that the task asks is done, and nothing that it does not ask, the action is \
 {{"{finish}": {{"answer": <the answer, or what you did>}}}}.
 
@@ -170,5 +183,12 @@ AGAIN = "You did exactly this before, so it brings nothing new. Finish now if th
 """Shown after each observation: small models else repeat or check what they did until no turn is left."""
 
 USING = """\
-Below is your playbook, learned from earlier tasks: one entry a line, "[id] (section) text". In your first turn find \
-the entries that apply to the task and list their ids in "used" (none if none applies). Follow them in all you do."""
+Below is your playbook, learned from earlier tasks: each entry as "[id] (section) text", its further lines indented. \
+Before you act, find the entries that apply to the task, and follow them in all you do. In any turn, list in "used" \
+the ids of the entries that it rests on, also of those that you notice only later."""
+
+ANNOTATED = """\
+Below is your playbook, learned from earlier tasks, one <entry> each. Work on the task as you always would, and say \
+what you made of the playbook. In any turn, list in "used" the ids of the entries that you consulted for it. When you \
+finish, name in "doubts" entries you were not sure about, and why: unclear, does not quite fit, against another one. \
+In "missing" say what guidance would have helped and is not there."""

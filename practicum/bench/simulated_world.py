@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from practicum.core.types import Task
-from practicum.testing.fill import fill
+from practicum.testing.fill import fill, pseudo_words
 from practicum.testing.server import Body, main
 
 MODULE = "practicum.bench.simulated_world"
@@ -71,12 +71,24 @@ def tasks(count: int, easy: int = 6) -> list[Task]:
     return [Task(f"t{n}", padded(text, 100), LABELS[n % len(LABELS)]) for n, text in enumerate(texts)]
 
 
-def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int = 0) -> str:
-    """The answer of a simulated model: made up to fit the schema, with only the fields that matter here set. `name` is
-    the name of the schema, `text` the whole prompt, `last` its last message, and `before` the number of earlier calls
-    with this prompt."""
-    reasons = "reasoning" in schema.get("properties", ())
+def attempt(text: str, last: str, before: int = 0) -> str:
+    """The simulated agent's answer. `text` is the whole prompt, `last` its last message, and `before` the number of
+    earlier calls with this prompt."""
+    reasons = "\nReasoning: <" in text
     seed = int(sha256(f"{text}{before if reasons else ''}".encode()).hexdigest()[:12], 16)
+    message = re.match(r"(Hard m|M)essage (\d+):", last)
+    if message is None:
+        return pseudo_words(Random(seed))
+    # A message of over 100 tokens has a reflection after the task.
+    wrong = message[1] != "M" and len(last) <= 400 and not (reasons and seed % 2)
+    team = LABELS[(int(message[2]) + wrong) % len(LABELS)]
+    return f"Reasoning: {pseudo_words(Random(seed))}\nAnswer: {team}" if reasons else team
+
+
+def respond(name: str, schema: dict[str, Any], text: str, last: str) -> str:
+    """The answer of another role: made up to fit the schema, with only the fields that matter here set. `name` is the
+    name of the schema, `text` the whole prompt, and `last` its last message."""
+    seed = int(sha256(text.encode()).hexdigest()[:12], 16)
     answer = fill(schema, seed)
     match name:
         case _ if name in FIXED:
@@ -93,27 +105,23 @@ def respond(name: str, schema: dict[str, Any], text: str, last: str, before: int
             answer["changes"] = [{**first, "insights": [int(number)]} for number in insights]
         case "Plan":
             answer["parts"] = [{"text": f"{part} of {words(f'{seed} {part}', 9)}", "needs": []} for part in PLACES]
-        case _:
-            number = int(last.split(":")[0].split()[-1])
-            # A message of over 100 tokens has a reflection after the task.
-            wrong = last.startswith("Hard") and len(last) <= 400 and not (reasons and seed % 2)
-            answer["used"], answer["answer"] = [], LABELS[(number + wrong) % len(LABELS)]
-            if "doubts" in answer:
-                answer["doubts"] = []
     return json.dumps(answer)
 
 
 @dataclass
 class Responder:
-    """Answers requests to the server, and counts them by their prompts."""
+    """Answers requests to the server, and counts those for an answer of the agent by their prompts."""
 
     calls: Counter[str] = field(default_factory=Counter)
 
     def __call__(self, body: Body) -> str:
         messages = [str(message["content"]) for message in body["messages"]]
-        text, form = "\n".join(messages), body["response_format"]["json_schema"]
-        self.calls[text] += 1
-        return respond(form["name"], form["schema"], text, messages[-1], self.calls[text] - 1)
+        text = "\n".join(messages)
+        if "response_format" not in body:
+            self.calls[text] += 1
+            return attempt(text, messages[-1], self.calls[text] - 1)
+        form = body["response_format"]["json_schema"]
+        return respond(form["name"], form["schema"], text, messages[-1])
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Count(StrEnum):
     SHORTENED_PLAYBOOKS = "shortened_playbooks", "playbooks shown in part, because they exceed the model's window"
     UNKNOWN_IDS = "unknown_ids", "cited ids that the agent had not been shown"
     ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited ids that had not been shown (annotated attempts)"
+    UNCLEAR_CHOICES = "unclear_choices", "answers that name none of the choices, or several"
     FAILED_ATTEMPTS = "failed_attempts", "attempts that failed with an error of the agent", True
     ANNOTATED_FAILED_ATTEMPTS = "annotated_failed_attempts", "annotated attempts that failed with an error of the agent"
     LOST_ATTEMPTS = "lost_attempts", f"attempts {_LOST}", True

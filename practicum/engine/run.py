@@ -42,6 +42,7 @@ from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
 from practicum.tasks.scoring.registry import meta_fault
+from practicum.tasks.scoring.rules import named_choices
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -305,6 +306,8 @@ class Run:
             failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
         else:
             self.count(Count.UNKNOWN_IDS, trace.unknown)
+            if self.choices and trace.error is None:
+                self.count(Count.UNCLEAR_CHOICES, len(named_choices(self.choices, trace.answer)) != 1)
             failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
         self.count(failure, trace.error is not None)
         if self._state.on_attempt is not None:

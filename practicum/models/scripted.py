@@ -2,7 +2,8 @@
 
 A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: REGEX, "answer": TEXT or OBJECT}. The
 first rule with the role of the call and a pattern that is found in its messages gives the answer, in which \\1 and
-\\g<name> stand for the groups of the match. If the call wants plain text, an object gives its field "answer".
+\\g<name> stand for the groups of the match. If the call wants text, an object gives its field "answer", below the other
+parts that the prompt asks for.
 {"error": "429"} instead of an answer makes the call fail with a provider's error.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,26 @@ def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
             continue
         if rule.error is not None:
             return ProviderError(f"{path} answers with error {rule.error}")
-        plain = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
-        return _fill(rule.answer["answer"] if plain else rule.answer, match)
+        in_text = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
+        return _fill(in_parts(call.prompt, rule.answer) if in_text else rule.answer, match)
     return ModelError(f"no rule of {path} matches this call of the {call.role}: {call.prompt.user[:80]!r}")
+
+
+def parts_asked(prompt: Prompt) -> list[str]:
+    """The labels of the parts in which an agent is asked to answer; none if the answer is all that it writes."""
+    return re.findall(r"^(\w+): <", prompt.system, re.MULTILINE)
+
+
+def in_parts(prompt: Prompt, said: Mapping[str, Any]) -> str:
+    """The fields of an answer as text, in the parts that a prompt asks for."""
+    lines = (f"{label}: {_line(said.get(label.lower())) or 'none'}" for label in parts_asked(prompt))
+    return "\n".join(lines) or str(said["answer"])
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ": ".join(map(_line, value.values()))
+    return ", ".join(map(_line, value)) if isinstance(value, list) else str(value or "")
 
 
 def _fill(answer: Any, match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from helpers import client, make_tasks, wait_until
 
 import practicum
 from practicum.agents.external import CommandAgent, FunctionAgent
+from practicum.core.context import Context
 from practicum.core.errors import AgentError, JournalMismatch, UsageError
 from practicum.core.types import Step, Trace
 from practicum.models.scripted import Call
@@ -36,7 +38,7 @@ def test_the_chat_prompt_is_laid_out_for_a_prefix_cache(tmp_path: Path) -> None:
     """Fixed words, the playbook, earlier turns, the task: each after what changes less often."""
 
     def answer(call: Call) -> str:
-        return json.dumps({"used": ["e0"], "answer": "word1"})
+        return "Used: e0\nAnswer: word1"
 
     model = client(answer)
     evaluate(model=model, n=2, instructions="You route messages.")
@@ -61,29 +63,49 @@ def test_episodes_are_earlier_turns_between_instructions_and_task(tmp_path: Path
     assert last.user.startswith("Message")
 
 
-def test_choices_and_reasoning_shape_the_answer() -> None:
-    def answer(call: Call) -> str:
-        return json.dumps({"used": [], "reasoning": "because", "answer": "word1"})
-
-    model = client(answer)
-    evaluate(model=model, n=2, choices=("word0", "word1"), reasoning=True)
-    schema = model.calls[0].schema
-    assert schema is not None
-    assert list(schema["properties"]) == ["used", "reasoning", "answer"]
-    assert schema["properties"]["answer"]["enum"] == ["word0", "word1"]
-    assert schema["additionalProperties"] is False
+WORDS = ("word0", "word1", "word2")
 
 
-def test_unknown_ids_are_dropped_and_counted(tmp_path: Path) -> None:
-    def answer(call: Call) -> str:
-        return json.dumps({"used": ["[e1]", "e77", "e1", "rule 3"], "answer": "word1"})
+def test_an_answer_alone_is_asked_for_in_plain_text_and_what_names_one_choice_is_taken_for_it() -> None:
+    model = client(
+        lambda call: "WORD0 or word1" if "2" in call.prompt.user else f"It is {call.text.split()[-1].upper()}."
+    )
+    parts = practicum.Parts(clients={"agent": model})
+    found = practicum.run_sync(practicum.evaluate(make_tasks(3), Context(), parts=parts, choices=WORDS, scorer="exact"))
+    assert {call.schema is None for call in model.calls} == {True}
+    assert model.calls[0].prompt.system.endswith("nothing else: word0; word1; word2")
+    assert [r.trace.answer for r in found.rollouts] == ["word0", "word1", "WORD0 or word1"]
+    assert found.score == pytest.approx(2 / 3)
+    assert found.counts["unclear_choices"] == 1
 
-    found = evaluate(model=client(answer), n=3)
-    assert [r.trace.used for r in found.rollouts] == [("e1",)] * 3
-    assert [r.trace.unknown for r in found.rollouts] == [2] * 3
-    parts = practicum.Parts(clients={"agent": client(answer)})
-    work = practicum.evaluate(make_tasks(3), RULES, parts=parts)
-    assert practicum.run_sync(work).errors == 0
+
+def test_more_than_an_answer_is_asked_for_in_labelled_parts() -> None:
+    model = client(lambda call: "Used: [e1] and e77, e1\n**Reasoning:** it says so.\nSo:\n\nAnswer:\nI say **word1**.")
+    found = evaluate(model=model, n=2, choices=WORDS, reasoning=True)
+    assert model.calls[0].schema is None
+    form = re.findall(r"^(\w+): <(.*)>$", model.calls[0].prompt.system, re.MULTILINE)
+    assert [label for label, _ in form] == ["Used", "Reasoning", "Answer"]
+    trace = found.rollouts[0].trace
+    assert (trace.answer, trace.used, trace.unknown) == ("word1", ("e1",), 1)
+    assert trace.reasoning == "it says so.\nSo:"
+
+
+@pytest.mark.parametrize(
+    ("text", "used", "answer"),
+    [
+        ("Used: e1\nAnswer: def f():\n    Used: 1\n\nAnswer: 2", ("e1",), "def f():\n    Used: 1\n\nAnswer: 2"),
+        ("used: none\nanswer: word1", (), "word1"),
+        ("Used: e0, e1\nThe answer is word1.\nIndeed.", ("e0", "e1"), "The answer is word1.\nIndeed."),
+        ("Used: e0", ("e0",), "Used: e0"),
+        ("word1", (), "word1"),
+        ("I used e1: word1", (), "I used e1: word1"),
+        ("Answer: word1\nUsed: e1", (), "word1\nUsed: e1"),
+        ("", (), ""),
+    ],
+)
+def test_parts_that_are_missing_or_out_of_order_are_read(text: str, used: tuple[str, ...], answer: str) -> None:
+    trace = evaluate(model=client(lambda call: text), n=1).rollouts[0].trace
+    assert (trace.used, trace.answer) == (used, answer)
 
 
 def test_a_program_gets_one_line_and_answers_with_its_last(tmp_path: Path) -> None:

@@ -129,15 +129,16 @@ def test_the_model_is_warned_when_it_repeats_an_action() -> None:
     assert ["exactly this before" in call.prompt.user for call in model.calls] == [False, False, False, True]
 
 
-def test_entries_are_cited_on_the_first_turn_only() -> None:
+def test_entries_are_cited_in_any_turn() -> None:
     def says(call: Call, turn: int) -> dict[str, Any]:
-        return {"used": ["[e1]", "e9", "e1"], "action": {"add": {"a": 1}} if turn == 1 else finish()}
+        used = {1: ["[e1]", "e9", "e1"], 2: [], 3: ["e0", "e1"]}[turn]
+        return {"used": used, "action": {"add": {"a": turn}} if turn < 3 else finish()}
 
     model = acting(says)
     trace = attempts([add], model)[0].trace
-    assert (trace.used, trace.unknown) == (("e1",), 1)
-    shapes = [list((call.schema or {})["properties"]) for call in model.calls]
-    assert shapes == [["used", "thought", "action"], ["thought", "action"]]
+    assert (trace.used, trace.unknown) == (("e1", "e0"), 1)
+    assert all(list((call.schema or {})["properties"]) == ["used", "thought", "action"] for call in model.calls)
+    assert "used" not in (model.calls[0].schema or {})["required"]
     model = acting(script(finish()))
     attempts([add], model, context=Context())
     assert "used" not in (model.calls[0].schema or {})["properties"]

@@ -22,7 +22,7 @@ import practicum
 from practicum.analysis.monitor import MonitorReport, monitor
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError, StoreError, UsageError
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call, ScriptedClient, in_parts
 from practicum.session.records import create_seed
 from practicum.store import schema
 from practicum.store.database import Store
@@ -54,7 +54,7 @@ def model() -> ScriptedClient:
 
     def respond(call: Call) -> str:
         said = says(call, made)
-        return str(said["answer"]) if call.schema is None else json.dumps({**FORM, **said})
+        return in_parts(call.prompt, said) if call.schema is None else json.dumps({**FORM, **said})
 
     return client(respond)
 

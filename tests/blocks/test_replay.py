@@ -514,15 +514,10 @@ LIGHT: dict[str, Any] = {
 """RCL with replay alone. Every lesson becomes an entry, so that the agent reads something new in every step."""
 
 
-def says(call: Call, answer: str) -> str:
-    """An answer of the agent, in the shape it is asked in."""
-    return answer if call.schema is None else json.dumps({"used": [], "answer": answer})
-
-
 def often(call: Call) -> str | Exception:
     """The agent is right about every other time."""
     if call.role == "agent":
-        return says(call, call.prompt.user.split()[-1] if number_of(call.text) % 10 < 5 else "no")
+        return call.prompt.user.split()[-1] if number_of(call.text) % 10 < 5 else "no"
     return world(call)
 
 
@@ -587,7 +582,7 @@ def test_show_prints_the_buffer_of_an_interrupted_run_and_a_resume_continues_it(
 
 
 def test_without_a_failure_the_buffer_is_empty(tmp_path: Path, show: Callable[..., Done]) -> None:
-    parts = Parts(clients={"agent": client(lambda call: says(call, call.prompt.user.split()[-1]))})
+    parts = Parts(clients={"agent": client(lambda call: call.prompt.user.split()[-1])})
     practicum.run_sync(learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="rcl", settings=LIGHT))
     assert rows_of(show("run", "--view", "replay", "--json")) == []
     assert "no task has failed" in show("run", "--view", "replay").out

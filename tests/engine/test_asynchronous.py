@@ -898,13 +898,14 @@ def test_what_could_not_be_read_elsewhere_is_no_lost_reflection(tmp_path: Path) 
 
     def able(call: Call) -> str:
         (word,) = re.findall(r"say (word\d+)", call.text)
-        return NO_JSON if word.endswith("3") else json.dumps({"answer": word, "used": []})
+        if call.role == "agent":
+            return word
+        return NO_JSON if word.endswith("3") else json.dumps({"reason": "so", "right": True})
 
     how = {"asynchronous": True, "learn_from": "failures", "rounds": 0}
-    rules = seed_context([("rules", "If x, do y.")])
-    held = {"before": True, "test": make_tasks(4, 300)}
-    result = learned(tmp_path / "run", ScriptedClient(able), 60, how, seed_context=rules, **held)
-    assert (result.stopped, result.errors["lost_attempts"]) == (None, 6 + 1)
+    held = {"before": True, "test": make_tasks(4, 300), "scorer": "judge"}
+    result = learned(tmp_path / "run", ScriptedClient(able), 60, how, **held)
+    assert (result.stopped, result.errors["unscored_attempts"]) == (None, 6 + 1)
     assert len(rows(tmp_path / "run", "select * from rollouts")) == 60
 
 

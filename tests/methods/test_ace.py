@@ -18,7 +18,7 @@ from practicum.core.edits import Add, Vote
 from practicum.core.errors import ProviderError
 from practicum.core.types import Task
 from practicum.core.views import render_full
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call, ScriptedClient, in_parts
 
 Agent = Callable[[Call], str | tuple[str, list[str]]]
 Reflector = Callable[[Call], str | tuple[str, Mapping[str, str]]]
@@ -66,7 +66,7 @@ def scripted(agent: Agent = right, reflector: Reflector = insight, curator: Cura
         if call.role == "agent":
             said = agent(call)
             answer, used = (said, []) if isinstance(said, str) else said
-            return answer if call.schema is None else json.dumps({"used": used, "answer": answer})
+            return in_parts(call.prompt, {"used": used, "answer": answer})
         if call.role == "reflector":
             told = reflector(call)
             text, tags = (told, {}) if isinstance(told, str) else told

@@ -67,7 +67,7 @@ def test_what_the_curator_does_not_mention_is_lost_and_counted(tmp_path: Path, m
 def test_every_attempt_votes_even_if_its_lesson_is_dropped(tmp_path: Path, method: str) -> None:
     def citing(call: Call) -> str | Exception:
         if call.role == "agent":
-            return json.dumps({"used": ["e0"], "answer": call.prompt.user.split()[-1]})
+            return f"Used: e0\nAnswer: {call.prompt.user.split()[-1]}"
         if call.role == "reflector":
             return json.dumps({**json.loads(str(insight(call))), "tags": [{"id": "e0", "verdict": "helpful"}]})
         return ProviderError("down") if method == "summarized" else summing(call)

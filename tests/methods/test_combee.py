@@ -57,7 +57,7 @@ def test_the_seed_decides_the_groups(tmp_path: Path) -> None:
 def test_votes_count_once_an_attempt_however_often_it_is_copied(tmp_path: Path) -> None:
     def citing(call: Call) -> str | Exception:
         if call.role == "agent":
-            return json.dumps({"used": ["e0"], "answer": call.prompt.user.split()[-1]})
+            return f"Used: e0\nAnswer: {call.prompt.user.split()[-1]}"
         if call.role == "reflector":
             told = json.loads(insight(call))
             return json.dumps({**told, "tags": [{"id": "e0", "verdict": "helpful"}]})

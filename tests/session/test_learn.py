@@ -104,7 +104,7 @@ def test_the_best_context_is_the_earliest_of_the_best(tmp_path: Path) -> None:
     def judged_by_pages(call: Call) -> str:
         if call.role != "agent" or "Message 8" not in call.prompt.user:
             return world(call)
-        return json.dumps({"used": [], "answer": call.prompt.user.split()[-1] if call.prompt.pages else "no"})
+        return call.prompt.user.split()[-1] if call.prompt.pages else "no"
 
     val = make_tasks(3, 80)
     result = learn(tmp_path / "run", client(judged_by_pages), val=val, settings={"batch": 4})
@@ -228,13 +228,13 @@ def test_one_unparsed_answer_does_not_stop_an_evaluation_with_others(tmp_path: P
     """The gate tries eight tasks at once, and the last one alone."""
 
     def careless(call: Call) -> str:
-        shown = call.role == "agent" and bool(call.prompt.pages)
-        return "no JSON at all" if shown and "word88" in call.text else world(call)
+        judging = call.role == "judge" and "word88" in call.text
+        return "no JSON at all" if judging else world(call)
 
     settings = {"gate": True, "rounds": 0}
     model = client(careless)
-    result = learn(tmp_path / "run", model, 6, val=make_tasks(9, 80), settings=settings)
-    assert result.errors["unparsed_outputs"] == result.errors["lost_attempts"] > 0
+    result = learn(tmp_path / "run", model, 6, val=make_tasks(9, 80), settings=settings, scorer="judge")
+    assert result.errors["unparsed_outputs"] == result.errors["unscored_attempts"] > 0
     assert result.steps == 6
     again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": client()})))
     assert (again.scores, again.errors) == (result.scores, result.errors)
@@ -247,11 +247,11 @@ def evaluate(tasks: list[Task], model: ScriptedClient, **config: Any) -> practic
 
 
 def test_invalid_json_is_asked_for_twice_more_and_then_reported(tmp_path: Path) -> None:
-    model = client(lambda call: "Sure! Here it is." if call.role == "agent" else world(call))
-    seed = seed_context([("rules", "Say the last word.")])
+    model = client(lambda call: "Sure! Here it is." if call.role == "reflector" else world(call))
     with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
-        learn(tmp_path / "run", model, seed_context=seed)
-    assert len(model.calls) == 9
+        learn(tmp_path / "run", model, settings={"rounds": 0})
+    asked = ["asked-for JSON" in call.prompt.user for call in model.calls if call.role == "reflector"]
+    assert asked.count(True) == 2 * asked.count(False) > 0
     again = client()
     with pytest.raises(ProviderError, match="gave no valid output, asked three times"):
         practicum.run_sync(practicum.resume(tmp_path / "run", parts=practicum.Parts(clients={"agent": again})))

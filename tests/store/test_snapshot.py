@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -165,7 +164,7 @@ def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pyt
     def right_until_it_has_learned(call: Call) -> str:
         """So that the best version is the first."""
         if call.role == "agent" and call.prompt.pages:
-            return json.dumps({**json.loads(world(call)), "answer": "no idea"})
+            return "no idea"
         return world(call)
 
     model = client(right_until_it_has_learned)

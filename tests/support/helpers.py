@@ -23,7 +23,7 @@ from typing import Any
 
 from practicum.core import playbook
 from practicum.core.types import Task
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Result, RunInfo, Watch
 from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.fill import fill
@@ -62,22 +62,21 @@ def number_of(text: str) -> int:
 def world(call: Call) -> str:
     """Fits any schema; the agent is right about half the time and cites real entries. A function of the prompt."""
     number = number_of(call.role + call.text)
-    if call.schema is None:
+    if call.schema is not None:
+        value = fill(call.schema, number)
+        if "changes" in value:
+            # A curator at random would name no insight that there is.
+            told = [int(n) for n in re.findall(r"^Insight (\d+)", call.prompt.user, re.MULTILINE)]
+            value["changes"] += [{"op": "ADD", "insights": [n], "section": "", "text": ""} for n in told]
+        return json.dumps(value)
+    if not parts_asked(call.prompt):
         return f"word{number % 7}"
-    value = fill(call.schema, number)
-    if "changes" in value:
-        # A curator at random would name no insight that there is.
-        told = [int(n) for n in re.findall(r"^Insight (\d+)", call.prompt.user, re.MULTILINE)]
-        value["changes"] += [{"op": "ADD", "insights": [n], "section": "", "text": ""} for n in told]
-    if call.role == "agent":
-        if number % 2:
-            value["answer"] = call.prompt.user.split()[-1]
-        if "used" in value:
-            known = [
-                line[1:].split("]")[0] for page in call.prompt.pages for line in page.splitlines() if line[:1] == "["
-            ]
-            value["used"] = [known[number % len(known)]] if known else []
-    return json.dumps(value)
+    known = re.findall(r"^\[(\w+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
+    answer = call.prompt.user.split()[-1] if number % 2 else f"word{number % 7}"
+    used = [known[number % len(known)]] if known else []
+    return in_parts(
+        call.prompt, {"answer": answer, "used": used, "missing": "a map", "note": "seen", "reasoning": "so it is"}
+    )
 
 
 def client(respond: Callable[[Call], str | Exception] = world, **how: Any) -> ScriptedClient:

@@ -17,7 +17,7 @@ import practicum
 from practicum import methods
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import StepReport
-from practicum.models.scripted import Call, ScriptedClient
+from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Progress, Result, Watch
 
 Said = str | Exception | Mapping[str, Any]
@@ -75,11 +75,11 @@ def warm(call: Call) -> bool:
 
 def annotated(call: Call) -> bool:
     """Whether it is the twin."""
-    return call.schema is not None and "doubts" in call.schema["properties"]
+    return "Doubts" in parts_asked(call.prompt)
 
 
 def shape(call: Call) -> str:
-    """What is asked for, by the name of its schema."""
+    """What is asked for, by the name of its schema; "" for an answer in text."""
     return "" if call.schema is None else str(call.schema["title"])
 
 
@@ -92,11 +92,11 @@ def scripted(
 
     def respond(call: Call) -> str | Exception:
         said = roles[call.role](call)
-        if isinstance(said, Exception) or (isinstance(said, str) and (call.role != "agent" or call.schema is None)):
+        if isinstance(said, Exception) or (isinstance(said, str) and call.role != "agent"):
             return said
         if isinstance(said, str):
             said = {"answer": said}
-        return str(said["answer"]) if call.schema is None else json.dumps({**FORM, **said})
+        return in_parts(call.prompt, said) if call.schema is None else json.dumps({**FORM, **said})
 
     return client(respond, **how)
 
