@@ -211,13 +211,14 @@ def test_concurrent_groups_are_combined_in_the_order_of_places() -> None:
 # ---- whatever the curator does
 
 
-JOINS: dict[str, Join | None] = {
-    "none": None,
-    "code": join_by_code(CURATOR, 6),
-    "code without embeddings": join_by_code(CURATOR, 6, None),
-    "model": join_by_model(CURATOR, 6),
-    "side by side": join_side_by_side,
-}
+def joins(curator: Curator) -> dict[str, Join | None]:
+    return {
+        "none": None,
+        "code": join_by_code(curator, 6),
+        "code without embeddings": join_by_code(curator, 6, None),
+        "model": join_by_model(curator, 6),
+        "side by side": join_side_by_side,
+    }
 
 
 @settings(max_examples=examples(250), deadline=None)
@@ -225,14 +226,15 @@ JOINS: dict[str, Join | None] = {
     seed=st.integers(0, 10**6), n=st.integers(0, 30), size=st.integers(0, 8),
     ops=st.lists(st.sampled_from(OPS), min_size=1, max_size=5, unique=True), failing=st.sampled_from([0.0, 0.3]),
     uncovered=st.sampled_from(["keep", "drop"]), again=st.lists(st.integers(1, 6), max_size=3),
-    join=st.sampled_from(sorted(JOINS)), copies=st.integers(1, 3),
+    join=st.sampled_from(sorted(joins(CURATOR))), copies=st.integers(1, 3), profile=st.sampled_from(["full", "small"]),
+    guards=st.booleans(),
 )  # fmt: skip
 def test_no_lesson_is_lost_silently_whatever_the_curator_does(
     seed: int, n: int, size: int, ops: list[str], failing: float, uncovered: Any, again: list[int], join: str,
-    copies: int,
+    copies: int, profile: Any, guards: bool,
 ) -> None:  # fmt: skip
     read: list[int] = []
-    run = indoors(random_curator(seed, ops, failing, read))
+    run, curator = indoors(random_curator(seed, ops, failing, read), profile=profile), replace(CURATOR, guards=guards)
     context = rules(size)
     known = [e.id for e in context]
     rng = Random(seed)
@@ -240,8 +242,8 @@ def test_no_lesson_is_lost_silently_whatever_the_curator_does(
         replace(x, votes={id: rng.choice(["helpful", "harmful", "neutral"]) for id in rng.sample(known, min(2, size))})
         for x in make_lessons(n)
     ]
-    scanned = CURATOR if (by := JOINS[join]) is None else scan(CURATOR, Dealing(copies=copies, fan_in=6), by)
-    delta = asyncio.run(accounted(scanned, uncovered, "rules", CURATOR, again)(lessons, context, run))
+    scanned = curator if (by := joins(curator)[join]) is None else scan(curator, Dealing(copies=copies, fan_in=6), by)
+    delta = asyncio.run(accounted(scanned, uncovered, "rules", curator, again)(lessons, context, run))
 
     # Everyone is accounted for, once.
     assert left_out(lessons, delta) == []
@@ -255,6 +257,8 @@ def test_no_lesson_is_lost_silently_whatever_the_curator_does(
     merged = {id for e in applied if isinstance(e, Merge) for id in e.ids}
     for resolution in delta.resolutions:
         assert not resolution.entry or resolution.entry in outcome.context or resolution.entry in merged
+    deleting = {id for e in applied if isinstance(e, Delete) for id in e.lessons}
+    assert {r.lesson for r in delta.resolutions if r.reason.startswith("DELETE")} <= deleting
     assert {x.id for x in lessons} == named | {resolution.lesson for resolution in delta.resolutions}
     assert not [r for r in outcome.refused if not isinstance(r.edit, Delete)]
 

@@ -71,7 +71,8 @@ def test_insights_of_several_lines_become_entries_of_their_sections_word_for_wor
         assert re.search(rf"^ *(- )?{re.escape(line)}$", markdown, re.MULTILINE), line
 
 
-def test_everything_that_a_reflection_says_is_read_with_the_record_of_the_entries() -> None:
+@pytest.mark.parametrize("merges", [True, False], ids=["curator", "mutator"])
+def test_everything_that_a_reflection_says_is_read_with_the_record_of_the_entries(merges: bool) -> None:
     said = {
         "reasoning": "First it looked.\nThen it guessed.", "diagnosis": "a guess", "cause": "no page was read",
         "correction": "read\nall pages", "attribution": "actionable_gap", "evidence": "no rule is about pages",
@@ -80,7 +81,7 @@ def test_everything_that_a_reflection_says_is_read_with_the_record_of_the_entrie
     context = initial_context([Add("strategies", "Guess.", helpful=2, harmful=1), Add("checks", "Look twice.")])
     model = changing({"op": "COVERED", "insights": [1, 2], "ids": ["e1"]})
     lessons = reflection("r", ("strategies", STEPS), ("code", CODE), votes={"e0": "harmful"}, **said)
-    curated(model, lessons, context)
+    curated(model, lessons, context, merges=merges)
     (call,) = model.calls
     assert call.prompt.head.startswith("Curate.\n\n# The sections of the playbook\n- strategies: how to go about")
     assert call.prompt.pages == ("[e0] (strategies) Guess.\n[e1] (checks) Look twice.",)

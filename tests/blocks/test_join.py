@@ -179,6 +179,19 @@ def test_a_change_takes_precedence_over_a_deletion() -> None:
             assert change in [a.edit for a in outcome.applied]
 
 
+def test_a_lesson_whose_deletion_is_not_made_is_not_settled() -> None:
+    """Two say that an entry is wrong, and a third has it changed: the two are left for `accounted` to see to."""
+    wrong = [
+        Delta((Delete("e0", lessons=(f"l{n}",)), Delete(f"e{n}")), (Resolution(f"l{n}", reason="DELETE: wrong"),))
+        for n in (1, 2)
+    ]
+    change = Delta((Update("e0", "x", lessons=("l3",)),))
+    for join in (join_by_code(Asked()), join_by_model(Asked(lambda lesson: Update("e0", lesson.text)))):
+        assert joined(join, *wrong, change).resolutions == ()
+        assert [r.lesson for r in joined(join, *wrong).resolutions] == ["l1", "l2"]
+    assert combine([change, *wrong]).resolutions == ()
+
+
 def test_new_text_and_new_data_of_one_entry_are_both_applied() -> None:
     delta = by_us([Update("e0", "x")], [Update("e0", data={"a": 1})], [Update("e1", section="facts")])
     entry = applied(delta).context.get("e0")

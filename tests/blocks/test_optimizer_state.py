@@ -88,6 +88,20 @@ def test_diagnoses_beyond_the_window_are_shortened_and_counted() -> None:
     assert run.counts["shortened_prompts"] == 1
 
 
+def test_of_a_playbook_above_the_window_it_is_shown_what_the_step_is_about() -> None:
+    filler = [f"If drawer {n} of the old cabinet is open, close it." * 4 for n in range(200)]
+    context = seed_context([("rules", text) for text in (*filler, "If it is message 0, ask.")])
+    model = scripted(curator=added, state=noting, window=8192)
+    run = indoors(model, profile="full")
+    about = replace(lesson(0, cause="it guessed"), votes={"e77": "harmful"})
+    asyncio.run(with_state(Curator(Instructions("Curate.")), Instructions("Remember."), 800)([about], context, run))
+    (call,) = asked(model)
+    shown = re.findall(r"^\[(e\d+)\]", "\n".join(call.prompt.pages), re.MULTILINE)
+    assert {"e77", "e200"} < set(shown)
+    assert len(shown) < 100
+    assert run.counts["shortened_playbooks"] == 2
+
+
 def test_it_is_one_entry_with_fields_that_changes_with_each_step() -> None:
     contexts = stepped(scripted(state=noting), 3)
     assert [document(context).count("noted") for context in contexts] == [1, 2, 3]

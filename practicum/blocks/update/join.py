@@ -8,7 +8,7 @@ the groups propose goes through the update again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -94,7 +94,7 @@ def combine(deltas: Iterable[Delta]) -> Delta:
             if ids := changed_entries(edit):
                 changed.update(ids)
                 done[_effect(edit)] = n
-    return Delta(tuple(edits), tuple(resolution for delta in deltas for resolution in delta.resolutions))
+    return Delta(tuple(edits), tuple(_standing(edits, deltas)))
 
 
 async def _proposed(deltas: Sequence[Delta], update: UpdateSeam, context: Context, run: Run) -> Delta:
@@ -274,12 +274,24 @@ def _new_text(edit: Edit, context: Context) -> str:
     return getattr(edit, "text", None) or ""
 
 
+def _standing(edits: Iterable[Edit], deltas: Iterable[Delta]) -> Iterator[Resolution]:
+    """The resolutions of the deltas. A lesson that an entry is wrong is settled by its deletion; if that is not among
+    the edits, since another change of the entry took precedence, the lesson has no resolution."""
+    deltas = list(deltas)
+    undone = _deleting(e for delta in deltas for e in delta.edits) - _deleting(edits)
+    return (r for delta in deltas for r in delta.resolutions if r.entry or r.lesson not in undone)
+
+
+def _deleting(edits: Iterable[Edit]) -> set[str]:
+    return {id for edit in edits if isinstance(edit, Delete) for id in edit.lessons}
+
+
 def _settled(joined: Delta, deltas: Iterable[Delta]) -> Delta:
     """The joined delta with one resolution for each lesson that no edit names; a covered copy counts before a dropped
     one."""
     named = {id for e in joined.edits if not isinstance(e, Delete | Vote) for id in e.lessons}
     found: dict[str, Resolution] = {}
-    for resolution in (*joined.resolutions, *(resolution for delta in deltas for resolution in delta.resolutions)):
+    for resolution in (*joined.resolutions, *_standing(joined.edits, deltas)):
         if resolution.lesson not in named and (resolution.lesson not in found or not found[resolution.lesson].entry):
             found[resolution.lesson] = resolution
     return replace(joined, resolutions=tuple(found.values()))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from practicum.blocks.reading import playbook_pages, track_record
-from practicum.blocks.reflect.evidence import said
+from practicum.blocks.reflect.evidence import judged, said
 from practicum.blocks.update.scan import by_reflection
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
@@ -67,9 +67,11 @@ def with_state(update: UpdateSeam, told: Instructions, tokens: int) -> UpdateSea
         if not telling:
             return delta
         after = context.apply(delta).context
-        pages = await playbook_pages(context, [], [], "state", run)
+        at = run.at("state")
+        used = [id for lesson in telling for id in judged(lesson)]
+        pages = await playbook_pages(context, used, [x.text for x in telling if x.text], "state", at)
         prompt = told.prompt(run.profile, _parts(old, telling, context, after, run), pages, HEADING)
-        written = await run.at("state").try_ask("state", prompt, State, Count.LOST_STATES)
+        written = await at.try_ask("state", prompt, State, Count.LOST_STATES)
         if written is None:
             return delta
         data = written.model_dump()
