@@ -27,7 +27,9 @@ def compare(
     online: bool = opt.what(False, "--online", help="Score the predictions made before learning."),
     fields: opt.Fields = None,
     methods: str = opt.method("", help="Methods, as a,b,c; NAME=METHOD gives one another name."),
-    ablate: Literal["ace", "combee", "rcl"] | None = opt.method(None, help="A paper's ablation instead of --methods."),
+    ablate: Literal["ace", "combee", "rcl", "reasoning_bank"] | None = opt.method(
+        None, help="A paper's ablation instead of --methods."
+    ),
     sweep: str = opt.method("", help="Values of one setting of the one method, as groups=2,4,6,10."),
     baseline: str | None = opt.method(None, help="What the others are compared with (default: none, else the first)."),
     set_: list[str] = opt.method(

@@ -102,7 +102,31 @@ RCL_STUDY = Study(
     )
 )
 
-ABLATIONS: Mapping[str, Study] = {"ace": ACE_STUDY, "combee": COMBEE_STUDY, "rcl": RCL_STUDY}
+BANK = Variant("reasoning_bank", "reasoning_bank")
+
+BANK_STUDY = Study(
+    (
+        ComparisonTable(
+            "ReasoningBank with one part changed (Ouyang et al., 2025)",
+            BANK.name,
+            (
+                NONE,
+                BANK,
+                Variant("successes alone", "reasoning_bank", {"extract": "successes"}),
+                Variant("no contrast", "reasoning_bank", {"contrast": False}),
+                Variant("1 memory", "reasoning_bank", {"memories": 1}),
+                Variant("10 memories", "reasoning_bank", {"memories": 10}),
+                Variant("1 attempt", "reasoning_bank", {"scaling": "none"}),
+                Variant("5 attempts", "reasoning_bank", {"k": 5}),
+                Variant("in sequence", "reasoning_bank", {"scaling": "sequential"}),
+            ),
+        ),
+    )
+)
+
+ABLATIONS: Mapping[str, Study] = {
+    "ace": ACE_STUDY, "combee": COMBEE_STUDY, "rcl": RCL_STUDY, "reasoning_bank": BANK_STUDY,
+}  # fmt: skip
 
 
 def of_ablation(name: str) -> Study:
