@@ -85,7 +85,8 @@ class PrimitiveSettings(PlaybookSettings, Batched):
     def conflicts(self) -> Iterator[tuple[object, str]]:
         yield from super().conflicts()
         adaptive, batched = self.primitives == "adaptive", self.reflection == "batched"
-        rounds = self.given("refine", "lessons") or (self.rounds and self.given("rounds"))
+        confirmed = self.lessons == "confirmed" and self.given("lessons")
+        rounds = confirmed or self.given("refine") or (self.rounds and self.given("rounds"))
         yield (
             self.whole_step and rounds,
             "group, twin, heads, rollouts, batched reflection and primitives=adaptive reflect once, after all runs of "

@@ -75,10 +75,12 @@ COMBEE_STUDY = Study(
     )
 )
 
-# The base is that of RCL, section 4.1: ACE with one reflection, without de-duplication, on one failure per step. All
-# variants size their steps by the failure rate.
+# The base is that of RCL, section 4.1: ACE with one reflection, without de-duplication and merging, on one failure per
+# step. All variants size their steps by the failure rate. With these settings and all primitives, ACE is RCL, prompt by
+# prompt, in both profiles.
 BASE: Mapping[str, Any] = {
-    "rounds": 0, "dedupe": "never", "learn_from": "failures", "uncovered": "drop", "rollouts": "auto",
+    "rounds": 0, "dedupe": "never", "learn_from": "failures", "lessons": "all", "curator": "edits", "merge": False,
+    "uncovered": "drop", "rules_shown": True, "batch": 1, "rollouts": "auto",
 }  # fmt: skip
 
 PRIMITIVES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
