@@ -113,20 +113,21 @@ class Live(Watch):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         steps = report.batch.steps
         self._explain(report)
-        best = "" if progress.best_of_k is None else f", best of k {progress.best_of_k:.0%}"
-        score = "" if progress.score is None else f"score {progress.score:.0%}{best} · "
-        state = f"{score}{len(report.context)} entries · "
-        usage = progress.usage
+        score, best = progress.score, progress.best_of_k
+        first = [] if score is None else [f"score {score:.0%}"]
+        chosen = [] if best is None else [f"best of k {best:.0%}"]
+        entries, usage = f"{len(report.context)} entries", progress.usage
         # Beside the bar, the state has to fit into a line of 80 characters.
         size, unit = (1e6, "M") if usage.tokens >= 1e6 else (1e3, "k")
         cost = f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / size:.1f}{unit} tokens"
-        short = f"{state}{usage.calls:,} calls · {cost}"
+        scores = first if best is None else [f"{score or 0:.0%}, best {best:.0%}"]
+        short = " · ".join([*scores, entries, f"{usage.calls:,} calls", cost])
         self._bar.update(self._row, completed=report.step, total=steps, state=short)
         due = time.monotonic() - self._printed >= PLAIN_EVERY or report.step == steps
         if self._bar.disable and due:
             self._printed = time.monotonic()
             of = f" of {steps}" if steps is not None else ""
-            self.console.print(f"step {report.step}{of}: {state}{usage_text(usage)}")
+            self.console.print(f"step {report.step}{of}: {' · '.join([*first, *chosen, entries, usage_text(usage)])}")
 
     def _explain(self, report: StepReport) -> None:
         """Print why the step is made as it is: every change of its primitives, other reasons now and then."""

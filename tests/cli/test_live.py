@@ -44,6 +44,18 @@ def test_the_bar_fits_into_eighty_columns(usd: float | None, cost: str) -> None:
     assert re.match(rf"\S* +412/999 score 62% · 150 entries · 12,400 calls · {re.escape(cost)}", last_line(console)[9:])
 
 
+def test_the_bar_has_room_for_the_best_of_k() -> None:
+    console = on_terminal()
+    context = Context().apply(Delta(tuple(Add("rules", f"Rule {n}.") for n in range(150)))).context
+    step = StepReport(412, Batch(tuple(make_tasks(2)), steps=999), (), (), context, (), (), (), 1.0)
+    usage = Usage(12_400, 15_000_000, 0, 240_000, None)
+    with Live(console) as live:
+        live.evaluated("before", 0.5, 2)
+        how = {"attempts": 1_600, "points": 1_000, "chosen": 1_600, "chosen_points": 1_150}
+        live.stepped(step, Progress(context, context, usage=usage, **how))
+    assert "412/999 62%, best 72% · 150 entries · 12,400 calls · 15.2M tokens" in last_line(console)
+
+
 def test_a_download_is_drawn_on_a_terminal() -> None:
     console = on_terminal()
     with Live(console) as live:
