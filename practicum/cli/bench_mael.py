@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 @opt.settings(
-    "scorer", "set_", "role", "profile", "instructions", "window", "embedder", "max_calls", "max_tokens",
-    model="local", seed=0, concurrency=16, max_output_tokens=1024, timeout=600.0, structure="native",
+    "scorer", "set_", "role", "profile", "instructions", "window", "embedder", "max_output_tokens",
+    "max_calls", "max_tokens",
+    model="local", seed=0, concurrency=16, timeout=600.0, structure="native",
 )  # fmt: skip
 def mael(
     tasks: Path = Option(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
