@@ -22,7 +22,18 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Refused, Resolution, changed_entries
 from practicum.core.errors import JournalMismatch
 from practicum.core.types import Lesson, Rollout, Task
-from practicum.engine.loop import Batch, Clock, Losses, Method, Schedule, StepReport, UpdateSeam, Validation, sources_of
+from practicum.engine.loop import (
+    Batch,
+    Clock,
+    Losses,
+    Method,
+    Schedule,
+    StepReport,
+    UpdateSeam,
+    Validation,
+    by_reflection,
+    sources_of,
+)
 from practicum.engine.run import Run
 
 OVERTAKEN = "another group changed the same entry first"
@@ -61,7 +72,7 @@ def without_barrier(
     *, slots: int, group: int, copies: int = 1, staleness: int = 0, again: UpdateSeam | None = None,
     left: LastWord | None = None,
 ) -> Schedule:  # fmt: skip
-    """A schedule with `slots` attempts in flight and groups of `group` lessons, each lesson in `copies` of them.
+    """A schedule with `slots` attempts in flight and groups of `group` reflections, each in `copies` of them.
 
     A delta is reconciled before it is applied if its base is more than `staleness` versions old. Lessons that no copy
     covered go through `again` once; if it is None, only those whose edits another group overtook go through the update
@@ -111,16 +122,16 @@ def reconcile(delta: Delta, base: int, now: Context) -> tuple[Delta, list[Refuse
 
 @dataclass
 class Filling:
-    """A group that is being filled, with room for so many lessons more."""
+    """A group that is being filled, with room for so many reflections more."""
 
     size: int
     room: int
     lessons: list[Lesson] = field(default_factory=list)
 
-    def take(self, lesson: Lesson) -> list[Lesson] | None:
-        """The group that this lesson fills, or None."""
-        self.lessons.append(lesson)
-        self.room -= bool(lesson.text)
+    def take(self, reflection: Sequence[Lesson]) -> list[Lesson] | None:
+        """The group that the lessons of this reflection fill, or None."""
+        self.lessons += reflection
+        self.room -= any(lesson.text for lesson in reflection)
         return self.close() if self.room <= 0 else None
 
     def close(self) -> list[Lesson]:
@@ -293,15 +304,13 @@ class _Flow:
         return done
 
     def _take(self, done: Attempted) -> None:
-        """Add lessons to the open group of each copy; only the first copy carries the votes."""
+        """Add each reflection to the open group of each copy; only the first copy carries the votes."""
         self.arrived += done
-        for lesson in done.lessons:
-            if lesson.text:
-                self.copies.held[lesson.id] = len(self.groups)
+        self.copies.held.update({lesson.id: len(self.groups) for lesson in done.lessons if lesson.text})
+        for reflection in by_reflection(done.lessons):
             for copy, group in enumerate(self.groups):
-                if copy and not lesson.text:
-                    continue
-                if full := group.take(replace(lesson, votes={}) if copy else lesson):
+                told = [replace(x, votes={}) for x in reflection if x.text] if copy else reflection
+                if full := group.take(told):
                     self._reduce(full)
 
     async def _applied(self, done: Reduced, clock: Clock) -> StepReport:

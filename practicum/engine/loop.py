@@ -275,6 +275,14 @@ def sources_of(items: Iterable[Lesson | Rollout]) -> tuple[str, ...]:
     return ordered_union(item.sources for item in items)
 
 
+def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
+    """The lessons of each reflection, in order."""
+    found: dict[str, list[Lesson]] = {}
+    for lesson in lessons:
+        found.setdefault(lesson.of or lesson.id, []).append(lesson)
+    return [*found.values()]
+
+
 def mean_score(rollouts: Sequence[Rollout]) -> float:
     """The mean score of the first attempts. A failed attempt scores 0; one that nothing could score is left out."""
     return _mean([r.first for r in rollouts])

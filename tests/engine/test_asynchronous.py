@@ -380,6 +380,26 @@ def test_the_copies_of_a_lesson_meet_other_neighbours() -> None:
     assert max(len(a & b) for a in groups for b in groups if a != b) <= 2
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_the_insights_of_a_reflection_are_reduced_together(copies: int) -> None:
+    """Reflections of one to three insights, three reflections a group."""
+
+    async def reflect(rollouts: Sequence[Rollout], context: Context, run: Run) -> list[Lesson]:
+        (rollout,) = rollouts
+        id, n = rollout.place, int(rollout.task.id[1:]) % 3
+        first = Lesson(id, f"If {rollout.task.id}, do it.", votes={"e0": "helpful"}, sources=rollout.sources)
+        return [first, *(replace(first, id=f"{id}.{m}", text=f"{first.text} {m}", votes={}, of=id) for m in range(n))]
+
+    ran = staged(1, 12, slots=4, group=3, copies=copies, reflect=reflect)
+    lessons = {x.id: x for step in ran.steps for x in step.lessons}
+    told = Counter(x.of or x.id for x in lessons.values())
+    groups = [Counter(lessons[id].of or id for id in step.batch.data["members"]) for step in ran.steps]
+    assert all(len(members) <= 3 and members == {id: told[id] for id in members} for members in groups)
+    assert Counter(id for members in groups for id in members) == dict.fromkeys(told, copies)
+    assert sorted(ran.texts) == sorted(x.text for x in lessons.values())
+    assert [e.uses for e in ran.context][:1] == [12]
+
+
 def test_the_rest_of_the_groups_is_reduced_in_the_end() -> None:
     ran = staged(0, 7, slots=3, group=5)
     assert [len(step.batch.data["members"]) for step in ran.steps] == [5, 2]

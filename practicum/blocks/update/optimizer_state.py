@@ -14,14 +14,13 @@ from pydantic import Field
 
 from practicum.blocks.reading import playbook_pages, track_record
 from practicum.blocks.reflect.evidence import judged, said
-from practicum.blocks.update.scan import by_reflection
 from practicum.core.bounded import EntryId, MaxChars, MaxItems, Output
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, Vote, changed_entries
 from practicum.core.types import Instructions, Lesson
 from practicum.core.views import count_tokens, entry_line
-from practicum.engine.loop import UpdateSeam, sources_of
+from practicum.engine.loop import UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
 from practicum.store.versions import diff_contexts
 

@@ -8,7 +8,7 @@ playbook, appended memories, a rewritten prompt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isqrt
@@ -21,7 +21,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Delta
 from practicum.core.types import Lesson
-from practicum.engine.loop import UpdateSeam
+from practicum.engine.loop import UpdateSeam, by_reflection
 from practicum.engine.run import Run
 
 Shuffle = Literal["stratified", "random"]
@@ -103,11 +103,3 @@ def scan(update: UpdateSeam, dealing: Dealing, join: Join) -> UpdateSeam:
         return votes(lessons) + await join(await run.gather(jobs), context, run.at("join"))
 
     return wrapped
-
-
-def by_reflection(lessons: Iterable[Lesson]) -> list[list[Lesson]]:
-    """The lessons of each reflection, in order."""
-    found: dict[str, list[Lesson]] = {}
-    for lesson in lessons:
-        found.setdefault(lesson.of or lesson.id, []).append(lesson)
-    return [*found.values()]

@@ -16,13 +16,12 @@ from scipy.cluster.vq import kmeans2
 
 from practicum.blocks.reflect.evidence import said
 from practicum.blocks.update.append import votes
-from practicum.blocks.update.scan import by_reflection
 from practicum.core.bounded import MOST_ITEMS, MaxChars, MaxItems, Output, clean
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Delta
 from practicum.core.types import Instructions, Lesson
-from practicum.engine.loop import UpdateSeam, sources_of
+from practicum.engine.loop import UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
 
 
