@@ -173,8 +173,8 @@ check, a way to plan or a fact that holds for tasks of this kind.
 {OPERATIONS}
 
 An insight has to help with tasks that nobody has seen yet: it names no single task, says when it applies, and says \
-what to do so that it can be followed. It may have several sentences, with steps, formulas or code where they are \
-needed.""",
+what to do so that it can be followed. It may have up to 2,000 characters: several sentences, steps, formulas or \
+code, where they are needed.""",
     small=f"""\
 You keep the insights of an agent: short general rules, one a line, "[id] (section) text". You see tries of one task: \
 some failed, and the last one succeeded. Find what made the difference.
@@ -196,8 +196,8 @@ the answer that led to success here and will lead to it elsewhere.
 {OPERATIONS}
 
 An insight has to help with tasks that nobody has seen yet: it names no single task, says when it applies, and says \
-what to do so that it can be followed. It may have several sentences, with steps, formulas or code where they are \
-needed.""",
+what to do so that it can be followed. It may have up to 2,000 characters: several sentences, steps, formulas or \
+code, where they are needed.""",
     small=f"""\
 You keep the insights of an agent: short general rules, one a line, "[id] (section) text". You see attempts at \
 different tasks, all of which succeeded. Find what they have in common.

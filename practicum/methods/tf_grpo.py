@@ -150,9 +150,9 @@ what was planned, looked up, calculated, checked or decided there, and what came
 helped, which were not followed and which misled. What differs without any effect on the score does not matter.
 
 Then say what to remember. Each experience is about what to do and when, so that it helps with other tasks of the \
-kind; it does not name this task or its answer. It may have several sentences, with steps, formulas or code where \
-they are needed. Where an experience that is known already should be changed, write how it should read. Where \
-everything is known already, give none.""",
+kind; it does not name this task or its answer. It may have up to 2,000 characters: several sentences, steps, \
+formulas or code, where they are needed. Where an experience that is known already should be changed, write how it \
+should read. Where everything is known already, give none.""",
     small="""\
 You compare several attempts of one agent at the same task, each with its score.
 

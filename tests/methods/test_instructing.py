@@ -175,8 +175,8 @@ def test_opro_shows_its_twenty_best_in_ascending_order_and_proposes_eight(tmp_pa
     assert (defaults["candidates"][0], defaults["beam"][0]) == (8, 20)
     numbers = iter(range(999))
     watched = learned(
-        tmp_path, scripted(obeying, curator=lambda call: {"instruction": f"solve {next(numbers)}"}), 40,
-        {"steps": 4, "batch": 40}, "opro",
+        tmp_path, scripted(obeying, curator=lambda call: {"instruction": f"solve {next(numbers)}"}), 24,
+        {"steps": 4, "batch": 24}, "opro",
     )  # fmt: skip
     assert len(watched.calls("curator")) == 4 * 8
     *_, last = watched.prompts("curator")

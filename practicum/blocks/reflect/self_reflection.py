@@ -107,7 +107,7 @@ arguments, the source or the condition that was overlooked. Where you have refle
 that did not help, and do not repeat it.
 
 The next try begins anew and knows nothing of this one but your reflection, so it has to be understood by itself. It \
-may have several lines.""",
+may have several lines, and up to 2,000 characters.""",
     small="""\
 You failed at a task and will try it again. Reflect on what you did, so that you do better then. You are not told \
 what would have been right.
