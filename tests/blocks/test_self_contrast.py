@@ -83,7 +83,7 @@ def test_attempts_that_are_too_long_for_the_model_are_cut_alike_and_all_are_show
     assert max(parts) - min(parts) < 50
 
 
-@pytest.mark.parametrize(("profile", "examples"), [("full", 0), ("small", 3)])
+@pytest.mark.parametrize(("profile", "examples"), [("full", 0), ("small", 4)])
 def test_findings_of_several_lines_are_kept_in_full(profile: Profile, examples: int) -> None:
     finding = "They check the sum:\n  total = sum(parts)\nand only then answer. " + "So it goes. " * 100
     said = json.dumps({**FORM, "separates": [finding], "best": 1})

@@ -80,9 +80,12 @@ class Proposer:
         parts += [f"{title}\n" + "\n".join(behind("-", e.text) for e in group) for title, group in by_outcome(memories)]
         if outcomes:
             parts.append("# What the last tasks came to\n" + "\n\n".join(e.text for e in outcomes))
+        what = "rules" if run.profile == "small" else "bullets"
         bullets: list[str] = []
         for n in range(self.passes + 1):
-            so_far = ["# Your rules so far\n" + "\n".join(behind("-", bullet) for bullet in bullets)] if bullets else []
+            so_far = (
+                [f"# Your {what} so far\n" + "\n".join(behind("-", bullet) for bullet in bullets)] if bullets else []
+            )
             asked = PASSES[(n - 1) % len(PASSES)] if n else FIRST
             now = f"# Now\n{asked.text(run.profile)}"
             prompt = PROPOSE.prompt(run.profile, [*parts, *so_far, now], pages, heading)

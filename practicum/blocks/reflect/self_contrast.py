@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import CALENDAR, COAT, HINGE, MEETING, SHOP, WORKSHOP
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, HINGE, MEETING, NOTICES, SHOP, WORKSHOP
 from practicum.core.bounded import MaxChars, MaxItems, Output, clean
 from practicum.core.counts import Count
 from practicum.core.types import Instructions, Rollout, Turn
@@ -121,6 +121,21 @@ Feedback: The answer is wrong. The right answer is: bronze
 # Attempt 2: failed
 {HINGE}""",
         '{"holds":[],"separates":[],"spurious":[],"why":"both are wrong","best":1}',
+    ),
+    Turn(
+        f"""\
+{NOTICES}
+
+# Attempt 1: failed
+{CLOSED}
+
+# Attempt 2: went well
+Task: Tell visitors that the pool is closed on Sunday for cleaning.
+Answer: Closed on Sunday for cleaning.
+Feedback: The answer is right.""",
+        """\
+{"holds":[],"separates":["To write the fact alone keeps to the limit; polite phrases use up the words."],\
+"spurious":["Whether visitors are addressed."],"why":"it has few words and says all","best":2}""",
     ),
 )
 

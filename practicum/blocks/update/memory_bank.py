@@ -124,9 +124,8 @@ def memory_entry(item: Memory, well: bool, sources: tuple[str, ...], key: str = 
     about = f"{title} ({description})" if title and description else title or description
     ended = about if not about or about.endswith((".", ".)")) else f"{about}."
     # Steps and code stand below what they are about.
-    text = f"{SUCCESS if well else FAILURE}: " + ("\n" if ended and "\n" in content else " ").join(
-        filter(None, (ended, content))
-    )
+    between = "\n" if "\n" in content else " "
+    text = f"{SUCCESS if well else FAILURE}: {between.join(filter(None, (ended, content)))}"
     outcome = "success" if well else "failure"
     data = {"title": title, "description": description, "content": content, "outcome": outcome}
     return Add(section, text, key or f"{title}. {description} {content}", data, sources=sources)
