@@ -28,7 +28,12 @@ LEARN_KEYS = {
 USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
 EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "by_role", "seconds", "attempts"}
 
-REFLECTION = {"kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []}
+RULE = r"If message \1, say \2."
+REFLECTION = {
+    "reasoning": "r", "kind": "k", "diagnosis": "d", "cause": "c", "correction": "c", "tags": [],
+    "insight": RULE, "insights": [{"section": "rules", "text": RULE}],
+}  # fmt: skip
+"""In the forms of both profiles."""
 SCRIPT = (
     {
         "role": "agent",
@@ -37,7 +42,10 @@ SCRIPT = (
     },
     {"role": "agent", "answer": {"reasoning": "", "used": [], "answer": "no idea"}},
     {"role": "reflector", "match": r"Task: Message (\d+): say (\w+)", "answer": REFLECTION},
-    {"role": "curator", "answer": {"decisions": []}},
+    {
+        "role": "curator",
+        "answer": {"decisions": [{"lesson": 1, "op": "ADD"}], "changes": [{"op": "ADD", "insights": [1]}]},
+    },
     {"role": "judge", "answer": {"reason": "as asked", "right": True}},
 )
 
@@ -153,8 +161,8 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
         "learn", "other.jsonl", "--fields", "input=context,target=label", "--instructions", "@told",
         "--choices", "auto", "--method", "ace", "--model", "scripted:model", "--role", "mutator=scripted:model",
         "--seed", 3, "--concurrency", 2, "--temperature", 0.3, "--max-output-tokens", 99, "--timeout", 9,
-        "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains", "--profile", "small",
-        "--sections", "checks, code: to use again", "--out", "run",
+        "--set", "curator=edits", "--structure", "tool", "--no-labels", "--judge", "--scorer", "contains",
+        "--profile", "small", "--sections", "checks, code: to use again", "--out", "run",
     )  # fmt: skip
     from practicum.session.records import read_run
 
@@ -165,6 +173,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
     kept = config.model_dump(exclude_defaults=True)
     assert kept == {
         "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
+        "settings": {"curator": "edits"},
         "instructions": "Say what is asked.", "choices": ("word0", "word1", "word2"), "labels": False, "judged": True,
         "seed": 3, "concurrency": 2, "structure": "tool", "temperature": 0.3, "max_output_tokens": 99, "timeout": 9.0,
         "profile": "small", "sections": {"checks": "", "code": "to use again"},

@@ -76,11 +76,12 @@ def test_without_a_command_the_help_is_printed(group: str) -> None:
 @pytest.mark.parametrize("command", ["learn", "compare"])
 def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
     found = " ".join(help_of(command).replace("│", " ").split())
-    for name in ("model", "agent", "max_output_tokens", "timeout", "structure", "embedder", "concurrency"):
+    for name in ("model", "agent", "timeout", "structure", "embedder", "concurrency"):
         default = Config.model_fields[name].default
         option = re.search(rf" --{name.replace('_', '-')} [^[]+(\[x[^[]+)?\[default: ([^]]+)\]", found)
         assert option, name
         assert option[2] == str(default)
+    assert "default: 4096; profile small: 1024" in found
     assert f"[default: {Config.model_fields['attempts'].default - 1}]" in found
 
 
