@@ -96,9 +96,9 @@ async def written(request: Request, warmth: float, role: str, run: Run) -> Add |
     return Add(SECTION, text, sources=sources, lessons=ids) if text else None
 
 
-async def all_written(requests: Sequence[Request], warmth: float, run: Run, role: str = "curator") -> list[Add]:
+async def all_written(requests: Sequence[Request], warmth: float, run: Run) -> list[Add]:
     """The instructions of all requests, all at once, each text once."""
-    jobs = [(str(n), partial(written, request, warmth, role)) for n, request in enumerate(requests, 1)]
+    jobs = [(str(n), partial(written, request, warmth, "curator")) for n, request in enumerate(requests, 1)]
     unlike: dict[str, Add] = {}
     for add in await run.gather(jobs):
         if add is not None:
