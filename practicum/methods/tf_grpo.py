@@ -96,8 +96,13 @@ async def _advantage(rollout: Rollout, context: Context, run: Run) -> list[Lesso
     pages = render_full(context).pages or ("(none yet)",)
     prompt = ADVANTAGE.prompt(run.profile, [*run.agent_instructions, *parts], pages, "# The experiences so far")
     said = await run.try_ask("reflector", prompt, Advantage, Count.LOST_CONTRASTS)
-    texts = () if said is None else dict.fromkeys(text for one in said.experiences if (text := clean(one)))
-    return [*used, *(Lesson(f"{run.place}/{n}", text, sources=rollout.sources) for n, text in enumerate(texts, 1))]
+    if said is None:
+        return used
+    texts = [*dict.fromkeys(text for one in said.experiences if (text := clean(one)))]
+    first, data = f"{run.place}/1", {"reasoning": clean(said.why)}
+    one = Lesson(first, "", sources=rollout.sources, data=data)
+    others = (replace(one, id=f"{run.place}/{n}", text=text, of=first) for n, text in enumerate(texts[1:], 2))
+    return [*used, *([replace(one, text=texts[0])] if texts else []), *others]
 
 
 def _outcome(score: float | None) -> str:

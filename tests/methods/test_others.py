@@ -249,6 +249,8 @@ def test_a_contrast_reads_each_attempt_with_its_score_and_the_experiences_so_far
         ("1", "0"), ("2", "100"), ("3", "100"),
     ]  # fmt: skip
     assert "# The experiences so far\n\n[e0] (experiences) Look once." in call.prompt.head
+    # The curator reads why, and not the experience alone.
+    assert "it looked twice" in run.prompts("curator")[0]
 
 
 def test_a_group_of_one_has_nothing_to_compare(tmp_path: Path) -> None:
