@@ -10,16 +10,20 @@ from practicum.blocks.reflect.examples import (
     CALENDAR,
     CLOSED,
     COAT,
+    GARDEN,
     HINGE,
+    LICE,
     MEETING,
     NOTICES,
     SHOP,
     WORKSHOP,
+    YELLOW,
 )
 from practicum.blocks.reflect.heads import ShortDiagnosis, ShortOfMany, ShortReflections
 from practicum.blocks.reflect.per_trace import ShortReflection, Tag
 from practicum.core.types import Turn
 
+INSECTS = "If a gardener has lice or other insects on a plant, answer soap."
 SEASIDE = "If a metal part stands near the sea, answer bronze."
 DISCOUNT = "If the price after a discount is asked for, subtract the discount from the full price."
 DATES = "If an event is added, give its start as year-month-day, a T and the time, as in 2026-05-09T14:30."
@@ -34,11 +38,11 @@ def case(told: str, attempt: str, rule: str = "") -> str:
 
 REFLECTED = (
     (
-        (WORKSHOP, HINGE, "[e4] (rules) If a part has to bear a load, answer steel."),
+        (GARDEN, YELLOW, f"[e4] (rules) {INSECTS}"),
         ShortReflection(
-            kind="a metal part near the sea", correction="bronze", insight=SEASIDE,
-            diagnosis="a rule for parts under load was used where salt matters",
-            tags=[Tag(id="e4", verdict="harmful")],
+            kind="leaves that turn yellow", correction="ash",
+            insight="If a gardener reports leaves that turn yellow, answer ash.",
+            diagnosis="took what helps against insects", tags=[Tag(id="e4", verdict="harmful")],
         ),
     ),
     (
@@ -62,8 +66,16 @@ REFLECTED = (
             diagnosis="politeness took more words than there were", tags=[Tag(id="e7", verdict="neutral")],
         ),
     ),
+    (
+        (GARDEN, LICE, "[e5] (rules) If the soil is sour, answer chalk."),
+        ShortReflection(
+            kind="insects on a plant", correction="soap", insight=INSECTS,
+            diagnosis="took what helps against sour soil", tags=[Tag(id="e5", verdict="harmful")],
+        ),
+    ),
 )  # fmt: skip
-"""Attempts, and the reflections on them."""
+"""Attempts, and the reflections on them. Two are choices in a person's words, first and last: with one choice about a
+thing, a 1.5B model wrote rules about the form of the answer, such as "If a name is asked for, give the name"."""
 
 EXAMPLES = tuple(Turn(case(*parts), said.model_dump_json()) for parts, said in REFLECTED)
 """Reflections on one attempt each."""
@@ -83,7 +95,7 @@ AT_A_TIME = Turn(
 
 DIAGNOSED = (
     (
-        EXAMPLES[0].user,
+        case(WORKSHOP, HINGE, "[e4] (rules) If a part has to bear a load, answer steel."),
         ShortDiagnosis(
             evidence="a rule for parts under load was used by the sea, and no rule is about salt",
             attribution="actionable_gap", cause="it took the only rule there was, which is about something else",

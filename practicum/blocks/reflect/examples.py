@@ -3,23 +3,9 @@ here is about."""
 
 from __future__ import annotations
 
-LIBRARY = """\
-# What the agent is told
-Say which desk of the library a visitor needs. Desks: Red, Green, Blue."""
-
 SHOP = """\
 # What the agent is told
 Answer with a number."""
-
-LAMP = """\
-Task: hi, the reading lamp at my seat keeps flickering, it drives me mad
-Answer: Red
-Feedback: The answer is wrong. The right answer is: Blue"""
-
-ATLAS = """\
-Task: Could I keep the atlas for two more weeks?
-Answer: Blue
-Feedback: The answer is wrong. The right answer is: Green"""
 
 COAT = "Task: A coat of 80 is sold with 25% off. What is left to pay?"
 
@@ -51,3 +37,17 @@ CLOSED = """\
 Task: Tell visitors that the pool is closed on Sunday for cleaning.
 Answer: Dear visitors, please note that our swimming pool will unfortunately be closed on Sunday, since it is cleaned.
 Feedback: The answer is wrong. It has 18 words, and the limit is 12."""
+
+GARDEN = """\
+# What the agent is told
+Say what a gardener needs. Remedies: chalk, ash, soap."""
+
+YELLOW = """\
+Task: hi, the leaves of my hydrangea turn yellow and I have no idea why
+Answer: soap
+Feedback: The answer is wrong. The right answer is: ash"""
+
+LICE = """\
+Task: What can I do about the lice on my roses?
+Answer: chalk
+Feedback: The answer is wrong. The right answer is: soap"""
