@@ -25,8 +25,8 @@ MOST_CHARS = 8_000
 MOST_ITEMS = 100
 """What validation accepts of a text or a list, whatever its bound in a schema."""
 
-BOUNDS = frozenset({"maxLength", "maxItems", "pattern"})
-"""Keywords of a JSON schema that bound how much is written. Some providers accept none of them."""
+LENIENT = frozenset({"maxLength", "maxItems", "pattern", "default"})
+"""Keywords of a JSON schema that bound how much is written, or make a field optional. Some strict modes refuse them."""
 
 
 class Output(BaseModel):
@@ -88,12 +88,15 @@ def clean(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-def without_bounds(schema: Any) -> Any:
-    """A JSON schema without the keywords that bound values."""
+def strict_schema(schema: Any) -> Any:
+    """A JSON schema in the form that the strict modes of providers take: every property is required, and nothing
+    bounds a text or a list."""
     if isinstance(schema, list):
-        return [without_bounds(part) for part in schema]
+        return [strict_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    properties = schema.get("properties")
-    kept = {k: without_bounds(v) for k, v in schema.items() if k not in BOUNDS and k != "properties"}
-    return kept if properties is None else {**kept, "properties": {k: without_bounds(v) for k, v in properties.items()}}
+    kept = {k: strict_schema(v) for k, v in schema.items() if k not in LENIENT and k != "properties"}
+    if "properties" not in schema:
+        return kept
+    properties = {name: strict_schema(part) for name, part in schema["properties"].items()}
+    return {**kept, "properties": properties, "required": list(properties)}

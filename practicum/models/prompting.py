@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
-from practicum.core.bounded import without_bounds
+from practicum.core.bounded import strict_schema
 from practicum.core.errors import WindowError
 from practicum.core.types import Profile, Prompt, Turn
 from practicum.core.views import count_tokens, truncate
@@ -86,17 +86,35 @@ def _schema_text(schema: JSON) -> str:
 
 @cache
 def json_schema(schema: type[BaseModel], profile: Profile) -> JSON:
-    """The JSON schema of an output class, without bounds on values in the profile full; always the same object for the
-    same class and profile."""
+    """The JSON schema of an output class, strict in the profile full; always the same object for the same class and
+    profile."""
     made = schema.model_json_schema()
-    return made if profile == "small" else cast(JSON, without_bounds(made))
+    return made if profile == "small" else cast(JSON, strict_schema(made))
 
 
 def extract_json(text: str) -> str:
-    """The JSON object in an answer: models without enforced schemas put it between words or fences."""
-    stripped = text.strip()
-    start, end = stripped.find("{"), stripped.rfind("}")
-    return stripped[start : end + 1] if 0 <= start < end else stripped
+    """The JSON object in an answer, the longest if there are several: models without enforced schemas put it between
+    words or fences, and leave the line breaks inside its texts as they are. Text without one is returned stripped."""
+    return max(_objects(text), key=len, default=text.strip())
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The JSON objects in a text that stand in no other."""
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = _LENIENT.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            # What was read until then belongs to an object that is broken.
+            end = max(error.pos, start + 1)
+        except RecursionError:
+            return
+        else:
+            yield json.dumps(value)
+        start = text.find("{", end)
+
+
+_LENIENT = json.JSONDecoder(strict=False)
 
 
 def describe_validation_error(error: ValidationError, cut: bool) -> str:

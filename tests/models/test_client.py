@@ -16,6 +16,7 @@ from practicum.core.errors import ModelError, PracticumError, ProviderError, Usa
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.models import provider as provider_module
+from practicum.models.prompting import extract_json
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import override_config
@@ -201,6 +202,21 @@ def test_an_account_without_credit_is_reported(tmp_path: Path) -> None:
 
     with pytest.raises(ModelError, match="has no credit left"):
         learn_at(poor, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ('Use {x}:\n```json\n{"a": {"b": 2}}\n``` and {} too.', '{"a": {"b": 2}}'),
+        ('{"a": "two\nlines"}', '{"a": "two\\nlines"}'),
+        ('{"a": [{"b": 2}, {"c"', '{"a": [{"b": 2}, {"c"'),
+        (" no {object} ", "no {object}"),
+        ("{" * 20_000, "{" * 20_000),
+    ],
+)
+def test_the_object_in_an_answer_is_found_between_words(text: str, found: str) -> None:
+    assert extract_json(text) == found
 
 
 @pytest.mark.parametrize("structure", ["native", "tool", "prompted"])

@@ -1,0 +1,251 @@
+"""Every form that models fill in, held against what providers and engines of grammars accept.
+
+No key is needed: the schemas go through pydantic-ai's transformers, and the result is compared with the keywords that
+the providers document (OpenAI: structured outputs, "supported schemas"; Anthropic: structured outputs, "JSON schema
+limitations"; Gemini: structured outputs, "JSON schema support"; as of November 2026).
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from helpers import AT_ONCE, OPTIONAL, client, make_tasks
+from profiles import cases
+from pydantic import Field
+from pydantic_ai.profiles.google import GoogleJsonSchemaTransformer
+from pydantic_ai.profiles.openai import OpenAIJsonSchemaTransformer
+
+import practicum
+from practicum import methods
+from practicum.core.bounded import MOST_CHARS, Output
+from practicum.core.context import seed_context
+from practicum.core.errors import ProviderError
+from practicum.core.types import Profile
+from practicum.models.local import compact_grammar
+from practicum.models.prompting import json_schema
+from practicum.testing.fill import fill
+from practicum.testing.server import Body, ServerOptions, serve
+
+Schema = dict[str, Any]
+
+COMMON = {"title", "description", "type", "properties", "required", "additionalProperties", "items"}
+COMMON |= {"enum", "anyOf", "$ref", "$defs", "minItems"}
+OPENAI = COMMON | {"const", "pattern", "format", "minimum", "maximum", "maxItems"}
+ANTHROPIC = COMMON | {"const", "pattern", "format"}
+GEMINI = COMMON | {"format", "minimum", "maximum", "maxItems"}
+IGNORED_BY_GEMINI = {"minLength", "maxLength", "pattern"}
+
+PROFILES: tuple[Profile, ...] = ("full", "small")
+
+
+@cache
+def classes() -> list[type[Output]]:
+    """Every class of outputs in the package."""
+    for module in pkgutil.walk_packages(practicum.__path__, "practicum."):
+        if not module.name.startswith(OPTIONAL):
+            import_module(module.name)
+    return sorted(set(subclasses(Output)), key=lambda kind: (kind.__module__, kind.__name__))
+
+
+def subclasses(kind: type[Output]) -> Iterator[type[Output]]:
+    for below in kind.__subclasses__():
+        # Other tests of this process make further ones. A private class reads files.
+        if below.__module__.startswith("practicum.") and not below.__name__.startswith("_"):
+            yield below
+        yield from subclasses(below)
+
+
+def nodes(schema: Any) -> Iterator[Schema]:
+    """Every schema inside a schema, itself first."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    for key, part in schema.items():
+        inside = part.values() if key in ("properties", "$defs") else part if isinstance(part, list) else [part]
+        for each in inside:
+            yield from nodes(each)
+
+
+def depth(schema: Any, defs: Schema) -> int:
+    """The levels of objects and lists."""
+    if not isinstance(schema, dict):
+        return 0
+    if "$ref" in schema:
+        return depth(defs[schema["$ref"].rpartition("/")[2]], defs)
+    inside = [*schema.get("properties", {}).values(), schema.get("items"), *schema.get("anyOf", ())]
+    return (schema.get("type") in ("object", "array")) + max((depth(each, defs) for each in inside), default=0)
+
+
+def faults(schema: Schema, keywords: set[str], closed: bool = True) -> list[str]:
+    """What a provider that knows these keywords would refuse."""
+    found = [] if schema.get("type") == "object" else ["the root is no object"]
+    for node in nodes(schema):
+        found += [f"{key} in {node}" for key in node.keys() - keywords]
+        if node.get("type") == "object" and closed:
+            found += [] if node["additionalProperties"] is False else [f"open: {node}"]
+            found += [] if node["required"] == list(node["properties"]) else [f"optional: {node}"]
+        if node.get("type") == "array" and not node.get("items"):
+            found.append(f"items of any kind: {node}")
+        if "(?" in node.get("pattern", ""):
+            found.append(f"look-around: {node}")
+    if depth(schema, schema.get("$defs", {})) > 10:
+        found.append("more than 10 levels")
+    if len(json.dumps(schema)) > 100_000 or sum(len(node.get("properties", ())) for node in nodes(schema)) > 5_000:
+        found.append("too large")
+    return found
+
+
+def copied(schema: Schema) -> Schema:
+    return dict(json.loads(json.dumps(schema)))
+
+
+def refused(schema: Schema, profile: Profile, own: bool = True) -> list[str]:
+    """What the providers and llama.cpp would refuse of a form. Those of a user's own tools may have optional fields,
+    and keywords that OpenAI takes only where it is not strict."""
+    openai = OpenAIJsonSchemaTransformer(copied(schema))
+    openai.walk()
+    found = [] if profile == "small" or not own or openai.is_strict_compatible else ["OpenAI would not be strict"]
+    found += faults(OpenAIJsonSchemaTransformer(copied(schema), strict=True).walk(), OPENAI)
+    ignored = set() if profile == "full" and own else IGNORED_BY_GEMINI | {"default"}
+    found += faults(
+        GoogleJsonSchemaTransformer(copied(schema)).walk(), GEMINI | ignored, closed=profile == "full" and own
+    )
+    if sum("anyOf" in node for node in nodes(schema)) > 16:
+        found.append("more unions than Anthropic takes")
+    if not compact_grammar(schema).strip():
+        found.append("no grammar")
+    return found
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_class_of_outputs_is_accepted(profile: Profile) -> None:
+    assert len(classes()) > 30
+    found = {kind.__name__: refused(json_schema(kind, profile), profile) for kind in classes()}
+    assert not {name: told for name, told in found.items() if told}
+
+
+def test_in_full_nothing_is_refused_for_its_length() -> None:
+    for kind in classes():
+        kind.model_validate(fill(lengthened(json_schema(kind, "full"), MOST_CHARS), 1))
+
+
+def lengthened(schema: Any, size: int) -> Any:
+    """A schema each of whose texts has this many characters."""
+    if isinstance(schema, list):
+        return [lengthened(part, size) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "string" and not schema.keys() & {"enum", "const"}:
+        return {"type": "string", "minLength": size, "maxLength": size}
+    return {key: lengthened(part, size) for key, part in schema.items()}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_anthropics_own_transformer_leaves_only_what_it_documents(profile: Profile) -> None:
+    pytest.importorskip("anthropic")
+    from pydantic_ai.providers.anthropic import AnthropicJsonSchemaTransformer
+
+    for kind in classes():
+        made = AnthropicJsonSchemaTransformer(copied(json_schema(kind, profile)), strict=True).walk()
+        assert not faults(made, ANTHROPIC, closed=profile == "full"), kind
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_engine_of_vllm_compiles_every_class(profile: Profile) -> None:
+    llguidance = pytest.importorskip("llguidance")
+    for kind in classes():
+        grammar = llguidance.LLMatcher.grammar_from_json_schema(json_schema(kind, profile))
+        assert not llguidance.LLMatcher.validate_grammar(grammar), kind
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "ace": {"group": 2, "state": True, "rounds": 1},
+    "rcl": {"rollouts": 3},
+    "reasoning_bank": {"scaling": "parallel", "k": 2},
+    "unified": {"k": 2},
+}
+
+
+def forms(method: str, profile: Profile, folder: Path, **more: Any) -> list[Schema]:
+    """The forms that a method sends while it learns."""
+    model = client()
+    config = {"method": method, "profile": profile, "settings": MORE.get(method, {}), "scorer": "judge", **more}
+    parts = practicum.Parts(clients={"agent": model}, tools=config.pop("tools", None))
+    # A random world may stop a run. What was asked by then is held against the providers.
+    with suppress(ProviderError):
+        practicum.run_sync(practicum.learn(make_tasks(3), out=folder, parts=parts, val=make_tasks(2, 90), **config))
+    return [call.schema for call in model.calls if call.schema is not None]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("method", cases(methods.NAMES, "rcl", "unified"))
+def test_every_form_that_a_method_sends_is_accepted(method: str, profile: Profile, tmp_path: Path) -> None:
+    if extra := methods.missing_extra(method):
+        pytest.skip(f"needs {extra}")
+    sent = forms(method, profile, tmp_path / "run")
+    assert sent
+    assert not [told for schema in sent for told in refused(schema, profile)]
+
+
+def book(
+    day: Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}$", max_length=7)], seats: list[int], note: str = ""
+) -> str:
+    """Book seats."""
+    return f"{day} {seats} {note}"
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_turns_of_an_agent_with_tools_are_accepted_and_keep_the_tools_own_bounds(
+    profile: Profile, tmp_path: Path
+) -> None:
+    context = seed_context([("rules", "If in doubt, look.")])
+    sent = forms("rcl", profile, tmp_path / "run", tools=[book], max_turns=2, seed_context=context)
+    turns = [schema for schema in sent if schema["title"] == "turn"]
+    assert turns
+    assert not [told for schema in turns for told in refused(schema, profile, own=False)]
+    for schema in turns:
+        arguments = schema["properties"]["action"]["anyOf"][0]["properties"]["book"]["properties"]
+        assert (arguments["day"]["pattern"], arguments["day"]["maxLength"]) == ("^[0-9]{4}-[0-9]{2}$", 7)
+        assert ("maxLength" in arguments["note"]) == ("maxItems" in arguments["seats"]) == (profile == "small")
+
+
+def loose(body: Body) -> str | None:
+    """A server that ignores schemas: JSON in prose and a fence, each text of 2,000 characters."""
+    form = body.get("response_format")
+    if form is None:
+        return None
+    value = fill(lengthened(form["json_schema"]["schema"], 2_000), len(json.dumps(body["messages"])))
+    said = json.dumps(value, indent=2).replace(" gu", "\\n\n gu")  # an escaped line break and one as it is
+    return f"Certainly, here it is {{as asked}}:\n```json\n{said}\n```\nThis {{}} is it."
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("server", ["strict", "loose", "tool"])
+@pytest.mark.parametrize("method", cases(("ace", "rcl", "reasoning_bank"), "rcl"))
+def test_every_kind_of_server_is_understood(method: str, server: str, profile: Profile, tmp_path: Path) -> None:
+    bodies: list[Body] = []
+
+    def respond(body: Body) -> str | None:
+        bodies.append(body)
+        return loose(body) if server == "loose" else None
+
+    async def work() -> practicum.Result:
+        async with serve(ServerOptions(responder=respond, **AT_ONCE)) as at:
+            return await practicum.learn(
+                make_tasks(3), out=tmp_path / "run", method=method, model=f"{at.url}#sim", profile=profile,
+                structure="tool" if server == "tool" else "native", scorer="judge", settings=MORE.get(method, {}),
+            )  # fmt: skip
+
+    errors = practicum.run_sync(work()).errors
+    assert not {name for name in errors if name.startswith(("repaired", "unparsed", "lost", "un_scored"))}
+    strict = [body["response_format"]["json_schema"]["strict"] for body in bodies if "response_format" in body]
+    assert bool(strict) == (server != "tool")
+    assert all(strict) or profile == "small"
