@@ -211,7 +211,7 @@ def test_capable_models_get_whole_instructions_no_examples_and_no_bounds() -> No
         lessons([long], context=context, profile=profile) for profile in ("full", "small")
     )  # fmt: skip
     (call,), (short,) = model.calls, small.calls
-    assert (call.prompt.turns, len(short.prompt.turns)) == ((), 4)
+    assert (call.prompt.turns, len(short.prompt.turns)) == ((), 5)
     assert "up to 2,000 characters" in call.prompt.system
     assert "Leave out what holds for this task or this set of data alone" in call.prompt.system
     assert not {"maxLength", "maxItems"} & set(re.findall(r"\w+", json.dumps(call.schema)))

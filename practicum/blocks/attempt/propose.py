@@ -17,8 +17,9 @@ from pydantic import Field
 from practicum.blocks.act.show import AVOID, by_outcome
 from practicum.blocks.reading import playbook_pages
 from practicum.blocks.reflect.evidence import brief
-from practicum.blocks.reflect.examples import CLOSED, MEETING
+from practicum.blocks.reflect.examples import CLOSED, LICE, MEETING
 from practicum.blocks.reflect.per_trace import judged_by_outcome
+from practicum.blocks.update.memory_bank import KNOWN
 from practicum.core.bounded import MaxItems, Output, clean, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -200,20 +201,19 @@ PROPOSED = (
     Turn(
         f"""\
 # The next task
-a bolt for a bench on the pier
+my lemon tree has yellow leaves, what does it lack?
 
 {AVOID}
-- Failed approach (avoid): a part near the sea (A part stands in salt air.) Do not take steel for a part that stands \
-by the sea, because it rusts there. Take bronze.
+- {KNOWN}
 
 # What the last tasks came to
-{MEETING}
+{LICE}
 
 # Now
 {FIRST.small}""",
         """\
-{"bullets":["If a part stands by the sea, take bronze and not steel, which rusts.",\
-"If a tool returns an error, read it and call the tool again before you answer."]}""",
+{"bullets":["If a gardener reports leaves that turn yellow, answer ash.",\
+"If a gardener has lice or other insects on a plant, answer soap."]}""",
     ),
     Turn(
         f"""\
@@ -230,6 +230,8 @@ A coat of 80 is sold with 25% off. What is left to pay?
 Tell visitors that the sauna opens at noon on Monday.
 
 # What the last tasks came to
+{MEETING}
+
 {CLOSED}
 
 # Your rules so far
@@ -238,7 +240,9 @@ Tell visitors that the sauna opens at noon on Monday.
 
 # Now
 {PASSES[0].small}""",
-        '{"bullets":["If a notice may have only so many words, write the fact alone and count the words."]}',
+        """\
+{"bullets":["If a notice may have only so many words, write the fact alone and count the words.",\
+"If a tool returns an error, read it and call the tool again before you answer."]}""",
     ),
 )
 """Worked examples from other domains. Without them a small model writes rules about proposing rules."""

@@ -14,16 +14,7 @@ from pydantic import Field, create_model
 from practicum.blocks.act.scaling import outcome_of
 from practicum.blocks.act.show import FAILURE
 from practicum.blocks.reflect.evidence import evidence
-from practicum.blocks.reflect.examples import (
-    CALENDAR,
-    CLOSED,
-    COAT,
-    HINGE,
-    MEETING,
-    NOTICES,
-    SHOP,
-    WORKSHOP,
-)  # fmt: skip
+from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, GARDEN, LICE, MEETING, NOTICES, SHOP, YELLOW
 from practicum.blocks.reflect.per_trace import judged_by_outcome
 from practicum.blocks.reflect.self_contrast import in_words
 from practicum.blocks.update.append import votes
@@ -152,17 +143,21 @@ async def append_memories(lessons: Sequence[Lesson], context: Context, run: Run)
     return votes(lessons) + Delta(tuple(edits))
 
 
+KNOWN = (
+    "Failed approach (avoid): leaves that turn yellow (A gardener reports leaves that turn yellow.) "
+    "Do not answer soap, which is against insects. If leaves turn yellow, answer ash."
+)
+
 EXTRACTED = (
     Turn(
         f"""\
-{WORKSHOP}
+{GARDEN}
 
 # The attempt, which failed
-{HINGE}""",
+{YELLOW}""",
         """\
-{"items":[{"title":"a part near the sea",\
-"description":"A part stands in salt air.",\
-"content":"Do not take steel for a part that stands by the sea, because it rusts there. Take bronze."}]}""",
+{"items":[{"title":"leaves that turn yellow","description":"A gardener reports leaves that turn yellow.",\
+"content":"Do not answer soap, which is against insects. If leaves turn yellow, answer ash."}]}""",
     ),
     Turn(
         f"""\
@@ -194,9 +189,6 @@ again."}]}""",
         f"""\
 {NOTICES}
 
-# Memories it relied on, which are known already
-- Successful approach: the day first (A notice is about one day.). Begin with the day.
-
 # The attempt, which failed
 {CLOSED}""",
         """\
@@ -204,8 +196,22 @@ again."}]}""",
 "content":"Do not begin with polite phrases. Write the fact alone, count the words, and leave out what is not \
 needed."}]}""",
     ),
+    Turn(
+        f"""\
+{GARDEN}
+
+# Memories it relied on, which are known already
+- {KNOWN}
+
+# The attempt, which failed
+{LICE}""",
+        """\
+{"items":[{"title":"insects on a plant","description":"A gardener has lice or other insects on a plant.",\
+"content":"Do not answer chalk, which is against sour soil. If there are insects on a plant, answer soap."}]}""",
+    ),
 )
-"""Worked examples about other tasks. Without them a small model takes the headings for its task."""
+"""Worked examples about other tasks. Without them a small model takes the headings for its task, and without choices
+in a person's words, first and last, it names no answers."""
 
 EXTRACT = Instructions(
     full="""\
