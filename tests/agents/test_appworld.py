@@ -189,7 +189,7 @@ def test_the_world_is_closed_at_ctrl_c(server: AppWorlds, launcher: Launcher, tm
 def test_learning_sees_which_tests_fail_only_with_labels(server: AppWorlds, tmp_path: Path) -> None:
     for labels in (True, False):
         model = coding(half, curriculum)
-        result = learned(server, model, tmp_path / str(labels), labels=labels)
+        result = learned(server, model, tmp_path / str(labels), labels=labels, profile="small")
         assert "If asked for a sum, tell it." in {entry.text for entry in result.context}
         read = "".join(call.text for call in model.calls)
         assert ("AssertionError:  'None' == '3'" in read) is labels

@@ -38,8 +38,9 @@ def task_of(call: Call) -> str:
     return (call.prompt.turns[0].user if call.prompt.turns else call.prompt.user).split("\n")[0]
 
 
-def acting(says: Says, other: Callable[[Call], str] | None = None) -> ScriptedClient:
-    """A model that answers each turn by its number; an answer with "action" alone is completed to a whole turn."""
+def acting(says: Says, other: Callable[[Call], str] | None = None, used: Sequence[str] | None = ()) -> ScriptedClient:
+    """A model that answers each turn by its number; an answer with "action" alone is completed to a whole turn, which
+    cites nothing, or does not say so if `used` is None."""
 
     def respond(call: Call) -> str:
         if call.role != "agent":
@@ -47,8 +48,10 @@ def acting(says: Says, other: Callable[[Call], str] | None = None) -> ScriptedCl
             return other(call)
         assert call.schema is not None
         reply = says(call, turn_of(call))
-        whole = {"used": [], "thought": f"thought {turn_of(call)}", **reply}
-        return json.dumps({name: value for name, value in whole.items() if name in call.schema["properties"]})
+        whole = {"used": used, "thought": f"thought {turn_of(call)}", **reply}
+        return json.dumps(
+            {name: value for name, value in whole.items() if name in call.schema["properties"] and value is not None}
+        )
 
     return client(respond)
 
@@ -138,7 +141,8 @@ def test_entries_are_cited_in_any_turn() -> None:
     trace = attempts([add], model)[0].trace
     assert (trace.used, trace.unknown) == (("e1", "e0"), 1)
     assert all(list((call.schema or {})["properties"]) == ["used", "thought", "action"] for call in model.calls)
-    assert "used" not in (model.calls[0].schema or {})["required"]
+    citing_nothing = acting(lambda call, turn: {"action": finish()}, used=None)
+    assert attempts([add], citing_nothing)[0].trace.used == ()
     model = acting(script(finish()))
     attempts([add], model, context=Context())
     assert "used" not in (model.calls[0].schema or {})["properties"]
