@@ -376,10 +376,11 @@ SCRIPT = (
     {
         "role": "reflector", "match": r"Task: Message (\d+): say (\w+)",
         "answer": {
-            "kind": "k", "diagnosis": "d", "correction": "c", "insight": r"If message \1, say \2.", "tags": []
+            "reasoning": "r", "diagnosis": "d", "cause": "c", "correction": "c", "tags": [],
+            "insights": [{"section": "strategies", "text": r"If message \1, say \2."}],
         },
     },
-    {"role": "curator", "answer": {"decisions": []}},
+    {"role": "curator", "answer": {"changes": [{"op": "ADD", "insights": [1]}]}},
 )  # fmt: skip
 
 

@@ -15,9 +15,15 @@ SCRIPT = (
     {"role": "agent", "match": r"say (?P<word>word\d*[02468])\Z", "answer": r"\g<word>"},
     {"role": "agent", "match": r"(?s)If message (\d+), say (\w+).*Message \1:", "answer": r"\2"},
     {"role": "agent", "answer": "no idea"},
-    {"role": "reflector", "answer": {"kind": "k", "diagnosis": "d", "correction": "c", "insight": "i", "tags": []}},
-    {"role": "curator", "answer": {"decisions": []}},
-)
+    {
+        "role": "reflector",
+        "answer": {
+            "reasoning": "r", "diagnosis": "d", "cause": "c", "correction": "c", "tags": [],
+            "insights": [{"section": "checks", "text": "i"}],
+        },
+    },
+    {"role": "curator", "answer": {"changes": [{"op": "ADD", "insights": [1]}]}},
+)  # fmt: skip
 
 
 @pytest.fixture
