@@ -35,7 +35,7 @@ def responder(body: Body) -> str:
 def _answer(schema: str, prompt: str) -> str:
     if schema == "Summary":  # repeat the reflections that it keeps
         return json.dumps(
-            {"points": _remembered(re.findall(r"^# Reflection \d+\n(.*)$", prompt, re.MULTILINE), prompt)}
+            {"points": _remembered(re.findall(r"^# Reflection \d+\n- (.*)$", prompt, re.MULTILINE), prompt)}
         )
     insights = re.findall(r"^Insight (\d+)", prompt, re.MULTILINE)
     # An ADD without a text takes the insight's own words.

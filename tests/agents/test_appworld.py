@@ -133,7 +133,9 @@ def curriculum(call: Call) -> dict[str, Any]:
         }
         return {"kind": "a sum", **texts, "tags": [], "bullets": []}
     return {
-        "decisions": [{"lesson": int(n), "op": "ADD"} for n in re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.M)]
+        "decisions": [
+            {"lesson": int(n), "op": "ADD"} for n in re.findall(r"^(?:Lesson|Insight) (\d+)", call.prompt.user, re.M)
+        ]
     }
 
 

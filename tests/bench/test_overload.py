@@ -132,7 +132,7 @@ def test_a_number_with_the_wrong_name_counts_as_wrong(tmp_path: Path) -> None:
     def mixing(call: Call) -> str:
         if (call.schema or {})["title"] != "Summary":
             return overloaded_curator.respond(call)
-        texts = re.findall(r"^# Reflection \d+\n(.*)$", call.prompt.user, re.MULTILINE)
+        texts = re.findall(r"^# Reflection \d+\n- (.*)$", call.prompt.user, re.MULTILINE)
         (one,), (other,) = (re.findall(r"\d{4}", text) for text in texts)
         return json.dumps({"points": [texts[0].replace(one, other)]})
 

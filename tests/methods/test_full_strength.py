@@ -16,6 +16,7 @@ from scripts import Learned, number, right
 
 import practicum
 from practicum.core.playbook import export, load
+from practicum.core.views import indented
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.testing.fill import fill
 from practicum.testing.server import ServerOptions, serve
@@ -202,8 +203,10 @@ def test_a_curator_that_merges_three_reflections_into_one_entry_sees_all_three_i
     def curator(call: Call) -> dict[str, Any]:
         assert insights_read(call) == [1, 2, 3]
         for n in range(3):
-            assert f"{CODE}\nSeen in {n}." in call.prompt.user
-            assert all(f"{text} ({n})" in call.prompt.user for text in FINDINGS.values())
+            assert indented(f"{CODE}\nSeen in {n}.") in call.prompt.user
+            found = {name: f"{text} ({n})" for name, text in FINDINGS.items()}
+            assert indented(found.pop("reasoning")) in call.prompt.user
+            assert all(text in call.prompt.user for text in found.values())
             assert f"The right answer is: word{n}" in call.prompt.user
         return {"changes": [{"op": "ADD", "insights": [1, 2, 3], "section": "Code", "text": one, "reason": "one"}]}
 

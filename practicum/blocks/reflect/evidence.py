@@ -9,7 +9,7 @@ from practicum.blocks.sections import described
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.core.types import Instructions, Lesson, Prompt, Rating, Rollout, Round, Trace
-from practicum.core.views import entry_line, truncate
+from practicum.core.views import behind, entry_line, truncate
 from practicum.engine.run import Run
 
 BRIEF = 2_000
@@ -45,7 +45,7 @@ def brief(rollout: Rollout, run: Run) -> str:
 
 def said(lesson: Lesson) -> str:
     """Everything that a reflection says beside its insights, a finding a line."""
-    found = [f"{name}: {lesson.data[key]}" for key, name in FINDINGS.items() if lesson.data.get(key)]
+    found = [behind(f"{name}:", str(lesson.data[key])) for key, name in FINDINGS.items() if lesson.data.get(key)]
     used = [f"[{id}] {verdict}" for id, verdict in judged(lesson).items()]
     return "\n".join([*found, *([f"Entries used: {', '.join(used)}"] if used else [])])
 
@@ -122,7 +122,7 @@ def case(rollout: Rollout, context: Context, earlier: Sequence[Round], run: Run,
 
 
 def _round(round: Round, small: bool) -> str:
-    texts = [f"- {x.text or '(nothing)'}" for x in round.lesson.each]
+    texts = [behind("-", x.text or "(nothing)") for x in round.lesson.each]
     return "\n".join(texts if small else [said(round.lesson), *texts])
 
 

@@ -25,7 +25,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Merge, Resolution, Update, ordered_union
 from practicum.core.errors import OutputError, ProviderError, UsageError
 from practicum.core.types import Instructions, Lesson, Profile, Prompt
-from practicum.core.views import count_tokens, entry_line, render_full
+from practicum.core.views import behind, count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.models.client import JSON
@@ -285,7 +285,7 @@ async def reflections_prompt(
         for insight in (x for x in (first, *others) if x.text):
             number += 1
             section = f" ({insight.section})" if insight.section else ""
-            lines.append(f"Insight {number}{section}: {insight.text}")
+            lines.append(behind(f"Insight {number}{section}:", insight.text))
         if any(x.text for x in insights) or (first.data and "gated" not in first.data):
             parts.append("\n".join(filter(None, lines)))
     heading = f"# The sections of the playbook\n{described(run)}\n\n# The playbook"

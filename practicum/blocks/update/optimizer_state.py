@@ -19,7 +19,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Entry, Update, Vote, changed_entries
 from practicum.core.types import Instructions, Lesson
-from practicum.core.views import count_tokens, entry_line
+from practicum.core.views import behind, count_tokens, entry_line, indented
 from practicum.engine.loop import UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
 from practicum.store.versions import diff_contexts
@@ -110,11 +110,13 @@ def _parts(old: Entry | None, lessons: Sequence[Lesson], before: Context, after:
     added, removed, changed = diff_contexts(before, after)
     edits = [f"+ {entry_line(e)}" for e in added if not e.hidden]
     edits += [f"- {entry_line(e)}" for e in removed if not e.hidden]
-    edits += [f"~ {entry_line(e)} (was: {b.text})" for b, e in changed if not e.hidden]
+    for old_entry, e in changed:
+        was = f"\nwas:\n{indented(old_entry.text)}" if "\n" in old_entry.text else f" (was: {old_entry.text})"
+        edits += [] if e.hidden else [f"~ {entry_line(e)}{was}"]
     diagnoses = []
     if run.profile == "full":
         for first, *more in by_reflection(lessons):
-            insights = [f"Insight: {x.text}" for x in (first, *more) if x.text]
+            insights = [behind("Insight:", x.text) for x in (first, *more) if x.text]
             diagnoses.append("\n".join(filter(None, [said(first), *(insights or ["Insight: (none)"])])))
     else:
         for lesson in lessons:

@@ -21,6 +21,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Delta
 from practicum.core.types import Instructions, Lesson
+from practicum.core.views import behind
 from practicum.engine.loop import UpdateSeam, by_reflection, sources_of
 from practicum.engine.run import Run
 
@@ -70,7 +71,9 @@ def summarized(update: UpdateSeam, told: Instructions) -> UpdateSeam:
         if run.profile == "small":
             parts = ["# The lessons\n" + "\n".join(f"{n}. {lesson.text}" for n, lesson in enumerate(telling, 1))]
         else:
-            found = ([said(first), *(x.text for x in (first, *more))] for first, *more in by_reflection(telling))
+            found = (
+                [said(first), *(behind("-", x.text) for x in (first, *more))] for first, *more in by_reflection(telling)
+            )
             parts = [f"# Reflection {n}\n" + "\n".join(filter(None, lines)) for n, lines in enumerate(found, 1)]
         prompt = told.prompt(run.profile, parts)
         summary = await run.at("summary").try_ask("curator", prompt, Summary, Count.LOST_SUMMARIES)
