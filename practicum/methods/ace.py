@@ -92,7 +92,8 @@ def reflector(s: PlaybookSettings) -> Reflector:
 def curator(s: PlaybookSettings, *, merges: bool = True, guards: bool = False) -> UpdateSeam:
     """Turn the lessons of a step into edits."""
     if s.curating == "append":
-        return append(SECTION)
+        # What else the reflection says is kept with its lesson. Entries that say the same must be the same.
+        return append(SECTION, data=False)
     if s.curating == "rewrite":
         return rewrite(REWRITER)
     return Curator(CURATOR if merges else MUTATOR, SECTION, merges, guards)

@@ -639,13 +639,14 @@ def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
 
 
 def test_user_settings_never_change_what_defines_a_variant() -> None:
-    study = of_ablation("rcl").with_settings({"group": 5, "ace.batch": 2, "curator": "edits"})
+    study = of_ablation("rcl").with_settings({"group": 5, "ace.batch": 2, "ace.epochs": 2})
     made = {v.name: v.settings for v in study.variants}
     assert made["ace + groups"]["group"] == 3
     assert made["rcl - groups"]["group"] == 1
     assert made["rcl"]["group"] == 5
     assert made["ace + batching"]["batch"] == 3
-    assert made["ace base"]["batch"] == 2
+    assert made["ace base"]["batch"] == 1
+    assert made["ace base"]["epochs"] == 2
     assert "batch" not in made["rcl"]
 
 

@@ -20,6 +20,7 @@ from practicum.blocks.update.curator import Curator, rewrite
 from practicum.core.context import Context, initial_context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Resolution
 from practicum.core.types import Instructions, Lesson
+from practicum.core.views import indented
 from practicum.engine.run import Run
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -89,16 +90,16 @@ def test_everything_that_a_reflection_says_is_read_with_the_record_of_the_entrie
         "# What entries did so far\n- [e0] helped 2, harmed 2\n\n"
         "# Reflection 1\n"
         "Feedback on the attempt: The answer is wrong.\n"
-        "Analysis: First it looked.\nThen it guessed.\n"
+        "Analysis:\n  First it looked.\n  Then it guessed.\n"
         "Evidence: no rule is about pages\n"
         "Attribution: actionable_gap\n"
         "Diagnosis: a guess\n"
         "Root cause: no page was read\n"
-        "Correct approach: read\nall pages\n"
+        "Correct approach:\n  read\n  all pages\n"
         "Gap in the playbook: nothing says when to stop\n"
         "Entries used: [e0] harmful\n"
-        f"Insight 1 (strategies): {STEPS}\n"
-        f"Insight 2 (code): {CODE}"
+        f"Insight 1 (strategies):\n{indented(STEPS)}\n"
+        f"Insight 2 (code):\n{indented(CODE)}"
     )
 
 
@@ -163,9 +164,9 @@ def test_three_reflections_that_are_read_in_full_become_one_entry() -> None:
 
     def merging(call: Call) -> str:
         found = re.findall(
-            r"^Root cause: (cause \d)\nInsight \d \(pitfalls\): (.*\n.*)$", call.prompt.user, re.MULTILINE
+            r"^Root cause: (cause \d)\nInsight \d \(pitfalls\):\n  (.*)\n  (.*)$", call.prompt.user, re.MULTILINE
         )
-        text = "\n".join(["Lists have pages:", *(f"{text} ({cause})" for cause, text in found)])
+        text = "\n".join(["Lists have pages:", *(f"{one}\n{two} ({cause})" for cause, one, two in found)])
         return json.dumps({"changes": [{"op": "ADD", "insights": [1, 2, 3], "section": "Strategy", "text": text}]})
 
     delta, after, _ = curated(client(merging), lessons)
@@ -238,9 +239,12 @@ def test_a_rewriting_curator_reads_everything_and_keeps_lines_and_sections() -> 
     run = indoors(model, profile="full")
     lessons = reflection("r", ("strategies", STEPS), cause="no page was read", votes={"e0": "harmful"})
     delta = asyncio.run(rewrite(Instructions("Write."))(lessons, RULE, run))
-    assert entries(RULE.apply(delta).context) == [("code", CODE), ("my own", "Look twice.")]
+    assert entries(RULE.apply(delta).context) == [("code", CODE), ("strategies", "Look twice.")]
     (call,) = model.calls
-    assert f"Root cause: no page was read\nEntries used: [e0] harmful\nInsight 1 (strategies): {STEPS}" in call.text
+    assert (
+        f"Root cause: no page was read\nEntries used: [e0] harmful\nInsight 1 (strategies):\n{indented(STEPS)}"
+        in call.text
+    )
     assert call.prompt.pages == ("[e0] (strategies) If page 7 is empty, stop.",)
 
 

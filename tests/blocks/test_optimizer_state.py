@@ -151,8 +151,9 @@ def test_in_full_it_is_updated_from_everything_that_reflections_say_each_told_on
     assert call.prompt.user == (
         "# The state so far\n(none yet)\n\n"
         "# This step's diagnoses\n"
-        "Analysis: It looked.\nIt guessed.\nRoot cause: haste\nGap in the playbook: none\nEntries used: [e0] harmful\n"
-        "Insight: If it is red:\n  stop()\nInsight: Look twice.\n\n"
+        "Analysis:\n  It looked.\n  It guessed.\nRoot cause: haste\nGap in the playbook: none\n"
+        "Entries used: [e0] harmful\n"
+        "Insight:\n  If it is red:\n    stop()\nInsight: Look twice.\n\n"
         "Attribution: execution_variance\nInsight: (none)\n\n"
         "# This step's edits\n+ [e1] (code)\n  If it is red:\n    stop()\n+ [e2] (code) Look twice.\n\n"
         "# What entries were seen to do\n- [e0] helped 0, harmed 1"

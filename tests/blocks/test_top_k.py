@@ -201,7 +201,7 @@ def test_in_full_the_summary_is_made_of_everything_that_reflections_say_and_may_
     ((call,), (read,)) = calls, update.read
     assert call.prompt.user == "\n\n".join(
         f"# Reflection {n + 1}\nRoot cause: cause of l{n}\nEntries used: [e{n}] helpful\n"
-        f"alpha0 beta0 gamma0 delta0 word{n}\nalpha0 beta0 gamma0 delta0 word{n}\nand more"
+        f"- alpha0 beta0 gamma0 delta0 word{n}\n-\n  alpha0 beta0 gamma0 delta0 word{n}\n  and more"
         for n in range(2)
     )
     assert [lesson.text for lesson in read] == points

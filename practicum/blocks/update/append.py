@@ -25,12 +25,13 @@ def votes(lessons: Iterable[Lesson]) -> Delta:
     return Delta(tuple(edits))
 
 
-def append(section: str) -> UpdateSeam:
-    """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten."""
+def append(section: str, data: bool = True) -> UpdateSeam:
+    """Each lesson becomes an entry as it is, without a model; no entry is ever rewritten. With `data`, the entry has
+    that of its lesson."""
 
     async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         new = [
-            Add(x.section or section, x.text, data=x.data, sources=x.sources, lessons=(x.id,))
+            Add(x.section or section, x.text, data=x.data if data else {}, sources=x.sources, lessons=(x.id,))
             for x in lessons
             if x.text
         ]

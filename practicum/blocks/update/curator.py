@@ -360,7 +360,7 @@ def rewrite(told: Instructions) -> UpdateSeam:
             return counted
         sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
         removed = (Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden)
-        new = (Add(" ".join(e.section.split()) or "general", clean(e.text), sources=sources) for e in whole.entries)
+        new = (Add(section_of(e.section, run), clean(e.text), sources=sources) for e in whole.entries)
         return counted + Delta((*removed, *new))
 
     return update
