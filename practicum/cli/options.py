@@ -132,7 +132,7 @@ class Learning(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from practicum.session.config import Config
 
-        defaults = {name: field.default for name, field in Config.model_fields.items()}
+        defaults = {name: field.get_default(call_default_factory=True) for name, field in Config.model_fields.items()}
         defaults["retries"] = defaults["attempts"] - 1
         for parameter in self.params:
             if parameter.default is None and defaults.get(parameter.name):

@@ -82,6 +82,7 @@ def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
         assert option, name
         assert option[2] == str(default)
     assert "default: 4096; profile small: 1024" in found
+    assert "Undefined" not in found
     assert f"[default: {Config.model_fields['attempts'].default - 1}]" in found
 
 
