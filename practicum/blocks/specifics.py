@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from practicum.tasks.scoring.rules import named_choices
+
 _PARTICULAR = re.compile(
     r"""`[^`]+` | "[^"]+"                                                          # quotations
     | (?<!\w) \w*\d (?: [\w.,:/%-]*\w )? (?!\w)                                      # numbers and codes
@@ -45,8 +47,8 @@ def _in_word(character: str) -> bool:
 
 
 def answers_named(text: str, choices: Sequence[str]) -> frozenset[str]:
-    """The possible answers that a text names, as whole words."""
-    return frozenset(c for c in choices if re.search(rf"(?<!\w){re.escape(c)}(?!\w)", text, re.IGNORECASE))
+    """The possible answers that a text names, as whole words; the article "a" is not the answer A."""
+    return frozenset(named_choices(choices, text)) if choices else frozenset()
 
 
 def tell_apart(one: str, other: str, choices: Sequence[str] = ()) -> bool:

@@ -147,7 +147,7 @@ def test_one_call_for_all_heads_gives_the_same_lessons(tmp_path: Path, profile: 
             "# Reflection 1\n"
             "Feedback on the attempt: The answer is wrong. The right answer is: word0\n"
             "Attribution: actionable_gap\nRoot cause: it guessed\nGap in the playbook: no rule for it\n"
-            "Insight 1: If it is message 0, answer word0.",
+            "Insight 1 (strategies): If it is message 0, answer word0.",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_only_gaps_reach_the_curator(tmp_path: Path, profile: str) -> None:
     settings = {**GATED, **ALIKE, "batch": 4, "harmful": 0}
     run = learned(tmp_path, scripted(citing, mixed), 4, settings, seed_context=RULE, profile=profile)
     (prompt,) = run.prompts("curator")
-    assert set(re.findall(r"(?:Lesson|Insight) \d+: .* message (\d)", prompt)) == {"0", "3"}
+    assert set(re.findall(r"(?:Lesson|Insight) \d+(?: \(\w+\))?: .* message (\d)", prompt)) == {"0", "3"}
     assert "word1" not in prompt
     assert CHANCE not in prompt
     assert sorted(run.texts[1:]) == ["If it is message 0, answer word0.", "If it is message 3, answer word3."]

@@ -538,7 +538,7 @@ def test_offline_there_is_no_validation(tmp_path: Path) -> None:
 def test_validation_keeps_the_earliest_of_the_best_and_comes_every_so_often(tmp_path: Path) -> None:
     def growing(call: Call) -> str:
         """Held-out messages are right with two or more rules, and wrong again with more than four."""
-        rules = call.prompt.head.count("] (rules)")
+        rules = call.prompt.head.count("] (strategies)")
         return right(call) if number(call) >= 80 and 2 <= rules <= 4 else "wrong"
 
     run = learned(tmp_path, scripted(growing), 6, {"rounds": 0}, val=make_tasks(3, 80), validate_every=2)

@@ -130,7 +130,13 @@ def test_it_sees_each_diagnosis_with_its_cause_and_its_own_changes_so_far(tmp_pa
     assert (noted in first, noted in second) == (False, True)
     for prompt in (first, second):
         assert (
-            len(re.findall(r"^Root cause: it never heard of (\d+)\nInsight \d: If it is message \1, ", prompt, re.M))
+            len(
+                re.findall(
+                    r"^Root cause: it never heard of (\d+)\nInsight \d \(strategies\): If it is message \1, ",
+                    prompt,
+                    re.M,
+                )
+            )
             == 3
         )
 

@@ -109,10 +109,7 @@ def reflected_lesson(
     if run.profile == "full":
         data |= {"feedback": failed.feedback.text, "verdicts": dict(votes)}
     lesson = Lesson(id, "", evidence(failed), votes, rollout.sources, data=data)
-    # Small models name no section.
-    made = [
-        replace(lesson, text=clean(x.text), section=section_of(x.section, run) if x.section else "") for x in insights
-    ]
+    made = [replace(lesson, text=clean(x.text), section=section_of(x.section, run)) for x in insights]
     if not made:
         return lesson
     others = enumerate(made[1:], 2)
