@@ -39,6 +39,8 @@ def methods(
             out.print(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
             out.print(f"  {seam:<8} {block}")
+        small = known.setting_docs(one.name, "small")
         for setting, (default, meaning) in known.setting_docs(one.name).items():
-            out.print(f"  --set {setting}={default}  {meaning}")
+            other = "" if small[setting][0] == default else f" (--profile small: {small[setting][0]})"
+            out.print(f"  --set {setting}={default}{other}  {meaning}")
         out.print()
