@@ -27,7 +27,7 @@ OPENING = 120.0
 27 s on a busy core."""
 
 MAX_OUTPUT = 10_000
-"""Most characters of an output that the model is shown: the descriptions of APIs are long."""
+"""Most characters of an output that a small model is shown: the descriptions of APIs are long."""
 
 MAX_CODE = 8000
 """Most characters of code in one turn."""

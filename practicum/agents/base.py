@@ -26,6 +26,9 @@ class AgentRun(Protocol):
     def profile(self) -> Profile:
         """What the models of the run can do."""
 
+    def room(self, role: str) -> int:
+        """The tokens that a prompt of this role may have, by estimate."""
+
     def at(self, name: str) -> Self:
         """The place `name` below this one."""
 

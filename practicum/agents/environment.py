@@ -31,7 +31,7 @@ FINISH = "finish"
 """The name of the action that ends an attempt."""
 
 MAX_OBSERVATION = 2000
-"""Most characters of an observation that the model is shown."""
+"""Most characters of an observation that a small model is shown."""
 
 MAX_STATE = 200_000
 """Most characters of a state as JSON, since it is stored with each attempt."""

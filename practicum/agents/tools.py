@@ -37,7 +37,7 @@ list. A small model that is held to a schema fills an unbounded field until it i
 class ToolsAgent:
     """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages. `tool_timeout`
     is in seconds, for each call of a tool and for opening and closing the environment; a function that hangs is left
-    running. `max_observation` is in characters."""
+    running. `max_observation` is in characters, and for small models."""
 
     source: object
     name: str
@@ -54,7 +54,9 @@ class ToolsAgent:
         return f"tools:{self.name} {self.max_turns} {self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
-        how = (self.source, self.name, task, self.tool_timeout, self.max_observation)
+        # A capable model reads an observation of up to a quarter of its window, at four characters a token.
+        most = self.max_observation if run.profile == "small" else run.room("agent")
+        how = (self.source, self.name, task, self.tool_timeout, most)
         async with open_environment(*how) as environment:
             return await self._attempt(task, view, environment, run)
 

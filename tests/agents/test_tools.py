@@ -187,7 +187,7 @@ def test_a_tool_that_raises_exits_or_returns_too_much_is_observed_and_the_attemp
     trace = attempt(
         [broken, leaving, megabyte, surrogate],
         {"broken": {"how": "rain"}}, {"broken": {"how": "exit"}}, {"leaving": {}}, {"broken": {"hwo": "?"}},
-        {"broken": "?"}, {"unheard": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"),
+        {"broken": "?"}, {"unheard": {}}, {"megabyte": {}}, {"surrogate": {}}, finish("still here"), profile="small",
     )  # fmt: skip
     seen = observed(trace)
     assert seen[0] == "error: ValueError: because of rain"
@@ -253,10 +253,19 @@ def test_no_answer_within_the_turns_is_a_failed_attempt_with_its_steps() -> None
 def test_an_attempt_whose_prompt_outgrows_the_window_fails_alone() -> None:
     model = acting(lambda call, turn: {"action": {"megabyte": {}}})
     model.window = 2200
-    trace = attempts([megabyte], model)[0].trace
+    trace = attempts([megabyte], model, profile="small")[0].trace
     assert trace.error is not None
     assert trace.error.startswith("the prompt outgrew the model's window in turn 5")
     assert not trace.lost
+
+
+def test_a_capable_model_reads_an_observation_of_up_to_a_quarter_of_its_window() -> None:
+    model = acting(script({"megabyte": {}}, finish("long")))
+    model.window = 20_000
+    trace = attempts([megabyte], model, profile="full")[0].trace
+    (seen,) = observed(trace)
+    assert 4 * 2_500 < len(seen) < 4 * 5_000
+    assert (trace.answer, trace.error) == ("long", None)
 
 
 class Box:
