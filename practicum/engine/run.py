@@ -474,6 +474,11 @@ class Run:
         estimate = prompt_tokens(prompt)
         state.largest[role] = max(state.largest.get(role, 0), estimate)
         check_fits_window(client, role, estimate)
+        if client.window is not None:
+            # Some servers refuse a limit that exceeds the window together with the prompt. It is lowered for sending
+            # alone: a resume may have a model with another window.
+            left = max(client.window - int(1.25 * estimate), client.window // 2)
+            options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
         need = need_of(client, estimate * state.token_ratio.get(client.name, 1.25), options.max_output_tokens)
         async with state.slot(client.endpoint, client.slots):
             await state.budget.reserve(need)

@@ -115,13 +115,14 @@ class RunState:
         return self.slots[endpoint]
 
     def room(self, role: str) -> int:
-        """The tokens that a prompt of this role may have. The estimate of tokens is rough, so a quarter of the window
-        stays free."""
+        """The tokens that a prompt of this role may have: what an answer leaves, which takes half of the window or
+        less. The estimate of tokens is rough, so a quarter stays free."""
         # An agent of the user's own has no model here.
         seat = self.seats.get(role) or self.seats.get("agent")
         if seat is None:
             return int(ASSUMED_WINDOW / 1.25)
-        return int(((seat.client.window or ASSUMED_WINDOW) - seat.options.max_output_tokens) / 1.25)
+        window = seat.client.window or ASSUMED_WINDOW
+        return int((window - min(seat.options.max_output_tokens, window // 2)) / 1.25)
 
     def fitting(self, role: str, prompt: Prompt) -> Iterator[Prompt]:
         """The prompt if it should fit the role's window, then shorter and shorter versions, for a model that reads less

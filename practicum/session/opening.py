@@ -67,6 +67,7 @@ async def open_state(
                 f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                 "enforced: limit the tokens instead (--max-tokens)"
             )
+        options = CallOptions(config.temperature, config.output_tokens, config.timeout)
         journal = Journal(store, run_id)
         try:
             embedder = parts.embedder or open_embedder(config.embedder)
@@ -74,7 +75,7 @@ async def open_state(
             raise UsageError(str(error)) from error
         yield RunState(
             journal=journal,
-            seats={role: Seat(client, _options(config, client)) for role, client in clients.items()},
+            seats={role: Seat(client, options) for role, client in clients.items()},
             agent=setup.agent,
             scorer=setup.scorer,
             vectors=Vectors(embedder, vectors or store),
@@ -92,14 +93,6 @@ async def open_state(
     finally:
         if shared is None:
             await models.close()
-
-
-def _options(config: Config, client: Client) -> CallOptions:
-    """Sampling options. Unless the user says otherwise, an answer takes at most half of the window of its model."""
-    most = config.output_tokens
-    if config.max_output_tokens is None and client.window is not None:
-        most = min(most, client.window // 2)
-    return CallOptions(config.temperature, most, config.timeout)
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
