@@ -38,8 +38,8 @@ class AgentRun(Protocol):
     async def ask(self, role: str, prompt: Prompt, schema: type[M], *, form: dict[str, Any] | None = None) -> M:
         """A model's answer as an object of this schema; `form` is the JSON schema that it is given, if another."""
 
-    async def ask_text(self, role: str, prompt: Prompt) -> str:
-        """A model's answer as plain text."""
+    async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
+        """A model's answer as plain text: one of the `choices`, if its server can hold it to them."""
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on the outside world returned, as a JSON value; journaled."""

@@ -43,7 +43,7 @@ class ChatAgent:
         choosing = CHOOSING.format("; ".join(self.choices)) if self.choices else ""
         usage = ANNOTATED if view.annotated else USING if view.citable else ""
         prompt = first_prompt(task, view, turns, self.instructions, choosing, usage, form)
-        text = await run.ask_text("agent", prompt)
+        text = await run.ask_text("agent", prompt, () if labels else self.choices)
         parts = read_parts(text, labels) if labels else {"Answer": text.strip()}
         report: Any = parts_report(parts)
         named = named_choices(self.choices, parts["Answer"])

@@ -33,7 +33,7 @@ def demo(
     instructions = INSTRUCTIONS.format(teams=", ".join(teams))
     result = run_live(
         lambda **how: learn(
-            train, test=test, out=folder, method="episodes", settings={"batch": 8}, model=model,
+            train, test=test, out=folder, method="episodes", settings={"batch": 8, "k": 2}, model=model,
             instructions=instructions, choices=teams, before=True, max_output_tokens=32, window=1024, **how,
         ),
         out,

@@ -286,9 +286,11 @@ class Run:
             self.count(lost)
             return None
 
-    async def ask_text(self, role: str, prompt: Prompt) -> str:
-        """Ask a model for plain text. One that ended at the limit of output tokens is taken as it is, and counted."""
-        reply = await self._call(role, prompt, None, None, 0)
+    async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
+        """Ask a model for plain text, which is one of the `choices` if its server can hold it to them. A text that
+        ended at the limit of output tokens is taken as it is, and counted."""
+        held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
+        reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
 

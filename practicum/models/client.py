@@ -69,6 +69,10 @@ class Client(Protocol):
     @property
     def priced(self) -> bool: ...
 
+    @property
+    def holds_to_choices(self) -> bool:
+        """Whether a schema {"enum": [...]} makes it answer with one of these texts, plainly and not as JSON."""
+
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply: ...
 
     def cost(self, usage: Usage) -> float | None: ...

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,11 @@ def _grammar(schema: str) -> str:
     except RuntimeError as error:
         raise ModelError(f"llama.cpp cannot make a grammar of the schema {schema[:200]}: {error}") from error
     return re.sub(r"^space ::= .*$", 'space ::= ""', grammar, flags=re.MULTILINE)
+
+
+def choice_grammar(choices: Sequence[str]) -> str:
+    """Return a grammar for one of these texts, as it is."""
+    return "root ::= " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
 
 
 def compact_grammar(schema: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from pydantic_ai.tools import ToolDefinition
 from practicum.core.errors import ModelError, ProviderError, WindowError
 from practicum.core.types import Prompt, Usage
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, causes, once_per_schema
-from practicum.models.local import compact_grammar
+from practicum.models.local import choice_grammar, compact_grammar
 
 FIRST_TRIES = 3
 """Tries for a server that has never answered: users should learn of a wrong address within seconds."""
@@ -60,6 +60,10 @@ class ProviderClient:
         self._output_format = once_per_schema(self._schema_format)
         if self.window is None:
             self.window = self.model.profile.get("context_window")
+
+    @property
+    def holds_to_choices(self) -> bool:
+        return self.structure == "grammar"
 
     @property
     def priced(self) -> bool:
@@ -116,7 +120,8 @@ class ProviderClient:
         """The request parameters, and fields of the request's body, that ask for JSON of this schema."""
         name = str(schema.get("title", "answer"))
         if self.structure == "grammar":
-            return ModelRequestParameters(), {"grammar": compact_grammar(schema)}
+            grammar = choice_grammar(schema["enum"]) if schema.keys() == {"enum"} else compact_grammar(schema)
+            return ModelRequestParameters(), {"grammar": grammar}
         if self.structure == "tool":
             tool = ToolDefinition(
                 name=name, parameters_json_schema=schema, description="Give your answer.", kind="output"
