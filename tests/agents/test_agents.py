@@ -18,6 +18,7 @@ from practicum.agents.external import CommandAgent, FunctionAgent
 from practicum.core.context import Context
 from practicum.core.errors import AgentError, JournalMismatch, UsageError
 from practicum.core.types import Step, Trace
+from practicum.models.local import choice_grammar
 from practicum.models.scripted import Call
 
 
@@ -47,6 +48,19 @@ def test_the_chat_prompt_is_laid_out_for_a_prefix_cache(tmp_path: Path) -> None:
     assert first.head == second.head
     assert first.head.index("You route") < first.head.index("[e0] (rules) Say") < first.head.index("[e1] (manners) Be")
     assert (first.user, second.user) == ("Message 0: say word0", "Message 1: say word1")
+
+
+def test_a_server_with_grammars_is_held_to_the_choices_where_nothing_but_an_answer_is_asked_for() -> None:
+    choices = ("word0", "word1")
+    schemas: dict[bool, list[Any]] = {}
+    for held in (True, False):
+        model = client(lambda call: "word1", holds_to_choices=held)
+        for context in (Context(), RULES):
+            parts = practicum.Parts(clients={"agent": model})
+            practicum.run_sync(practicum.evaluate(make_tasks(1), context, parts=parts, choices=choices))
+        schemas[held] = [call.schema for call in model.calls]
+    assert schemas == {True: [{"enum": [*choices]}, None], False: [None, None]}
+    assert choice_grammar(('say "so"', "b")) == 'root ::= "say \\"so\\"" | "b"'
 
 
 def test_episodes_are_earlier_turns_between_instructions_and_task(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def client(respond: Callable[[Call], str | Exception] = world, **how: Any) -> Sc
 
 def as_asked(answer: str | Exception, call: Call) -> str | Exception:
     """An answer in a short form, as small models write it, in the full form if the call asks for that."""
-    form = "" if call.schema is None else call.schema["title"]
+    form = "" if call.schema is None else call.schema.get("title", "")
     full = {"Reflection", "Reflections", "CoverageGap", "Diagnosis", "Changes", "Mutations"}
     if isinstance(answer, Exception) or form not in full:
         return answer
