@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 from rich.table import Column
 
 from practicum.cli.output import SCORE_NAMES, usage_text
+from practicum.core.types import Task, Trace
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
 from practicum.session.result import Progress, Result, RunInfo, Watch
@@ -96,7 +97,7 @@ class Live(Watch):
     def evaluating(self, name: str, tasks: int) -> None:
         self._begin(name, tasks)
 
-    def attempted(self) -> None:
+    def attempted(self, task: Task, trace: Trace) -> None:
         if self._phase in SCORE_NAMES:
             self._bar.advance(self._row)
 

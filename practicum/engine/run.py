@@ -26,8 +26,8 @@ from practicum.core.counts import Count
 from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, WindowError
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
-from practicum.engine.state import RunState, need_of
-from practicum.models.client import JSON, CallOptions, Client, Reply
+from practicum.engine.state import ModelCall, RunState, need_of
+from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
     describe_validation_error,
@@ -312,8 +312,7 @@ class Run:
                 self.count(Count.UNCLEAR_CHOICES, len(named_choices(self.choices, trace.answer)) != 1)
             failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
         self.count(failure, trace.error is not None)
-        if self._state.on_attempt is not None:
-            self._state.on_attempt()
+        self._state.observer.attempted(task, trace)
         return trace
 
     async def _attempt(self, task: Task, view: View) -> Trace:
@@ -322,13 +321,19 @@ class Run:
             return await agent(task, view, self)
         turns = [(t.user, t.assistant) for t in view.turns]
         question = digest(agent.identity, task.id, task.input, list(view.pages), view.note, turns)
+        shown = Prompt("", "\n\n".join(filter(None, (task.input, view.note))), view.pages, view.turns)
         # More attempts than the model has slots would evict each other's turns from its prefix cache.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
-        return await self._effect("agent", question, _TRACE, lambda: agent(task, view, self), slot)
+        return await self._effect("agent", question, _TRACE, lambda: agent(task, view, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """The score of an answer, for reports; None if nothing can score it."""
+        score = await self._score(task, trace)
+        self._state.observer.scored(task, score)
+        return score
+
+    async def _score(self, task: Task, trace: Trace) -> Score | None:
         scorer = self._state.scorer
         if scorer is None or (task.target is None and scorer.needs_target) or meta_fault(scorer.name, task.meta):
             return None
@@ -383,6 +388,8 @@ class Run:
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
         known.update(zip(todo, fresh, strict=True))
+        if self._state.keep_evaluated is not None:
+            self._state.keep_evaluated(fresh)
         return [known[key] for key in keys]
 
     def _timed(self, record: JournalRow) -> None:
@@ -404,8 +411,10 @@ class Run:
         kind: TypeAdapter[T],
         do: Callable[[], Awaitable[T]],
         slot: AbstractAsyncContextManager[object] | None = None,
+        shown: Prompt | None = None,
     ) -> T:
-        """Do something that is not a model call, once, and journal its result. A failed attempt is a result too."""
+        """Do something that is not a model call, once, and journal its result. A failed attempt is a result too.
+        `shown` is what it is shown, for those who look at the run."""
         place = f"{self.place}/{role}"
         self._open(place)
         known = self._state.journal.find(place, question)
@@ -417,7 +426,7 @@ class Run:
         async with slot or nullcontext():
             self._state.budget.check()
             began, before = time.monotonic(), self.chain.seconds
-            record = JournalRow(place, role, question, "", sources=self.about)
+            record = JournalRow(place, role, question, "", sources=self.about, prompt=shown)
             try:
                 result = await do()
             except ProviderError as error:
@@ -466,8 +475,13 @@ class Run:
             text, cut = json.loads(known.answer)
             return Reply(text, known.usage, cut)
         return await self._pay(
-            JournalRow(place, role, question, "", sources=self.about), seat.client, prompt, schema, options
-        )
+            JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
+            seat.client, prompt, schema, replace(options, wait=self._wait),
+        )  # fmt: skip
+
+    async def _wait(self, wait: Wait) -> None:
+        self._state.observer.waiting(wait)
+        await self._state.budget.pause(wait.seconds)
 
     async def _pay(
         self, record: JournalRow, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
@@ -485,16 +499,19 @@ class Run:
         async with state.slot(client.endpoint, client.slots):
             await state.budget.reserve(need)
             began = time.monotonic()
-            usage = Usage()
+            call = ModelCall(record.place, role, client.name, prompt, options, "", Usage(), 0.0)
             try:
                 reply = await client.complete(role, prompt, schema, options)
-                usage = reply.usage
+                call = replace(call, text=reply.text, usage=reply.usage)
             except ProviderError as error:
+                call = replace(call, error=str(error))
                 state.failures.append(replace(record, answer=str(error), ok=False))
                 state.last_error = str(error)
                 raise
             finally:
-                state.budget.settle(need, usage)
+                state.budget.settle(need, call.usage)
+                state.observer.called(replace(call, seconds=time.monotonic() - began))
+            usage = reply.usage
             answer = json.dumps([reply.text, reply.cut], ensure_ascii=False)
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from practicum.core.counts import Count
 from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
 from practicum.models.budget import Budget, Need
-from practicum.models.client import CallOptions, Client
+from practicum.models.client import CallOptions, Client, Wait
 from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
@@ -43,6 +43,43 @@ class Scorer(Protocol):
     async def __call__(self, task: Task, trace: Trace, run: Any) -> Score: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A model call that ended: where it was made and in which role, what the model was asked, and what it answered.
+
+    `error` says why there is no answer, if there is none. `seconds` includes waits and repetitions.
+    """
+
+    place: str
+    role: str
+    model: str
+    prompt: Prompt
+    options: CallOptions
+    text: str
+    usage: Usage
+    seconds: float
+    error: str | None = None
+
+
+class Observer:
+    """Is told what happens in a run, as it happens; results from the journal of an earlier process are not told.
+
+    Every method may be called often and must return at once.
+    """
+
+    def called(self, call: ModelCall) -> None:
+        """A model call ended."""
+
+    def waiting(self, wait: Wait) -> None:
+        """A call waits before it is sent again, because the provider limited or failed it."""
+
+    def attempted(self, task: Task, trace: Trace) -> None:
+        """An attempt ended, in learning or in an evaluation, also one that the journal holds."""
+
+    def scored(self, task: Task, score: Score | None) -> None:
+        """The attempt was scored; None if nothing could score it."""
+
+
 Slots = dict[str, asyncio.Semaphore]
 """Semaphores that bound what is in flight, by endpoint."""
 
@@ -64,7 +101,7 @@ class RunState:
     `failures` holds failures of the provider and notes that no result was built on yet: they are written together with
     the next result. `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
     failure of a model. `pace` is the number of attempts made and their seconds in sum. `token_ratio` is, for each
-    model, the tokens it counted per token that was estimated.
+    model, the tokens it counted per token that was estimated. `keep_evaluated` stores the attempts of an evaluation.
     """
 
     journal: Journal
@@ -91,7 +128,8 @@ class RunState:
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)
     last_error: str = ""
-    on_attempt: Callable[[], None] | None = None
+    observer: Observer = field(default_factory=Observer)
+    keep_evaluated: Callable[[Sequence[Rollout]], None] | None = None
     retriever: Retriever = field(init=False)
     slots: Slots = field(default_factory=dict)
 

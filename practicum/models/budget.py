@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from practicum.core.errors import Stopped
@@ -82,15 +83,22 @@ class Budget:
         if self.limits.minutes is not None and self.elapsed >= self.limits.minutes * 60 - self.held_seconds:
             raise Stopped(f"the budget of {self.limits.minutes:g} minutes is spent")
 
+    async def pause(self, seconds: float) -> None:
+        """Sleep. Raises Stopped as soon as no new work may start."""
+        until = time.monotonic() + seconds
+        self.check()
+        while (left := until - time.monotonic()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._change().wait(), left)
+            self.check()
+
     async def reserve(self, need: Need) -> None:
         """Reserve `need` for a call; wait for calls in flight if that may help. Raises Stopped if it does not fit."""
         self.check()
         while (exceeded := self.exceeded_by(need)) is not None:
             if not self.in_flight:
                 raise Stopped(exceeded)
-            if self._settled is None:
-                self._settled = asyncio.Event()
-            await self._settled.wait()
+            await self._change().wait()
             self.check()
         self.reserved += need
         self.in_flight += 1
@@ -121,6 +129,12 @@ class Budget:
         """Hold `need` and time back for the final evaluation, in place of what was held before."""
         self.held, self.held_seconds = need, seconds
         self._wake()
+
+    def _change(self) -> asyncio.Event:
+        """The event of the next change: a call settles, a reserve is replaced, a stop is requested."""
+        if self._settled is None:
+            self._settled = asyncio.Event()
+        return self._settled
 
     def _wake(self) -> None:
         if self._settled is not None:

@@ -5,8 +5,9 @@ The text is returned unparsed so that the caller can write it to the journal fir
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from practicum.core.types import Prompt, Usage
@@ -29,13 +30,32 @@ WINDOW_ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A pause of so many seconds before a call is sent again: the model, the number of tries so far, and why."""
+
+    model: str
+    seconds: float
+    tries: int
+    reason: str
+
+
+async def wait_out(wait: Wait) -> None:
+    """Sleep through a pause."""
+    await asyncio.sleep(wait.seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class CallOptions:
-    """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider."""
+    """Sampling options of one call. `timeout` is in seconds; None leaves a value to the provider.
+
+    A client awaits `wait` between two tries of a call. It raises Stopped if the run stops meanwhile.
+    """
 
     temperature: float | None = None
     max_output_tokens: int = 1024
     timeout: float = 120.0
     seed: int | None = None
+    wait: Callable[[Wait], Awaitable[None]] = field(default=wait_out, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

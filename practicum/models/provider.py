@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from practicum.core.errors import ModelError, ProviderError, WindowError
 from practicum.core.types import Prompt, Usage
-from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, causes, once_per_schema
+from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, Wait, causes, once_per_schema
 from practicum.models.local import choice_grammar, compact_grammar
 
 FIRST_TRIES = 3
@@ -110,11 +109,11 @@ class ProviderClient:
                     raise ProviderError(
                         f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
                     ) from error
-                pause = _pause(error, tries)
+                wait = Wait(self.name, _pause(error, tries), tries, _error_summary(error))
             else:
                 self._reached = True
                 return self._reply(response)
-            await asyncio.sleep(pause)
+            await options.wait(wait)
 
     def _schema_format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
         """The request parameters, and fields of the request's body, that ask for JSON of this schema."""

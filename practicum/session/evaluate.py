@@ -118,7 +118,7 @@ async def evaluate(
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
             if watch is not None:
                 watch.began(RunInfo(folder, setup.config, setup.splits, state.budget))
-                state.on_attempt = watch.attempted
+                state.observer = watch
             try:
                 for n, turn in enumerate(turns):
                     await Run(state).evaluate(partial(_act, setup.method, turn), "eval", tasks, context, n)

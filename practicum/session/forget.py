@@ -271,11 +271,16 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     def of_run(statement: Any, key: Column[Any], value: Any) -> Any:
         return statement.where(key.table.c.run_id == run.run_id, key == value)
 
+    gone: set[str] = set()
     for table, (key, column) in RECORDS.items():
         for row in run.of(table):
             place = getattr(row, key.name)
             if _is_about(place, row.sources, wanted) or texts.quoted_in(getattr(row, column)):
                 statements.append(of_run(delete(table), key, place))
+                gone.add(place)
+    for row in run.of(schema.outcomes):
+        if texts.quoted_in(row.data) or f"task:{row.id}" in wanted:
+            statements.append(of_run(delete(schema.outcomes), schema.outcomes.c.id, row.id))
     for id in sorted(id for id in run.tasks if f"task:{id}" in wanted):
         statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
@@ -291,6 +296,7 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     for version in versions:
         update = schema.versions.update().values(version_row(run.run_id, version))
         statements.append(of_run(update, schema.versions.c.version, version.version))
+    statements += _without_prompts(run, wanted, gone, texts)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
     (run.store.folder / INDEX_FILE).unlink(missing_ok=True)
@@ -298,6 +304,21 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     statements.append(of_run(update, schema.runs.c.run_id, run.run_id))
     run.store.execute(*statements)
     return deleted
+
+
+def _without_prompts(run: _Rows, wanted: frozenset[str], gone: set[str], texts: _ForgottenTexts) -> Iterator[Any]:
+    """The statements that delete the prompts of what is forgotten, the texts that only these had, and every text that
+    quotes what is forgotten; of a prompt that stays, this text is then missing."""
+    stays: set[str] = set()
+    for row in run.of(schema.prompts):
+        if row.place in gone or _is_about(row.place, "[]", wanted):
+            mine = schema.prompts.c.run_id == run.run_id
+            yield delete(schema.prompts).where(mine, schema.prompts.c.place == row.place)
+        else:
+            stays.update(_strings(json.loads(row.parts)))
+    for row in run.store.rows(select(schema.texts)):
+        if row.key.hex() not in stays or texts.quoted_in(row.text):
+            yield delete(schema.texts).where(schema.texts.c.key == row.key)
 
 
 def _is_about(place: str, sources: str, wanted: frozenset[str]) -> bool:
@@ -322,6 +343,9 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
     columns = ((schema.versions, "applied"), (schema.tasks, "data"), (schema.runs, "config"), (schema.steps, "data"))
     stays = [text for table, column in columns for text in run.values(table, column)]
+    others = [row.text for row in run.store.rows(select(schema.texts))] + run.values(schema.outcomes, "data")
+    left += sum(map(texts.quoted_in, others))
+    stays += others
     for table, (key, column) in RECORDS.items():
         for row in run.of(table):
             text = getattr(row, column)

@@ -17,7 +17,7 @@ from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
-from practicum.core.types import Task
+from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
@@ -34,6 +34,7 @@ from practicum.session.records import (
     create,
     new_folder,
     read_run,
+    rollout_row,
     seconds_spent,
     step_rows,
     update_run,
@@ -180,7 +181,7 @@ class Session:
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
         self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps))
-        self.state.on_attempt = self.watch.attempted
+        self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():
             size = getattr(self.setup.settings, name, None)
@@ -254,6 +255,9 @@ class Session:
             self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)
         self.watch.stepped(report, self.progress)
+
+    def _keep_evaluated(self, rollouts: Sequence[Rollout]) -> None:
+        self.store.post(schema.rollouts, [rollout_row(rollout, 0) for rollout in rollouts])
 
     async def _restore_best(self) -> Context:
         """Make the best context the last version. Without validation the last context counts as the best."""

@@ -198,13 +198,20 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
 
     def by_step(table: Table) -> dict[int, list[str]]:
         found: dict[int, list[str]] = defaultdict(list)
-        for row in store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step)):
+        mine = (table.c.run_id == RUN) & (table.c.step > 0)
+        for row in store.rows(select(table.c.step, table.c.data).where(mine).order_by(table.c.step)):
             found[row.step].append(row.data)
         return found
 
     rollouts, lessons = by_step(schema.rollouts), by_step(schema.lessons)
     for step, tried in rollouts.items():
         yield step, [*map(_ROLLOUT.validate_json, tried)], [*map(_LESSON.validate_json, lessons.get(step, ()))]
+
+
+def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
+    """A rollout as a row of the store; `step` is 0 in an evaluation."""
+    data, sources = _ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
+    return {"run_id": RUN, "step": step, "place": rollout.place, "sources": sources, "data": data}
 
 
 def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
@@ -229,10 +236,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     step = {"run_id": RUN, "step": report.step}
     return {
         schema.steps: [{**step, "data": json.dumps(numbers), "refused": _REFUSED.dump_json(report.refused).decode()}],
-        schema.rollouts: [
-            {**step, "place": r.place, "sources": json.dumps(r.sources), "data": _ROLLOUT.dump_json(r).decode()}
-            for r in report.rollouts
-        ],
+        schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
         schema.lessons: [
             {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": _LESSON.dump_json(x).decode()}
             for x in report.lessons

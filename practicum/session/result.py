@@ -12,6 +12,7 @@ from practicum.core.edits import entry_json
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
+from practicum.engine.state import Observer
 from practicum.models.budget import Budget
 from practicum.session.config import Config, Splits
 
@@ -150,10 +151,11 @@ class Progress:
             self.validated(report.context, report.val)
 
 
-class Watch:
+class Watch(Observer):
     """Observes a run: learning, an evaluation or a query. Override what you need.
 
-    Every method may be called often and must return at once.
+    Every method may be called often and must return at once. See `engine.state.Observer` for what it is told of single
+    calls and attempts.
     """
 
     def began(self, run: RunInfo) -> None:
@@ -164,9 +166,6 @@ class Watch:
 
     def evaluating(self, name: str, tasks: int) -> None:
         """The evaluation "before" or "test" begins."""
-
-    def attempted(self) -> None:
-        """An attempt ended, in learning or in an evaluation."""
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
         """The evaluation ended: the mean score of the `scored` tasks, None if no task could be scored."""

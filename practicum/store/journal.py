@@ -15,16 +15,20 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Integer, func, literal_column, select
 
 from practicum.core.errors import AgentError, JournalMismatch, ProviderError, WindowError
-from practicum.core.types import Usage
+from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.schema import text_key
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One effect: the digest of what was asked, the answer and its cost."""
+    """One effect: the digest of what was asked, the answer and its cost.
+
+    `prompt` is what a model or an agent was shown. It is stored for those who look at the run, and read by them alone.
+    """
 
     place: str
     role: str
@@ -34,6 +38,7 @@ class JournalRow:
     seconds: float = 0.0
     ok: bool = True
     sources: tuple[str, ...] = ()
+    prompt: Prompt | None = None
 
 
 def digest(*parts: Any) -> str:
@@ -81,6 +86,9 @@ async def noting_refusal(at: Notebook, name: str, do: Callable[[], Awaitable[T]]
 NOTE_ROLE = "noted"
 """The role of notes, which cost nothing but cannot be repeated: how long a step took, which attempt was first."""
 
+REMOVED = "[removed from this run by practicum forget]"
+"""Stands in a prompt for a text that the run had to forget."""
+
 ROWS_PER_BLOCK = 128
 """Rows read together. A resumed run looks them up in about the order in which they were written."""
 
@@ -104,6 +112,7 @@ class Journal:
         # This process writes its rows after this one.
         self._last: int = last or 0
         self._known: dict[str, JournalRow] = {}
+        self._texts: set[bytes] = set()
         self._read: set[int] = set()
 
     @property
@@ -153,11 +162,50 @@ class Journal:
 
     async def write(self, *rows: JournalRow) -> None:
         """Put rows on the disk, all of them or none."""
+        for row in rows:
+            if row.prompt is not None:
+                self._keep_prompt(row.place, row.prompt)
         await self.store.write(schema.journal, [self._values(row) for row in rows])
 
     def post(self, row: JournalRow) -> None:
         """Put a row on the disk soon, before anything that is written later."""
         self.store.post(schema.journal, [self._values(row)])
+
+    def _keep_prompt(self, place: str, prompt: Prompt) -> None:
+        """Store a prompt as the keys of its texts. Most of them are those of earlier prompts: each is stored once."""
+        new: dict[bytes, str] = {}
+
+        def key(text: str) -> str:
+            raw = text_key(text)
+            if raw not in self._texts:
+                new[raw] = text
+            return raw.hex()
+
+        turns = [[key(turn.user), key(turn.assistant)] for turn in prompt.turns]
+        parts = {
+            "system": key(prompt.system), "pages": [*map(key, prompt.pages)], "turns": turns, "user": key(prompt.user)
+        }  # fmt: skip
+        self._texts.update(new)
+        self.store.post(schema.texts, [{"key": raw, "text": text} for raw, text in new.items()])
+        self.store.post(schema.prompts, [{"run_id": self.run_id, "place": place, "parts": json.dumps(parts)}])
+
+    def prompt(self, place: str) -> Prompt | None:
+        """What was asked at a place; None if it was not stored. A text that was removed from the run reads REMOVED."""
+        table = schema.prompts
+        mine = (table.c.run_id == self.run_id) & (table.c.place == place)
+        found = self.store.rows(select(table.c.parts).where(mine)) if self.store.has_table(table) else []
+        if not found:
+            return None
+        parts = json.loads(found[0].parts)
+        keys = {parts["system"], parts["user"], *parts["pages"], *(key for turn in parts["turns"] for key in turn)}
+        chosen = schema.texts.c.key.in_([bytes.fromhex(key) for key in keys])
+        texts: dict[str, str] = {row.key.hex(): row.text for row in self.store.rows(select(schema.texts).where(chosen))}
+
+        def text(key: str) -> str:
+            return texts.get(key, REMOVED)
+
+        turns = tuple(Turn(text(user), text(assistant)) for user, assistant in parts["turns"])
+        return Prompt(text(parts["system"]), text(parts["user"]), tuple(map(text, parts["pages"])), turns)
 
     def _values(self, row: JournalRow) -> dict[str, Any]:
         return {

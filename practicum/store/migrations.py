@@ -15,11 +15,12 @@ from practicum.core.errors import StoreError
 from practicum.store import schema
 
 _M002_TABLES = (schema.snapshots, schema.entries)
+_M004_TABLES = (schema.prompts, schema.texts, schema.names, schema.outcomes)
 
 
 def m001_first_tables(db: Connection) -> None:
     """The tables of the first release."""
-    first = [table for table in schema.metadata.sorted_tables if table not in _M002_TABLES]
+    first = [table for table in schema.metadata.sorted_tables if table not in (*_M002_TABLES, *_M004_TABLES)]
     schema.metadata.create_all(db, tables=first, checkfirst=False)
 
 
@@ -99,7 +100,15 @@ _M003_KEYS = {
 }
 """The key of each phrase. Of the other phrases ("lost updates") the key is the phrase with underscores."""
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (m001_first_tables, m002_snapshots, m003_counter_keys)
+
+def m004_prompts_names_outcomes(db: Connection) -> None:
+    """What models were asked, names of versions, and what users reported about what their agents were shown."""
+    schema.metadata.create_all(db, tables=_M004_TABLES, checkfirst=False)
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
+    m001_first_tables, m002_snapshots, m003_counter_keys, m004_prompts_names_outcomes,
+)  # fmt: skip
 
 READABLE = 1
 """The oldest format that can be read without a migration: what later ones add can be missing."""

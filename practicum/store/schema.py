@@ -1,4 +1,4 @@
-"""The tables of a run. Every table but `vectors` carries `run_id`, so that a shared database can come later."""
+"""The tables of a run. All but `texts` and `vectors` carry `run_id`, so that a shared database can come later."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ steps = _table(
 rollouts = _table(
     "rollouts",
     Column("place", String, primary_key=True),
-    *_required(Integer, "step"),
+    *_required(Integer, "step"),  # 0 for an attempt of an evaluation
     *_required(Text, "sources", "data"),
 )
 
@@ -90,6 +90,33 @@ entries = _table(
     *_required(Text, "data"),  # the rest of the entry as a JSON list
     Index("entries_by_hash", "hash"),
     sqlite_with_rowid=False,
+)
+
+prompts = _table(
+    "prompts",
+    Column("place", String, primary_key=True),  # that of the journal's row
+    *_required(Text, "parts"),  # JSON: the keys of its texts {"system", "pages", "turns", "user"}
+)
+
+texts = Table(
+    "texts",
+    metadata,
+    Column("key", LargeBinary, primary_key=True),  # `text_key` of the text
+    *_required(Text, "text"),
+)
+
+names = _table(
+    "names",
+    Column("name", String, primary_key=True),  # of a version, such as "prod"
+    *_required(Integer, "version"),
+)
+
+outcomes = _table(
+    "outcomes",
+    Column("id", String, primary_key=True),  # of what the agent was shown
+    *_required(Integer, "number"),  # in the order of asking, from 1
+    *_required(Text, "data"),  # JSON: the query, what was shown, and what was reported about it
+    Column("step", Integer),  # the step that learned from it; None as long as none did
 )
 
 vectors = Table(

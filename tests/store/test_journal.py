@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Select
+from sqlalchemy import Select, select
 
 from practicum.core.errors import JournalMismatch
-from practicum.core.types import Usage
+from practicum.core.types import Prompt, Turn, Usage
+from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import ROWS_PER_BLOCK, Journal, JournalRow, digest
 
@@ -105,3 +106,16 @@ def test_digests_of_different_parts_differ(one: list[str], other: list[str]) -> 
 def test_digests_of_values_ignore_the_order_of_keys() -> None:
     assert digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
     assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_a_prompt_is_kept_for_readers_and_a_text_of_several_prompts_is_stored_once(tmp_path: Path) -> None:
+    page, turn = "[e1] (rules) Look first.", Turn("a", "b")
+    first, second = Prompt("be brief", "one", (page,), (turn,)), Prompt("be brief", "two", (page,))
+    with Store.create(tmp_path) as store:
+        journal = Journal(store, "run")
+        asyncio.run(journal.write(replace(ONE, prompt=first)))
+        asyncio.run(journal.write(replace(ONE, place="step 2/a", prompt=second), BAD))
+        texts = [row.text for row in store.rows(select(schema.texts))]
+        assert sorted(texts) == sorted({"be brief", "one", "two", page, "a", "b"})
+        found = [Journal(store, "run").prompt(place) for place in (ONE.place, "step 2/a", BAD.place)]
+    assert found == [first, second, None]

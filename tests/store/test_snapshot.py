@@ -148,7 +148,8 @@ def test_a_run_of_the_first_format_can_be_read_and_is_migrated_when_opened(tmp_p
     with Store.create(tmp_path) as store:
         expected = begun(store, ["a", "b"])
     with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
-        db.executescript("DROP TABLE entries; DROP TABLE snapshots; PRAGMA user_version = 1")
+        later = ("entries", "snapshots", "prompts", "texts", "names", "outcomes")
+        db.executescript("".join(f"DROP TABLE {table}; " for table in later) + "PRAGMA user_version = 1")
     db.close()
     assert same(load_context(tmp_path), expected)
     with Store.open(tmp_path) as store:

@@ -122,7 +122,7 @@ async def dynamics(
         async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
             if watch is not None:
                 watch.began(RunInfo(folder, config, setup.splits, budget))
-                state.on_attempt = watch.attempted
+                state.observer = watch
             columns: list[list[Rollout]] = []
             root = Run(state)
             for context in contexts:
