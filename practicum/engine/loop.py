@@ -131,6 +131,7 @@ async def sequential(
     check = Check(method.name)
     for step, batch in enumerate(check.batches(method.sample(tasks, history, run.at("sample"))), 1):
         at = run.at(f"step {step}")
+        run.stepping(step, len(batch.tasks), batch.steps)
         clock, check = Clock(at), Check(method.name, step)
         rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
         reflecting = at.at("reflect")

@@ -294,6 +294,10 @@ class Run:
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
 
+    def stepping(self, step: int, tasks: int, steps: int | None) -> None:
+        """Tell who watches the run that a step begins."""
+        self._state.observer.stepping(step, tasks, steps)
+
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`."""
         try:

@@ -67,6 +67,10 @@ class Observer:
     Every method may be called often and must return at once.
     """
 
+    def stepping(self, step: int, tasks: int, steps: int | None) -> None:
+        """A step of learning begins, on so many tasks; `steps` is the number of all steps where it is known. A schedule
+        whose steps overlap does not tell."""
+
     def called(self, call: ModelCall) -> None:
         """A model call ended."""
 

@@ -31,12 +31,15 @@ WINDOW_ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A pause of so many seconds before a call is sent again: the model, the number of tries so far, and why."""
+    """A pause of so many seconds before a call is sent again: the model, the tries so far, how many there are at most,
+    why, and whether the model's provider limits the rate of calls."""
 
     model: str
     seconds: float
     tries: int
+    most: int
     reason: str
+    limited: bool = False
 
 
 async def wait_out(wait: Wait) -> None:

@@ -109,7 +109,8 @@ class ProviderClient:
                     raise ProviderError(
                         f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
                     ) from error
-                wait = Wait(self.name, _pause(error, tries), tries, _error_summary(error))
+                limited = isinstance(error, exceptions.ModelRateLimitError)
+                wait = Wait(self.name, _pause(error, tries), tries, self.attempts, _error_summary(error), limited)
             else:
                 self._reached = True
                 return self._reply(response)

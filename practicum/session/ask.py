@@ -131,7 +131,8 @@ async def ask(
 
     Keywords are fields of `Config`; those not given are the run's. Learning needs the folder of a run. The feedback is
     the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's verdict. `watch` is
-    notified of a query that is learned from; after a stop the same query pays for nothing twice.
+    told of calls and waits, and of `began` where something is learned; after a stop the same query pays for nothing
+    twice.
 
     Raises UsageError before anything is paid for if something does not fit, and ProviderError if there is no answer.
     """
@@ -143,10 +144,12 @@ async def ask(
         return await _learn(text, context, target, parts, watch or Watch(), config)
     if target is not None:
         raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
-    return await _answer(text, context, parts, config)
+    return await _answer(text, context, parts, watch or Watch(), config)
 
 
-async def _answer(query: str, context: Path | str | Context, parts: Parts, given: Mapping[str, Any]) -> Answered:
+async def _answer(
+    query: str, context: Path | str | Context, parts: Parts, watch: Watch, given: Mapping[str, Any]
+) -> Answered:
     """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
     base = {} if isinstance(context, Context) else run_config(Path(context))
     task, parts = Task("query", query), replace(parts, scorer=None)
@@ -161,6 +164,7 @@ async def _answer(query: str, context: Path | str | Context, parts: Parts, given
         else:
             learned = read_context(asked, RUN) if asked is not None else load_context(context)
         async with open_state(store, RUN, folder, setup, act_only=True, vectors=asked) as state:
+            state.observer = watch
             at = Run(state, "query", (f"task:{task.id}",), teaches=False)
             try:
                 rollout = _require_answer(await setup.method.act(task, learned, at))
@@ -189,7 +193,8 @@ async def _learn(
         # The run's limits were set for learning its tasks.
         budget = Budget(setup.config.limits)
         async with open_state(store, RUN, folder, setup, budget=budget) as state:
-            watch.began(RunInfo(folder, setup.config, setup.splits, budget))
+            watch.began(RunInfo(folder, setup.config, setup.splits, budget, context=before))
+            state.observer = watch
             # Only the same query, under the same configuration and context, continues what was interrupted.
             values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
             root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")

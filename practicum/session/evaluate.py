@@ -18,6 +18,7 @@ from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
+from practicum.engine.state import RunState
 from practicum.session.components import Parts
 from practicum.session.config import Splits
 from practicum.session.opening import open_state
@@ -104,9 +105,6 @@ async def evaluate(
     """
     setup = set_up(config, Splits(test=tuple(tasks)), parts)
     context = context if isinstance(context, Context) else load_context(context)
-    # Every rollout is kept as soon as it is made, so that a stop loses nothing that was paid for.
-    turns: list[dict[str, Rollout]] = [{} for _ in range(repeat)]
-    stopped = None
     with ExitStack() as opened:
         folder = (
             Path(out)
@@ -116,39 +114,52 @@ async def evaluate(
         open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
         store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
-            if watch is not None:
-                watch.began(RunInfo(folder, setup.config, setup.splits, state.budget))
-                state.observer = watch
+            watch, evaluation = watch or Watch(), None
+            watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context))
+            watch.evaluating("eval", len(tasks) * repeat)
+            state.observer = watch
             try:
-                for n, turn in enumerate(turns):
-                    await Run(state).evaluate(partial(_act, setup.method, turn), "eval", tasks, context, n)
-            except Stopped as stop:
-                stopped = stop.reason
-            rollouts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
-            # A task that could be scored counts with the mean of its repeats.
-            by_task: dict[str, list[float]] = {}
-            for rollout in rollouts:
-                if (score := rollout.first.score) is not None:
-                    by_task.setdefault(rollout.task.id, []).append(score.value)
-            if not by_task and stopped is None:
-                why = f": {state.last_error}" if state.last_error else ""
-                raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
-            return Evaluation(
-                score=fmean(map(fmean, by_task.values())) if by_task else nan,
-                ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
-                n=len(by_task),
-                repeat=repeat,
-                errors=sum(
-                    r.trace.error is not None or r.score is None for r in (rollout.first for rollout in rollouts)
-                ),
-                usage=state.budget.spent,
-                by_role=state.journal.by_role(),
-                seconds=state.budget.elapsed,
-                rollouts=rollouts,
-                counts=state.nonzero_counts,
-                stopped=stopped,
-                best_of_k=best_of_k(rollouts),
-            )
+                evaluation = await _evaluate(state, setup.method, tasks, context, repeat)
+                watch.evaluated("eval", evaluation.score if evaluation.n else None, evaluation.n)
+            finally:
+                watch.ended(evaluation)
+            return evaluation
+
+
+async def _evaluate(
+    state: RunState, method: Method, tasks: Sequence[Task], context: Context, repeat: int
+) -> Evaluation:
+    # Every rollout is kept as soon as it is made, so that a stop loses nothing that was paid for.
+    turns: list[dict[str, Rollout]] = [{} for _ in range(repeat)]
+    stopped = None
+    try:
+        for n, turn in enumerate(turns):
+            await Run(state).evaluate(partial(_act, method, turn), "eval", tasks, context, n)
+    except Stopped as stop:
+        stopped = stop.reason
+    rollouts = tuple(turn[task.id] for turn in turns for task in tasks if task.id in turn)
+    # A task that could be scored counts with the mean of its repeats.
+    by_task: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        if (score := rollout.first.score) is not None:
+            by_task.setdefault(rollout.task.id, []).append(score.value)
+    if not by_task and stopped is None:
+        why = f": {state.last_error}" if state.last_error else ""
+        raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
+    return Evaluation(
+        score=fmean(map(fmean, by_task.values())) if by_task else nan,
+        ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),
+        n=len(by_task),
+        repeat=repeat,
+        errors=sum(r.trace.error is not None or r.score is None for r in (rollout.first for rollout in rollouts)),
+        usage=state.budget.spent,
+        by_role=state.journal.by_role(),
+        seconds=state.budget.elapsed,
+        rollouts=rollouts,
+        counts=state.nonzero_counts,
+        stopped=stopped,
+        best_of_k=best_of_k(rollouts),
+    )
 
 
 async def _act(method: Method, done: dict[str, Rollout], task: Task, context: Context, run: Run) -> Rollout:

@@ -167,20 +167,24 @@ class Session:
 
     async def run(self) -> Result:
         """Run to the end. However it ends, the time it took is kept; an error of a model says how to continue."""
+        result = None
         try:
-            return await self._run()
+            result = await self._run()
+            return result
         except BaseException as error:
             with suppress(StoreError):
                 update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
             if isinstance(error, ProviderError | ModelError):
                 error.args = (f"{error}{CONTINUE}{self.folder}",)
             raise
+        finally:
+            self.watch.ended(result)
 
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
-        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps))
+        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps, self.seed))
         self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from practicum.core.context import Context
 from practicum.core.edits import entry_json
@@ -15,6 +15,9 @@ from practicum.engine.loop import StepReport
 from practicum.engine.state import Observer
 from practicum.models.budget import Budget
 from practicum.session.config import Config, Splits
+
+if TYPE_CHECKING:
+    from practicum.session.evaluate import Evaluation
 
 INTERRUPTED = "interrupted"
 """The reason of a stop that the user requested."""
@@ -83,7 +86,8 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class RunInfo:
     """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
-    where the method announces them, and `steps` is how many steps the settings ask for."""
+    where the method announces them, and `steps` is how many steps the settings ask for. `context` is what it begins
+    with, or what is evaluated; None where there are several."""
 
     folder: Path
     config: Config
@@ -91,6 +95,7 @@ class RunInfo:
     budget: Budget
     calls: tuple[int, int] | None = None
     steps: int | None = None
+    context: Context | None = None
 
 
 @dataclass
@@ -164,8 +169,11 @@ class Watch(Observer):
     def stepped(self, report: StepReport, progress: Progress) -> None:
         """A step is done."""
 
-    def evaluating(self, name: str, tasks: int) -> None:
-        """The evaluation "before" or "test" begins."""
+    def evaluating(self, name: str, attempts: int) -> None:
+        """An evaluation of so many attempts begins: "before" or "test" of a run, or "eval" outside a run."""
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
         """The evaluation ended: the mean score of the `scored` tasks, None if no task could be scored."""
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        """What `began` has ended, with this result; None if it failed."""
