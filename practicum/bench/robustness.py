@@ -254,14 +254,15 @@ async def table_17(
     UsageError if `out` holds anything else."""
     parts, budget = parts or Parts(), budget or SharedBudget()
     tasks = [(task.id, task.input, task.target or "", dict(task.meta)) for task in (*plan.learning, *plan.testing)]
-    claim_folder(out, tasks, len(plan.learning), dict(plan.config))
     config = config_from(plan.config)
-    models = Models(client_settings(config, out, parts))
     given = parts.clients.get("reflector") or (None if "reflector" in config.roles else parts.clients.get("agent"))
+    model = "" if given else config.model_of("reflector")
+    claim_folder(out, tasks, len(plan.learning), dict(plan.config))
+    models = Models(client_settings(config, out, parts))
 
     async def ran(setting: ReflectorSetting | None, seed: int) -> Result:
         name, every = (setting.name, setting.every) if setting else ("base", None)
-        reflector = HarmfulReflector(given or models.open(config.roles.get("reflector", config.model)), every, budget)
+        reflector = HarmfulReflector(given or models.open(model), every, budget)
         clients = {**parts.clients, "reflector": cast(Client, reflector)}
         how: Any = {"parts": replace(parts, clients=clients), "watch": reflector, "shared": Shared(models)}
         folder = out / f"{name.replace(' ', '-')}-{seed}"

@@ -25,7 +25,7 @@ from practicum.cli import (
     show,
     tasks,
 )
-from practicum.cli.options import Learning
+from practicum.cli.options import Learning, as_options
 from practicum.cli.output import print_error
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _explain(error: BaseException) -> tuple[int, str]:
     """The exit code and the line that stand for an error."""
     if isinstance(error, PracticumError):
-        return error.exit_code, str(error)
+        return error.exit_code, as_options(str(error))
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return 130, "interrupted"
     # Usage errors of typer are told by what they carry: their classes moved from one release to the next.

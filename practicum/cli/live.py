@@ -84,7 +84,7 @@ class Live(Watch):
         others = f", {len(splits.val)} to validate" if splits.val else ""
         others += f", {len(splits.test)} held out" if splits.test else ""
         self.console.print(
-            f"{config.method} on {len(splits.train)} tasks{others}; model {config.model}, profile {config.profile}"
+            f"{config.method} on {len(splits.train)} tasks{others}; model {config.models}, profile {config.profile}"
         )
         if run.calls is not None:
             fewest, most = run.calls

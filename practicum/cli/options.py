@@ -6,6 +6,7 @@ value counts, or the default in `session.config.Config`, which the help of `Lear
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature, signature
@@ -99,6 +100,34 @@ MODELS = (
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")
+
+RENAMED = {
+    "attempts": "--retries", "labels=False": "--no-labels", "reasoning=False": "--no-reasoning", "judged": "--judge",
+    "batch": "--batch-size", "settings": "--set", "roles": "--role", "seed_context": "--seed-playbook",
+}  # fmt: skip
+"""Options whose names are not those of the settings."""
+
+KEYWORDS = ("before", "every", "fields", "from_traces", "learn", "out", "repeat", "target", "test", "val")
+"""Further keywords of the library that are options of one command or another."""
+
+
+def as_options(text: str) -> str:
+    """A message of the library, which writes settings as `max_usd` or `max_usd=N`, with the options of the command line
+    in their place."""
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"]
+        if found[0].strip("`") in RENAMED:
+            return RENAMED[found[0].strip("`")]
+        if name in RENAMED:
+            return f"{RENAMED[name]}{f' {value}' if value else ''}"
+        if name not in SETTINGS and name not in KEYWORDS:
+            return found[0]
+        flag = value == "True"
+        return f"--{name.replace('_', '-')}{f' {value}' if value and not flag else ''}"
+
+    return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]+))?`", option, text)
+
 
 C = TypeVar("C", bound=Callable[..., Any])
 

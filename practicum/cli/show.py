@@ -58,7 +58,7 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
     size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
     entries = [*map(entry_json, context)]
     out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
-    out.print(f"{config.method} with {config.model}, {state}; {len(versions)} versions, {summary['steps']} steps")
+    out.print(f"{config.method} with {config.models}, {state}; {len(versions)} versions, {summary['steps']} steps")
     out.scores(summary["scores"])
     hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
     out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")

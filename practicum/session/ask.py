@@ -152,6 +152,7 @@ async def _answer(
 ) -> Answered:
     """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
     base = {} if isinstance(context, Context) else run_config(Path(context))
+    learned = context if isinstance(context, Context) else load_context(context)
     task, parts = Task("query", query), replace(parts, scorer=None)
     values = {**override_config(base, given), "scorer": None, "from_traces": False}
     setup = set_up(values, Splits(test=(task,)), parts, scored=False)
@@ -159,10 +160,6 @@ async def _answer(
         folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="practicum-run-")))
         store = open_.enter_context(Store.create(folder / "run"))
         asked = open_.enter_context(Store.read(run)) if (run := _run_folder(context)) is not None else None
-        if isinstance(context, Context):
-            learned = context
-        else:
-            learned = read_context(asked, RUN) if asked is not None else load_context(context)
         async with open_state(store, RUN, folder, setup, act_only=True, vectors=asked) as state:
             state.observer = watch
             at = Run(state, "query", (f"task:{task.id}",), teaches=False)

@@ -45,7 +45,7 @@ class Config(BaseModel):
     """The name of the method."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """The settings of the method."""
-    model: str = "local"
+    model: str | None = None
     """The model of every role that has none of its own."""
     roles: dict[str, str] = Field(default_factory=dict)
     """Models by role."""
@@ -112,6 +112,22 @@ class Config(BaseModel):
     def asks(self) -> bool:
         """Whether the agent is a built-in one, which asks a model."""
         return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
+
+    @property
+    def models(self) -> str:
+        """The models of the run in words: the one of every role, otherwise that of each role."""
+        return self.model or ", ".join(f"{name} ({role})" for role, name in self.roles.items()) or "none"
+
+    def model_of(self, role: str) -> str:
+        """The name of the model in a role. Raises UsageError if none is named."""
+        name = self.roles.get(role, self.model)
+        if name is None:
+            raise UsageError(
+                f"no model is named for the {role}: give `model`, for example `model=openai:gpt-4.1-mini`, "
+                "`model=anthropic:claude-haiku-4-5` or `model=http://host:port/v1#NAME`; `model=local` is a small one "
+                "(135M parameters) on this machine, which needs no key"
+            )
+        return name
 
     @property
     def output_tokens(self) -> int:

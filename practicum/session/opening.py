@@ -57,8 +57,7 @@ async def open_state(
     try:
         clients: dict[str, Client] = {}
         for role in setup.act_roles if act_only else setup.roles:
-            given = parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
-            clients[role] = given or models.open(config.roles.get(role, config.model))
+            clients[role] = setup.client(role) or models.open(config.model_of(role))
         for seat, model in method.models.items():
             clients[seat] = parts.clients.get(seat) or models.open(model)
         if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):

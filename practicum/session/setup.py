@@ -15,6 +15,7 @@ from practicum.core.types import Task
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
+from practicum.models.client import Client
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
@@ -39,6 +40,11 @@ class Setup:
     roles: tuple[str, ...]
     act_roles: tuple[str, ...]
 
+    def client(self, role: str) -> Client | None:
+        """The client that the caller gave for a role, if one was given."""
+        given = self.parts.clients
+        return given.get(role) or (None if role in self.config.roles else given.get("agent"))
+
 
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
     """Check a run and build it. `values` are fields of `Config`; `method` may be a Method.
@@ -53,7 +59,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
     default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
-    small = is_local(config.roles.get("reflector", config.model)) and parts.clients.get("agent") is None
+    learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
+    small = is_local(learner) and parts.clients.get("agent") is None
     profile = config.profile or ("small" if small else "full")
     config = config.model_copy(update={"scorer": config.scorer or default, "profile": profile})
     setup = build_setup(config, splits, parts)
@@ -64,6 +71,9 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     _check_method(setup)
     _check_agent(config)
     roles = _check_roles(setup)
+    for role in setup.roles if splits.train else setup.act_roles:
+        if setup.client(role) is None:
+            config.model_copy(update={"roles": roles}).model_of(role)
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
     settings = {name: read[name] for name in config.settings}

@@ -110,7 +110,10 @@ def test_a_reflector_of_any_model_is_harmful_at_every_xth_step_and_at_no_other(t
     assert len(model.calls) == made
     with pytest.raises(UsageError, match="holds a bench with other tasks or settings"):
         practicum.run_sync(
-            table_17(HarmPlan(learning=REAL_TEST, testing=REAL_TASKS, reflectors=[]), tmp_path / "bench")
+            table_17(
+                HarmPlan(learning=REAL_TEST, testing=REAL_TASKS, reflectors=[], config={"model": "scripted"}),
+                tmp_path / "bench",
+            )
         )
 
 

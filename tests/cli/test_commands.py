@@ -280,7 +280,7 @@ def test_the_download_of_a_model_is_reported(
     write_tasks(here / "test.jsonl", make_tasks(4, 50))
     (here / "rules.md").write_text("## rules\n- Say what is asked.\n", encoding="utf-8")
     with pytest.raises(SystemExit):
-        main(list(typed))
+        main([*typed, "--model", "local"])
     told = capsys.readouterr()
     assert "downloading the model: 0 of 98 MB\n" in told.out
     assert "downloading the model: 50 of 98 MB\n" in told.out

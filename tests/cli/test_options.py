@@ -76,7 +76,7 @@ def test_without_a_command_the_help_is_printed(group: str) -> None:
 @pytest.mark.parametrize("command", ["learn", "compare"])
 def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
     found = " ".join(help_of(command).replace("│", " ").split())
-    for name in ("model", "agent", "timeout", "structure", "embedder", "concurrency"):
+    for name in ("agent", "timeout", "structure", "embedder", "concurrency"):
         default = Config.model_fields[name].default
         option = re.search(rf" --{name.replace('_', '-')} [^[]+(\[x[^[]+)?\[default: ([^]]+)\]", found)
         assert option, name

@@ -371,6 +371,14 @@ def test_a_wrong_configuration_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_no_model_is_opened_that_nobody_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no model is named for the reflector: give `model`.*`model=local`"):
+        practicum.run_sync(practicum.learn(make_tasks(2), out=tmp_path / "run", roles={"agent": "scripted:x"}))
+    with pytest.raises(UsageError, match="no model is named for the agent"):
+        practicum.run_sync(practicum.evaluate(make_tasks(2), practicum.Context(), out=tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_tasks_are_checked_before_anything_is_paid(tmp_path: Path) -> None:
     with pytest.raises(TaskFileError, match="has no target"):
         learn(tmp_path / "run", tasks=[Task("a", "What?")])

@@ -104,7 +104,7 @@ def _conditions(report: ReportData) -> list[str]:
     validation = f", {tasks['val']:,} validation tasks" if tasks["val"] else ""
     started, seeds = report["seed_context"], "1 seed" if report["seeds"] == 1 else f"{report['seeds']} seeds"
     lines = [
-        f"model {report['model']}{roles}; agent {report['agent']}; scorer {report['scorer']}",
+        f"model {report['model'] or 'by role'}{roles}; agent {report['agent']}; scorer {report['scorer']}",
         f"{tasks['train']:,} training tasks{validation}" + ("" if report["labels"] else ", without labels"),
         f"{seeds}; budget of each run, evaluation included: {''.join(limits) or 'unlimited'}; at most "
         f"{report['concurrency']} calls at once over all runs",

@@ -117,4 +117,4 @@ async def monitor(
         }
         present = {name: group for name, group in groups.items() if group is not None}
         ended = costs.read_step_ends(store)
-    return MonitorReport(folder, config.method, config.model, state, tuple(numbers), present, ended, tuple(notes))
+    return MonitorReport(folder, config.method, config.models, state, tuple(numbers), present, ended, tuple(notes))
