@@ -108,29 +108,33 @@ def seconds_spent(store: Store) -> float:
     return float(sum(row.seconds for row in rows))
 
 
-def read_run(store: Store) -> tuple[Config, Splits, str]:
-    """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
-    found = store.rows(select(schema.runs).where(schema.runs.c.run_id == RUN))
+def read_config(store: Store) -> tuple[Config, str]:
+    """The configuration and the state of a run. Raises StoreError if there is none."""
+    found = store.rows(select(schema.runs.c.config, schema.runs.c.state).where(schema.runs.c.run_id == RUN))
     if not found:
         raise StoreError(
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
         )
-    table = schema.tasks
-    rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
-    by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
-    for row in rows:
-        by_split[row.split].append(_TASK.validate_json(row.data))
-    splits = Splits(**{split: tuple(tasks) for split, tasks in by_split.items()})
     try:
         # A run without a profile is older than profiles, and had the forms that are those of small models now.
-        config = Config.model_validate({"profile": "small", **json.loads(found[0].config)})
-        return config, splits, found[0].state
+        return Config.model_validate({"profile": "small", **json.loads(found[0].config)}), found[0].state
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(
             f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
             "here; start a new run from its context (--seed-playbook)"
         ) from error
+
+
+def read_run(store: Store) -> tuple[Config, Splits, str]:
+    """The configuration, the tasks and the state of a run. Raises StoreError if there is none."""
+    config, state = read_config(store)
+    table = schema.tasks
+    rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
+    by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
+    for row in rows:
+        by_split[row.split].append(_TASK.validate_json(row.data))
+    return config, Splits(**{split: tuple(tasks) for split, tasks in by_split.items()}), state
 
 
 def load_context(path: Path | str, version: int | None = None) -> Context:

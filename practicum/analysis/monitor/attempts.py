@@ -129,7 +129,7 @@ def judged_attempts(steps: StepRollouts, verdict_places: Collection[str]) -> lis
     """The attempts that the judge gave a verdict on, one for each answer and verdict at a task. `verdict_places` are
     the places below which the judge was asked for a verdict."""
     judged: list[JudgedAttempt] = []
-    for rollout in (r for _, rollouts in steps for r in rollouts if place_of_all(r) in verdict_places):
+    for rollout in (r for _, rollouts in steps for r in rollouts if place_of_all(r.place) in verdict_places):
         attempts, verdicts = list(rollout.group), [r.feedback.success for r in rollout.group]
         if (stored := rollout.choice.get("verdicts")) is not None:
             # A choice keeps its verdicts in the order of the attempts.

@@ -97,9 +97,9 @@ def number_of(rollout: Rollout) -> int:
     return int(found[1]) if found else 0
 
 
-def place_of_all(rollout: Rollout) -> str:
-    """The place under which all attempts at its task were made."""
-    return _ONE.sub("", rollout.place)
+def place_of_all(place: str) -> str:
+    """The place under which all attempts at a task were made, from that of one of them."""
+    return _ONE.sub("", place)
 
 
 def outcome_of(trace: Trace) -> str:

@@ -1,0 +1,984 @@
+"""The story of a run: what the agent was shown and did, how it was scored, and what became of it (`practicum show`).
+
+A `Story` reads what a run stored, also while the run is at work, and changes nothing. It reads rows in blocks, as they
+are asked for: a run of 10,000 steps is never in memory as a whole.
+
+An attempt has a short id: `3.t17` is the one at task t17 in step 3, `test.t9` one of the final evaluation, `before.t9`
+one before learning, `val5.t9` one of the validation of version 5. Further attempts at the same task are numbered:
+`3.t17.2` is the second of a group. The full place of an attempt in the run works in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Table, func, select
+
+from practicum.blocks.act.scaling import number_of, place_of_all
+from practicum.core.context import Context
+from practicum.core.edits import Applied, Edit, Entry, Refused, Resolution
+from practicum.core.errors import UsageError
+from practicum.core.types import Feedback, Lesson, Prompt, Rating, Rollout, Score, Task, Trace, Usage
+from practicum.session.config import Config
+from practicum.session.records import RUN, read_config
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.journal import NOTE_ROLE, ROW, Journal, load_failure
+from practicum.store.snapshot import read_context
+from practicum.store.versions import EntryEvent, lineage, read_edits
+
+BLOCK = 256
+"""Rows that are read together."""
+
+KEPT = 16
+"""Contexts, and steps with their attempts, that stay in memory."""
+
+LISTED = 8
+"""Ids that an error names at most."""
+
+ROLLOUT, LESSON, TRACE, TASK = TypeAdapter(Rollout), TypeAdapter(Lesson), TypeAdapter(Trace), TypeAdapter(Task)
+REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
+RESOLUTIONS: TypeAdapter[tuple[Resolution, ...]] = TypeAdapter(tuple[Resolution, ...])
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON values: of a dataclass, the fields that are not private."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+class Plain:
+    """A part of the story that can be given to programs."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+
+@dataclass(frozen=True)
+class RunStory(Plain):
+    """A run as a whole.
+
+    `usage` and `by_role` are what its journal holds so far. `counts` are the counters above zero (see `core.counts`),
+    and `scores` what it last reported. `tasks` are the numbers of tasks by split.
+    """
+
+    folder: Path
+    method: str
+    model: str
+    state: str
+    config: Mapping[str, Any]
+    scores: Mapping[str, float]
+    counts: Mapping[str, int]
+    usage: Usage
+    by_role: Mapping[str, Usage]
+    seconds: float
+    steps: int
+    versions: int
+    tasks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class StepStory(Plain):
+    """One step, as it was counted when it ended.
+
+    `tasks` are the ids of its tasks. `lessons`, `applied` and `refused` are numbers; `version`, `entries` and `tokens`
+    describe the context after it; `val` is its validation score, if it was validated. `sampled` and `evidence` are what
+    the method noted about its batch and its delta.
+    """
+
+    step: int
+    epoch: int
+    tasks: tuple[str, ...]
+    score: float
+    lessons: int
+    applied: int
+    refused: int
+    version: int
+    entries: int
+    tokens: int
+    seconds: float | None = None
+    val: float | None = None
+    best_of_k: float | None = None
+    sampled: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+STEP = TypeAdapter(StepStory)
+
+
+@dataclass(frozen=True)
+class AttemptLine(Plain):
+    """One attempt in a line.
+
+    `split` is train for learning, and otherwise that of the evaluation: before, test, val or another one. Of an
+    evaluation, `step` is None, and `version` is the evaluated one, if it is still known. `number` counts the attempts
+    at the same task at once, of which there are `tries`; reports count number 1, and `chosen` marks the one that stands
+    as the best of them. `success` is what learning was told. `reused` is the place of the earlier attempt that was used
+    again, if it was.
+    """
+
+    id: str
+    split: str
+    step: int | None
+    version: int | None
+    task: str
+    input: str
+    answer: str
+    error: str | None
+    lost: bool
+    score: float | None
+    correct: bool | None
+    success: bool | None
+    feedback: str
+    number: int
+    tries: int
+    chosen: bool
+    reused: str
+    place: str
+
+    @property
+    def failed(self) -> bool:
+        """Whether it went wrong: by an error, by its score or, without a score, by the feedback."""
+        passed = self.success if self.correct is None else self.correct
+        return self.error is not None or passed is False
+
+    @property
+    def outcome(self) -> str:
+        """How it went, in a word."""
+        if self.error is not None:
+            return "lost" if self.lost else "failed"
+        passed = self.success if self.correct is None else self.correct
+        return "unknown" if passed is None else "right" if passed else "wrong"
+
+
+@dataclass(frozen=True)
+class CallStory(Plain):
+    """One effect in the journal: a model call, an attempt of an agent of the user's own, or a score that is an effect.
+
+    `id` is a number that `practicum show RUN --call` takes. `model` is the run's model in this role, empty where none
+    was called. `seconds` includes waits and repetitions. `prompt` and `answer` are read when they are asked for.
+    """
+
+    id: str
+    place: str
+    role: str
+    model: str
+    ok: bool
+    usage: Usage
+    seconds: float
+    sources: tuple[str, ...]
+    _story: Story
+
+    @property
+    def prompt(self) -> Prompt | None:
+        """What was asked; None if it was not stored, as in runs of older versions."""
+        return self._story.journal.prompt(self.place)
+
+    @property
+    def answer(self) -> str:
+        """What came back as text: the model's answer, the agent's answer, or the failure."""
+        return self._answered[0]
+
+    @property
+    def cut(self) -> bool:
+        """Whether the answer ended at the limit of output tokens."""
+        return self._answered[1]
+
+    @cached_property
+    def _answered(self) -> tuple[str, bool]:
+        table = schema.journal
+        mine = (table.c.run_id == RUN) & (table.c.place == self.place)
+        (row,) = self._story.store.rows(select(table.c.answer).where(mine))
+        if not self.ok:
+            # Only a failed effect that is no model call is stored as JSON.
+            return (row.answer if self.usage.calls or self.model else str(load_failure(row.answer))), False
+        said = json.loads(row.answer)
+        if isinstance(said, list):
+            return said[0], said[1]
+        return said.get("answer", row.answer), False
+
+    @property
+    def attempts(self) -> tuple[str, ...]:
+        """The ids of the attempts that it is about."""
+        if self.place.startswith("evaluate "):
+            return self._story.attempts_of(["rollout:" + "/".join(self.place.split("/")[:2])])
+        return self._story.attempts_of(self.sources)
+
+    def as_json(self, texts: bool = False) -> dict[str, Any]:
+        """Plain values; with `texts`, the prompt and the answer too."""
+        values = super().as_json()
+        return {**values, "prompt": plain(self.prompt), "answer": self.answer, "cut": self.cut} if texts else values
+
+
+@dataclass(frozen=True)
+class EntryShown(Plain):
+    """An entry as an attempt met it: its text at that version, and its similarity to the task if it was looked up."""
+
+    id: str
+    section: str
+    text: str
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class Fate(Plain):
+    """What became of a lesson.
+
+    applied: an edit (`op`) made `version`, in which `entry` was added, changed or voted on. covered: `entry` said it
+    already. dropped: it was left out. refused: an edit that rested on it could not be applied.
+    """
+
+    what: Literal["applied", "covered", "dropped", "refused"]
+    step: int
+    entry: str = ""
+    op: str = ""
+    version: int | None = None
+    text: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class LessonStory(Plain):
+    """What a reflection said: an insight (`text`, empty if it only voted), all findings, and what became of it.
+
+    `votes` are its verdicts on entries, `attempts` the ids of those that it came from, and `of` is the id of the
+    lesson whose reflection said this too.
+    """
+
+    id: str
+    step: int
+    section: str
+    text: str
+    detail: str
+    confirmed: bool
+    of: str
+    votes: Mapping[str, Rating]
+    findings: Mapping[str, Any]
+    sources: tuple[str, ...]
+    attempts: tuple[str, ...]
+    fates: tuple[Fate, ...]
+
+
+@dataclass(frozen=True)
+class RoundStory(Plain):
+    """A reflection within an attempt and, if another try followed, what came of it. `texts` are its insights."""
+
+    texts: str
+    answer: str | None
+    error: str | None
+    success: bool | None
+    feedback: str
+
+
+@dataclass(frozen=True)
+class AttemptStory(Plain):
+    """Everything about one attempt.
+
+    `version` is the one whose context it was made under, None where it is not known (learning without a barrier).
+    `calls` are those of the attempt itself, each with its prompt; `judging` those about its outcome and about the
+    choice among several; `reflecting` those that reflected on it; `updating` those that made edits of a whole step.
+    `retrieved` are the entries that were looked up for it, `used` those that it cites. `group` are all attempts at the
+    task at once and `choice` says why one of them stands. `twin` is the attempt with the annotated playbook.
+    `recorded` means that it was made before the run, and read from a trace. `usage` and `seconds` are those of `calls`,
+    `judging` and `reflecting`.
+    """
+
+    line: AttemptLine
+    task: Task
+    version: int | None
+    calls: tuple[CallStory, ...]
+    retrieved: tuple[EntryShown, ...]
+    trace: Trace
+    used: tuple[EntryShown, ...]
+    score: Score | None
+    feedback: Feedback
+    judging: tuple[CallStory, ...]
+    rounds: tuple[RoundStory, ...]
+    group: tuple[AttemptLine, ...]
+    choice: Mapping[str, Any]
+    twin: Trace | None
+    reused: str
+    recorded: bool
+    lessons: tuple[LessonStory, ...]
+    reflecting: tuple[CallStory, ...]
+    updating: tuple[CallStory, ...]
+    usage: Usage
+    seconds: float
+
+    @property
+    def id(self) -> str:
+        return self.line.id
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, with the prompts and the answers of the calls of the attempt itself."""
+        return {**super().as_json(), "calls": [call.as_json(texts=True) for call in self.calls]}
+
+
+@dataclass(frozen=True)
+class EntryStory(Plain):
+    """An entry with every edit that made it what it is. `now` is None if it was removed. `sources` are the names of
+    what it came from, and `attempts` the ids of the attempts among them."""
+
+    id: str
+    now: Entry | None
+    events: tuple[EntryEvent, ...]
+    sources: tuple[str, ...]
+    attempts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation of a context, as the run names it in places: `split`, the digest of the context, and a repeat."""
+
+    split: str
+    digest: str
+    repeat: str
+
+    @classmethod
+    def at(cls, place: str) -> Evaluation:
+        return cls(*place.split("/")[0].removeprefix("evaluate ").rsplit(" ", 2))
+
+    @property
+    def place(self) -> str:
+        return f"evaluate {self.split} {self.digest} {self.repeat}"
+
+
+Named = list[tuple[Rollout, list[str]]]
+"""The rollouts of a step or an evaluation, each with the ids of all attempts of its group."""
+
+
+class Story:
+    """The story of a run. A context manager: `with Story.open(folder) as story`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.folder = store.folder
+        self.journal = Journal(store, RUN)
+        self.config: Config = read_config(store)[0]
+        self._contexts: dict[int, Context] = {}
+        self._named: dict[int, Named] = {}
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Story:
+        """Open a run read-only. Raises NotARun or StoreError if it cannot be read."""
+        store = Store.read(Path(folder))
+        try:
+            return cls(store)
+        except BaseException:
+            store.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    # The run as a whole
+
+    @property
+    def info(self) -> RunStory:
+        """The run as a whole, at this moment."""
+        config, state = read_config(self.store)
+        runs, tasks = schema.runs, schema.tasks
+        ((result, seconds),) = self.store.rows(select(runs.c.result, runs.c.seconds).where(runs.c.run_id == RUN))
+        last = json.loads(result) if result else {}
+        by_split = select(tasks.c.split, func.count()).where(tasks.c.run_id == RUN).group_by(tasks.c.split)
+        by_role = self.journal.by_role()
+        return RunStory(
+            self.folder, config.method, config.model, state, config.model_dump(mode="json"), last.get("scores", {}),
+            last.get("errors", {}), sum(by_role.values(), Usage()), by_role, seconds, self._count(schema.steps),
+            self._count(schema.versions), dict(map(tuple, self.store.rows(by_split))),
+        )  # fmt: skip
+
+    def tasks(self, split: str) -> Iterator[Task]:
+        """The tasks of a split (train, val, test), in their order."""
+        table = schema.tasks
+        mine = select(table.c.data).where(table.c.run_id == RUN, table.c.split == split).order_by(table.c.position)
+        return (TASK.validate_json(row.data) for row in self.store.rows(mine))
+
+    def steps(self) -> list[StepStory]:
+        """All steps, in order."""
+        table = schema.steps
+        rows = self.store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+        return [STEP.validate_python({**json.loads(row.data), "step": row.step}) for row in rows]
+
+    def context(self, version: int | None = None) -> Context:
+        """The context at a version (None: the last). Raises UsageError if there is no such version."""
+        parents = self._parents
+        if not parents:
+            return Context()
+        line = lineage(parents, version)
+        known = next((number for number in reversed(line) if number in self._contexts), None)
+        if known is None:
+            context = read_context(self.store, RUN, line[-1])
+        else:
+            context = self._contexts[known]
+            for number in line[line.index(known) + 1 :]:
+                context = context.replay(read_edits(self.store, RUN, number), number)
+        self._keep(self._contexts, line[-1], context)
+        return context
+
+    # Attempts
+
+    def attempts(
+        self, *, failed: bool = False, split: str | None = None, step: int | None = None, task: str | None = None
+    ) -> Iterator[AttemptLine]:
+        """The attempts, in the order in which they were stored.
+
+        `failed`: only those that went wrong. `split`: train, before, test, val or, of one validation, its name such as
+        val5. `step`: only those of a step. `task`: only those at a task.
+        """
+        table = schema.rollouts
+        where: list[ColumnElement[bool]] = []
+        if step is not None:
+            where.append(table.c.step == step)
+        if split is not None:
+            where.append(table.c.step > 0 if split == "train" else table.c.step == 0)
+        rows = self._rows(table, table.c.place, table.c.step, table.c.data, where=where)
+        for scope, group in groupby(rows, lambda row: row.step or Evaluation.at(row.place)):
+            if isinstance(scope, Evaluation) and split not in (None, self._label(scope), self._split(scope)):
+                continue
+            for rollout, ids in self._ids(scope, [ROLLOUT.validate_json(row.data) for row in group]):
+                if task is None or rollout.task.id == task:
+                    yield from (line for line in self._lines(scope, rollout, ids) if line.failed or not failed)
+
+    def attempt(self, id: str) -> AttemptStory:
+        """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        scope, rollout, ids = self._find(id)
+        lines = self._lines(scope, rollout, ids)
+        members = in_order(rollout)
+        number = next(n for n, (own, member) in enumerate(zip(ids, members, strict=True)) if id in (own, member.place))
+        line, one = lines[number], members[number]
+        evaluated = isinstance(scope, Evaluation)
+        version = line.version if isinstance(scope, Evaluation) else self._version_before(scope)
+        context = Context() if version is None else self.context(version)
+        calls, judging, reflecting, updating = self._calls_about(rollout, one, members)
+        paid = [*calls, *judging, *reflecting]
+        return AttemptStory(
+            line=line,
+            task=one.task,
+            version=None if not evaluated and self._without_barrier else version,
+            calls=tuple(calls),
+            retrieved=tuple(_shown(context, id, similarity) for id, similarity in one.retrieved),
+            trace=one.trace,
+            used=tuple(_shown(context, id) for id in one.trace.used),
+            score=one.score,
+            feedback=one.feedback,
+            judging=tuple(judging),
+            rounds=tuple(map(_round, one.rounds)),
+            group=tuple(lines) if len(lines) > 1 else (),
+            choice=rollout.choice,
+            twin=rollout.twin,
+            reused=next(iter(self.attempts_of([f"rollout:{one.of}"])), one.of) if one.of else "",
+            recorded=one.task.recorded is not None and self.config.from_traces,
+            lessons=() if isinstance(scope, Evaluation) else self._lessons_of(scope, rollout),
+            reflecting=tuple(reflecting),
+            updating=tuple(updating),
+            usage=sum((call.usage for call in paid), Usage()),
+            seconds=sum(call.seconds for call in paid),
+        )
+
+    def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The ids of the attempts among the sources of a lesson, an edit or a call."""
+        places = (source.removeprefix("rollout:") for source in sources if source.startswith("rollout:"))
+        return tuple(dict.fromkeys(id for place in places if (id := self._id_at(place)) is not None))
+
+    @property
+    def evaluations_missing(self) -> bool:
+        """Whether the run has evaluations whose attempts are not stored, as in runs of older versions."""
+        calls, attempts = schema.journal, schema.rollouts
+        made = select(calls.c.place).where(_below(calls, "evaluate ", "evaluate!")).limit(1)
+        kept = select(attempts.c.place).where(_below(attempts, "evaluate ", "evaluate!")).limit(1)
+        return bool(self.store.rows(made)) and not self.store.rows(kept)
+
+    # Lessons
+
+    def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
+        """The lessons of a step, or of all steps, in order."""
+        table = schema.lessons
+        where = [] if step is None else [table.c.step == step]
+        for row in self._rows(table, table.c.step, table.c.data, where=where):
+            yield self._lesson(row.step, LESSON.validate_json(row.data))
+
+    # Calls
+
+    def calls(self, step: int | None = None, role: str | None = None) -> Iterator[CallStory]:
+        """The calls of a step, or of the whole run, in the order in which they ended."""
+        table = schema.journal
+        where = [table.c.role != NOTE_ROLE] + ([] if role is None else [table.c.role == role])
+        if step is not None:
+            where.append(self._at_step(step))
+        return map(self._call, self._rows(table, *self._call_columns, where=where))
+
+    def call(self, id: str) -> CallStory:
+        """One call, by its id or its place. Raises UsageError if there is none."""
+        table = schema.journal
+        this = int(id) == ROW if id.isdecimal() else (table.c.run_id == RUN) & (table.c.place == id)
+        for row in self.store.rows(
+            select(ROW.label("number"), *self._call_columns).where(this, table.c.role != NOTE_ROLE)
+        ):
+            return self._call(row)
+        raise UsageError(f"there is no call {id!r} in {self.folder}: practicum show {self.folder} --calls lists them")
+
+    # Entries
+
+    def entry(self, id: str) -> EntryStory:
+        """One entry with its history. Raises UsageError if there never was one with this id."""
+        table = schema.versions
+        # Only versions that name it are read as a whole.
+        named = table.c.applied.contains(json.dumps(id), autoescape=True)
+        query = select(table.c.version, table.c.step, table.c.applied).where(table.c.run_id == RUN, named)
+        edits: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
+        events = tuple(
+            EntryEvent(row.version, row.step, done)
+            for row in self.store.rows(query.order_by(table.c.version))
+            for done in edits.validate_json(row.applied)
+            if done.id == id or id in getattr(done.edit, "ids", ())
+        )
+        if not events:
+            raise UsageError(f"{self.folder} never had an entry {id!r}")
+        now = self.context().get(id)
+        edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
+        sources = tuple(edited) if now is None else now.sources
+        return EntryStory(id, now, events, sources, self.attempts_of(sources))
+
+    def attempts_with(self, entry: str) -> Iterator[AttemptLine]:
+        """The attempts that an entry was looked up for, or that cite it."""
+        table = schema.rollouts
+        named = table.c.data.contains(json.dumps(entry), autoescape=True)
+        for row in self._rows(table, table.c.place, table.c.step, where=[named]):
+            scope = row.step or Evaluation.at(row.place)
+            for rollout, ids in self._scope(scope):
+                if rollout.place == row.place:
+                    members = zip(self._lines(scope, rollout, ids), in_order(rollout), strict=True)
+                    for line, member in members:
+                        if entry in member.trace.used or entry in dict(member.retrieved):
+                            yield line
+
+    # How rows are read
+
+    def _count(self, table: Table) -> int:
+        ((number,),) = self.store.rows(select(func.count()).select_from(table).where(table.c.run_id == RUN))
+        return int(number)
+
+    def _rows(self, table: Table, *columns: Any, where: Sequence[ColumnElement[bool]] = ()) -> Iterator[Any]:
+        """Rows in the order of writing, a block at a time."""
+        last, block = 0, BLOCK // 8
+        # With a plain condition on the run SQLite would read all its rows before it sorts them.
+        mine = table.c.run_id.concat("") == RUN
+        while True:
+            query = select(ROW.label("number"), *columns).select_from(table)
+            rows = self.store.rows(query.where(mine, last < ROW, *where).order_by(ROW).limit(block))
+            yield from rows
+            if len(rows) < block:
+                return
+            last, block = rows[-1].number, BLOCK
+
+    @staticmethod
+    def _keep(cache: dict[int, Any], key: int, value: Any) -> None:
+        cache.pop(key, None)
+        cache[key] = value
+        while len(cache) > KEPT:
+            del cache[next(iter(cache))]
+
+    # How attempts are named
+
+    @property
+    def _parents(self) -> dict[int, int | None]:
+        """The parent of each version."""
+        table = schema.versions
+        rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
+        return {row.version: row.parent for row in rows}
+
+    @cached_property
+    def _final(self) -> int:
+        """The version that the final evaluation scored."""
+        runs = schema.runs
+        ((result,),) = self.store.rows(select(runs.c.result).where(runs.c.run_id == RUN))
+        last = json.loads(result).get("version") if result else None
+        parents = self._parents
+        return last if last in parents else max(parents, default=0)
+
+    @cached_property
+    def _evaluated(self) -> dict[str, int]:
+        """The first version of each context that was evaluated, by its digest: the first, the last and each that was
+        validated."""
+        parents = self._parents
+        wanted = {0, self._final, *(step.version for step in self.steps() if step.val is not None)}
+        found: dict[str, int] = {}
+        for version in sorted(wanted & parents.keys()):
+            found.setdefault(self.context(version).digest, version)
+        return found
+
+    @cached_property
+    def _tests(self) -> set[str]:
+        """The contexts that were evaluated on the test tasks, by their digests."""
+        return {one.digest for one in self._evaluations() if one.split == "test"}
+
+    def _evaluations(self) -> Iterator[Evaluation]:
+        """All evaluations whose attempts are stored, each by a jump in the index of places."""
+        table, after = schema.rollouts, "evaluate "
+        while True:
+            below = _below(table, after, "evaluate!")
+            rows = self.store.rows(select(table.c.place).where(below).order_by(table.c.place).limit(1))
+            if not rows:
+                return
+            one = Evaluation.at(rows[0].place)
+            yield one
+            after = f"{one.place}0"  # the character after the slash
+
+    def _split(self, one: Evaluation) -> str:
+        """The split of an evaluation; "before" if it is that of the first context alone."""
+        if one.split == "test" and self.config.before and len(self._tests) > 1 and self._evaluated.get(one.digest) == 0:
+            return "before" if one.digest != self.context(self._final).digest else "test"
+        return one.split
+
+    def _label(self, one: Evaluation) -> str:
+        """The beginning of the ids of an evaluation's attempts."""
+        split, version = self._split(one), self._evaluated.get(one.digest)
+        again = "" if one.repeat == "0" else f"~{int(one.repeat) + 1}"
+        if split == "before" or (
+            split == "test" and (len(self._tests) == 1 or one.digest == self.context(self._final).digest)
+        ):
+            return split + again
+        return f"{split}-{one.digest[:8]}{again}" if version is None else f"{split}{version}{again}"
+
+    def _ids(self, scope: int | Evaluation, rollouts: Sequence[Rollout]) -> Named:
+        """The rollouts of a step or an evaluation with the ids of their attempts. A task that comes twice in a step has
+        `~2` behind its second time."""
+        label = f"{scope}" if isinstance(scope, int) else self._label(scope)
+        taken: set[str] = set()
+        named: Named = []
+        for rollout in rollouts:
+            base, time = f"{label}.{rollout.task.id}", 1
+            while True:
+                name = base if time == 1 else f"{base}~{time}"
+                ids = [name, *(f"{name}.{n}" for n in range(2, len(rollout.group) + 1))]
+                if taken.isdisjoint(ids):
+                    break
+                time += 1
+            taken.update(ids)
+            named.append((rollout, ids))
+        return named
+
+    def _scope(self, scope: int | Evaluation) -> Named:
+        """The attempts of a step or an evaluation."""
+        if isinstance(scope, int) and scope in self._named:
+            return self._named[scope]
+        table = schema.rollouts
+        step = isinstance(scope, int)
+        where = table.c.step == scope if isinstance(scope, int) else _under(table, scope.place)
+        rows = (
+            self._rows(table, table.c.data, where=[where])
+            if step
+            else self.store.rows(select(table.c.data).where(where).order_by(ROW))
+        )
+        named = self._ids(scope, [ROLLOUT.validate_json(row.data) for row in rows])
+        if isinstance(scope, int) and named:
+            self._keep(self._named, scope, named)
+        return named
+
+    def _lines(self, scope: int | Evaluation, rollout: Rollout, ids: Sequence[str]) -> list[AttemptLine]:
+        members = in_order(rollout)
+        return [
+            AttemptLine(
+                id=id,
+                split=self._split(scope) if isinstance(scope, Evaluation) else "train",
+                step=None if isinstance(scope, Evaluation) else scope,
+                version=self._evaluated.get(scope.digest) if isinstance(scope, Evaluation) else None,
+                task=one.task.id,
+                input=one.task.input,
+                answer=one.trace.answer,
+                error=one.trace.error,
+                lost=one.trace.lost,
+                score=None if one.score is None else one.score.value,
+                correct=None if one.score is None else one.score.correct,
+                success=one.feedback.success,
+                feedback=one.feedback.text,
+                number=number,
+                tries=len(members),
+                chosen=bool(rollout.choice) and one is rollout,
+                reused=one.of,
+                place=one.place,
+            )
+            for number, (id, one) in enumerate(zip(ids, members, strict=True), 1)
+        ]
+
+    def _find(self, id: str) -> tuple[int | Evaluation, Rollout, list[str]]:
+        """The rollout that holds this attempt, with the ids of its group."""
+        scopes: list[int | Evaluation] = []
+        if "/" in id and (row := self._row_near(id)) is not None:
+            scopes.append(row.step or Evaluation.at(row.place))
+        label = id.partition(".")[0]
+        if label.isdecimal():
+            scopes.append(int(label))
+        else:
+            scopes += [one for one in self._evaluations() if label in (self._label(one), self._alias(one))]
+        close: list[str] = []
+        for scope in scopes:
+            for rollout, ids in self._scope(scope):
+                if id in ids or any(id == member.place for member in rollout.group):
+                    return scope, rollout, ids
+                if label == "before" and f"test{id.removeprefix('before')}" in ids:
+                    return scope, rollout, [f"before{own.removeprefix('test')}" for own in ids]
+                close += ids
+        raise UsageError(self._no_attempt(id, close))
+
+    def _alias(self, one: Evaluation) -> str:
+        """The other name of an evaluation: if nothing was learned, that before and that after it are one."""
+        first = self.config.before and one.split == "test" and self._evaluated.get(one.digest) == 0
+        return "before" if first else self._label(one)
+
+    def _no_attempt(self, id: str, close: Sequence[str]) -> str:
+        said = f"there is no attempt {id!r} in {self.folder}"
+        if at_task := [line.id for line in self.attempts(task=id)]:
+            return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
+        if similar := get_close_matches(id, close, LISTED, 0.5):
+            return f"{said}; did you mean {', '.join(similar)}?"
+        if id.startswith(("test.", "val", "before.")) and self.evaluations_missing:
+            return f"{said}: attempts of its evaluations are not stored (run of an older version)"
+        return f"{said}: practicum show {self.folder} --attempts lists them"
+
+    def _row_near(self, place: str) -> Any:
+        """The row of a rollout at a place, above it or below it; None if there is none. Of several attempts that are
+        made at once, one row holds all."""
+        table = schema.rollouts
+        columns = select(table.c.place, table.c.step)
+        for query in (
+            columns.where(table.c.run_id == RUN, table.c.place == place),
+            columns.where(_under(table, place)).limit(1),
+            columns.where(_under(table, place_of_all(place))).limit(1),
+            columns.where(_under(table, place.split("/")[0])).limit(1),
+        ):
+            if rows := self.store.rows(query):
+                return rows[0]
+        return None
+
+    def _id_at(self, place: str) -> str | None:
+        """The id of the attempt at a place, or of the first one below it; None if it is not stored."""
+        row = self._row_near(place)
+        if row is None:
+            return None
+        for rollout, ids in self._scope(row.step or Evaluation.at(row.place)):
+            for id, member in zip(ids, in_order(rollout), strict=True):
+                if place in (member.place, place_of_all(member.place), _twin_place(member.place)):
+                    return id
+        return None
+
+    # What belongs to an attempt
+
+    @property
+    def _without_barrier(self) -> bool:
+        """Whether attempts started from whatever context was the newest, which is not stored."""
+        return bool(self.config.settings.get("asynchronous"))
+
+    def _version_before(self, step: int) -> int | None:
+        """The version that a step began with."""
+        table = schema.versions
+        ((version,),) = self.store.rows(
+            select(func.max(table.c.version)).where(table.c.run_id == RUN, table.c.step < step)
+        )
+        return 0 if version is None and self._parents else version
+
+    def _calls_about(
+        self, rollout: Rollout, one: Rollout, members: Sequence[Rollout]
+    ) -> tuple[list[CallStory], list[CallStory], list[CallStory], list[CallStory]]:
+        """The calls of an attempt, those that judged it, those that reflected on it, and those that made edits."""
+        calls: list[CallStory] = []
+        judging: list[CallStory] = []
+        reflecting: list[CallStory] = []
+        updating: list[CallStory] = []
+        together = place_of_all(rollout.place)
+        others = tuple(f"{member.place}/" for member in members if member.place != one.place)
+        about = f"rollout:{rollout.place}"
+        for call in self._calls_of_scope(one.place):
+            inner = call.place.removeprefix(f"{one.place}/")
+            if inner != call.place:
+                if inner.startswith(("round ", "reflect/")) and not inner.endswith("/agent"):
+                    reflecting.append(call)
+                elif call.role in ("judge", "score"):
+                    judging.append(call)
+                else:
+                    calls.append(call)
+            elif call.place.startswith(others):
+                continue
+            elif call.place.startswith(f"{together}/"):
+                (reflecting if call.role == "reflector" else judging).append(call)
+            elif about in call.sources and call.role != "agent":
+                (updating if _updates(call.place) else reflecting).append(call)
+        # The row of an attempt as a whole repeats what its turns did.
+        in_turns = {f"{call.place.partition('/turn ')[0]}/agent" for call in calls if "/turn " in call.place}
+        return [call for call in calls if call.place not in in_turns], judging, reflecting, updating
+
+    def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
+        """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
+        parts = place.split("/")
+        top = "/".join(parts[:2]) if parts[0].startswith("evaluate ") else parts[0]
+        table = schema.journal
+        query = select(ROW.label("number"), *self._call_columns).where(_under(table, top), table.c.role != NOTE_ROLE)
+        return map(self._call, self.store.rows(query.order_by(ROW)))
+
+    @property
+    def _call_columns(self) -> tuple[Any, ...]:
+        t = schema.journal.c
+        usage = (t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
+        return (t.place, t.role, t.ok, t.seconds, t.sources, *usage)
+
+    def _call(self, row: Any) -> CallStory:
+        usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
+        # No model of the run answers for an agent of the user's own, for tools, or for a scorer.
+        asked = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
+        model = self.config.roles.get(row.role, self.config.model) if asked else ""
+        return CallStory(
+            f"{row.number}", row.place, row.role, model, bool(row.ok), usage, row.seconds,
+            tuple(json.loads(row.sources)), self,
+        )  # fmt: skip
+
+    @property
+    def _asks_agent(self) -> bool:
+        """Whether the agent is a model of the run."""
+        return self.config.agent == "chat" or self.config.agent.startswith("tools:")
+
+    def _at_step(self, step: int) -> ColumnElement[bool]:
+        """The condition that a call belongs to a step: by its place, or by those of the step's attempts and group."""
+        table = schema.journal
+        tops = {f"step {step}", *(rollout.place.split("/")[0] for rollout, _ in self._scope(step))}
+        data = next((one for one in self.steps() if one.step == step), None)
+        if data is None:
+            raise UsageError(f"{self.folder} has no step {step}")
+        if "group" in data.sampled:
+            tops |= {f"group {data.sampled['group']}", f"group {data.sampled['group']} again"}
+        first, *rest = (_under(table, top) for top in sorted(tops))
+        for condition in rest:
+            first = first | condition
+        return first
+
+    # What became of lessons
+
+    def _lessons_of(self, step: int, rollout: Rollout) -> tuple[LessonStory, ...]:
+        table, about = schema.lessons, f"rollout:{rollout.place}"
+        named = table.c.sources.contains(json.dumps(about), autoescape=True)
+        rows = self._rows(table, table.c.data, where=[table.c.step == step, named])
+        lessons = (LESSON.validate_json(row.data) for row in rows)
+        # A reflection on many attempts names all of them, and is about one.
+        own = (x for x in lessons if x.data.get("task_id", rollout.task.id) == rollout.task.id)
+        return tuple(self._lesson(step, lesson) for lesson in own)
+
+    def _lesson(self, step: int, lesson: Lesson) -> LessonStory:
+        fates = self._all_fates if self._without_barrier else self._fates_of(step)
+        return LessonStory(
+            id=lesson.id,
+            step=step,
+            section=lesson.section,
+            text=lesson.text,
+            detail=lesson.detail,
+            confirmed=lesson.confirmed,
+            of=lesson.of,
+            votes=lesson.votes,
+            findings=lesson.data,
+            sources=lesson.sources,
+            attempts=self.attempts_of(lesson.sources),
+            fates=tuple(fates.get(lesson.id, ())),
+        )
+
+    @cached_property
+    def _all_fates(self) -> Mapping[str, list[Fate]]:
+        """Without a barrier a lesson may be settled in any later step."""
+        return self._read_fates(None)
+
+    def _fates_of(self, step: int) -> Mapping[str, list[Fate]]:
+        if self._last_fates[0] != step:
+            self._last_fates = (step, self._read_fates(step))
+        return self._last_fates[1]
+
+    _last_fates: tuple[int, Mapping[str, list[Fate]]] = (0, {})
+
+    def _read_fates(self, step: int | None) -> Mapping[str, list[Fate]]:
+        """What became of the lessons in a step, or in all, by their ids."""
+        found: dict[str, list[Fate]] = defaultdict(list)
+        edits: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
+        for table, columns in (
+            (schema.versions, (schema.versions.c.version, schema.versions.c.step, schema.versions.c.applied)),
+            (schema.steps, (schema.steps.c.step, schema.steps.c.data, schema.steps.c.refused)),
+        ):
+            where = [] if step is None else [table.c.step == step]
+            for row in self._rows(table, *columns, where=where):
+                if table is schema.versions:
+                    for done in edits.validate_json(row.applied):
+                        fate = _edited("applied", done.edit, row.step, done.id, row.version, done.edit.reason)
+                        for lesson in done.edit.lessons:
+                            found[lesson].append(fate)
+                    continue
+                for refused in REFUSED.validate_json(row.refused):
+                    fate = _edited("refused", refused.edit, row.step, "", None, refused.reason)
+                    for lesson in refused.edit.lessons:
+                        found[lesson].append(fate)
+                for settled in RESOLUTIONS.validate_python(json.loads(row.data).get("fates", [])):
+                    what: Literal["covered", "dropped"] = "covered" if settled.entry else "dropped"
+                    found[settled.lesson].append(Fate(what, row.step, settled.entry, reason=settled.reason))
+        return found
+
+
+def in_order(rollout: Rollout) -> list[Rollout]:
+    """All attempts at a task at once, in the order of their numbers; the first is the one that reports count."""
+    return sorted(rollout.group, key=number_of) if rollout.choice else list(rollout.group)
+
+
+def _below(table: Table, first: str, stop: str) -> ColumnElement[bool]:
+    """The condition that a place lies between two texts, by the index of places."""
+    return (table.c.run_id == RUN) & (table.c.place >= first) & (table.c.place < stop)
+
+
+def _under(table: Table, place: str) -> ColumnElement[bool]:
+    """The condition that a place lies under another one."""
+    return _below(table, f"{place}/", f"{place}0")
+
+
+def _twin_place(place: str) -> str:
+    """The place of the attempt with the annotated playbook, from that of the attempt."""
+    head, _, rest = place.partition("/plain/")
+    return f"{head}/annotated/{rest.rpartition('/')[2]}"
+
+
+def _updates(place: str) -> bool:
+    """Whether what is done at a place makes edits of lessons."""
+    return place.startswith("group ") or "/update/" in place or "/accept/" in place
+
+
+def _shown(context: Context, id: str, similarity: float | None = None) -> EntryShown:
+    entry = context.get(id)
+    return (
+        EntryShown(id, "", "", similarity) if entry is None else EntryShown(id, entry.section, entry.text, similarity)
+    )
+
+
+def _round(one: Any) -> RoundStory:
+    trace, known = one.trace, one.feedback
+    return RoundStory(
+        one.lesson.texts, trace and trace.answer, trace and trace.error, known and known.success,
+        known.text if known else "",
+    )  # fmt: skip
+
+
+def _edited(
+    what: Literal["applied", "refused"], edit: Edit, step: int, entry: str, version: int | None, reason: str
+) -> Fate:
+    named = entry or getattr(edit, "id", "") or ", ".join(getattr(edit, "ids", ()))
+    return Fate(what, step, named, edit.op, version, getattr(edit, "text", None) or "", reason)
