@@ -402,8 +402,8 @@ class Story:
         by_split = select(tasks.c.split, func.count()).where(tasks.c.run_id == RUN).group_by(tasks.c.split)
         by_role = self.journal.by_role()
         return RunStory(
-            self.folder, config.method, config.model, state, config.model_dump(mode="json"), last.get("scores", {}),
-            last.get("errors", {}), sum(by_role.values(), Usage()), by_role, seconds, self._count(schema.steps),
+            self.folder, config.method, config.model or "", state, config.model_dump(mode="json"),
+            last.get("scores", {}), last.get("errors", {}), sum(by_role.values(), Usage()), by_role, seconds, self._count(schema.steps),
             self._count(schema.versions), dict(map(tuple, self.store.rows(by_split))),
         )  # fmt: skip
 
@@ -530,10 +530,9 @@ class Story:
     def call(self, id: str) -> CallStory:
         """One call, by its id or its place. Raises UsageError if there is none."""
         table = schema.journal
-        this = int(id) == ROW if id.isdecimal() else (table.c.run_id == RUN) & (table.c.place == id)
-        for row in self.store.rows(
-            select(ROW.label("number"), *self._call_columns).where(this, table.c.role != NOTE_ROLE)
-        ):
+        this = ROW.in_([int(id)]) if id.isdecimal() else table.c.place == id
+        query = select(ROW.label("number"), *self._call_columns).where(table.c.run_id == RUN)
+        for row in self.store.rows(query.where(this).where(table.c.role != NOTE_ROLE)):
             return self._call(row)
         raise UsageError(f"there is no call {id!r} in {self.folder}: practicum show {self.folder} --calls lists them")
 
@@ -845,7 +844,7 @@ class Story:
         usage = Usage(row.calls, row.input_tokens, row.cached_tokens, row.output_tokens, row.usd)
         # No model of the run answers for an agent of the user's own, for tools, or for a scorer.
         asked = row.calls or (not row.ok and row.role != "score" and self._asks_agent)
-        model = self.config.roles.get(row.role, self.config.model) if asked else ""
+        model = self.config.roles.get(row.role, self.config.model or "") if asked else ""
         return CallStory(
             f"{row.number}", row.place, row.role, model, bool(row.ok), usage, row.seconds,
             tuple(json.loads(row.sources)), self,
