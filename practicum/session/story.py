@@ -402,10 +402,20 @@ class Story:
         by_split = select(tasks.c.split, func.count()).where(tasks.c.run_id == RUN).group_by(tasks.c.split)
         by_role = self.journal.by_role()
         return RunStory(
-            self.folder, config.method, config.model or "", state, config.model_dump(mode="json"),
-            last.get("scores", {}), last.get("errors", {}), sum(by_role.values(), Usage()), by_role, seconds, self._count(schema.steps),
-            self._count(schema.versions), dict(map(tuple, self.store.rows(by_split))),
-        )  # fmt: skip
+            folder=self.folder,
+            method=config.method,
+            model=config.model or "",
+            state=state,
+            config=config.model_dump(mode="json"),
+            scores=last.get("scores", {}),
+            counts=last.get("errors", {}),
+            usage=sum(by_role.values(), Usage()),
+            by_role=by_role,
+            seconds=seconds,
+            steps=self._count(schema.steps),
+            versions=self._count(schema.versions),
+            tasks={row.split: row[1] for row in self.store.rows(by_split)},
+        )
 
     def tasks(self, split: str) -> Iterator[Task]:
         """The tasks of a split (train, val, test), in their order."""
