@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from practicum import methods
 from practicum.blocks.act.scaling import number_of
@@ -20,18 +20,19 @@ from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Rollout, Task, Usage
-from practicum.engine.loop import StepReport
+from practicum.engine.loop import Method, StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.settings import GateSettings
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
 from practicum.session.amend import add_step, next_step, require_ended, save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import Splits, config_from
+from practicum.session.config import RunOptions, Splits, config_from, require_known
 from practicum.session.opening import open_state
 from practicum.session.records import RUN, load_context, override_config, run_config
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
-from practicum.session.setup import Setup, build_setup, set_up, take_method
+from practicum.session.setup import Setup, build_setup, set_up, take_objects
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
@@ -121,15 +122,17 @@ async def ask(
     query: str,
     context: Path | str | Context,
     *,
+    method: str | Method | None = None,
+    settings: Mapping[str, Any] | GateSettings | None = None,
     learn: bool = False,
     target: str | None = None,
     parts: Parts | None = None,
     watch: Watch | None = None,
-    **config: Any,
+    **config: Unpack[RunOptions],
 ) -> Answered:
     """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
 
-    Keywords are fields of `Config`; those not given are the run's. Learning needs the folder of a run. The feedback is
+    Keywords are those of `learn`; those not given are the run's. Learning needs the folder of a run. The feedback is
     the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's verdict. `watch` is
     told of calls and waits, and of `began` where something is learned; after a stop the same query pays for nothing
     twice.
@@ -137,14 +140,15 @@ async def ask(
     Raises UsageError before anything is paid for if something does not fit, and ProviderError if there is no answer.
     """
     text = query.strip()
-    config, parts = take_method(config, parts or Parts())
+    require_known(ask, config)
+    values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
     if not text:
         raise UsageError("the query is empty")
     if learn:
-        return await _learn(text, context, target, parts, watch or Watch(), config)
+        return await _learn(text, context, target, parts, watch or Watch(), values)
     if target is not None:
         raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
-    return await _answer(text, context, parts, watch or Watch(), config)
+    return await _answer(text, context, parts, watch or Watch(), values)
 
 
 async def _answer(

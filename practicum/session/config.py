@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from difflib import get_close_matches
+from inspect import signature
+from typing import Annotated, Any, TypedDict
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -36,77 +38,114 @@ OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
 """The most tokens of an answer in each profile: a small model that goes on and on should be cut off early."""
 
 
-class Config(BaseModel):
-    """Everything a run is made of, stored with it. Only the limits may change when a run is resumed."""
+class RunOptions(TypedDict, total=False):
+    """The keywords that `learn`, `evaluate`, `compare` and `ask` share: the fields of `Config` that are no arguments of
+    their own, with the types that a caller may give."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-    method: str = "ace"
-    """The name of the method."""
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """The settings of the method."""
-    model: str | None = None
+    model: str | None
     """The model of every role that has none of its own."""
-    roles: dict[str, str] = Field(default_factory=dict)
+    roles: Mapping[str, str]
     """Models by role."""
-    profile: Profile | None = None
+    profile: Profile | None
     """full: for capable models; small: short forms with worked examples. If None: small where the model that reflects,
     or else the agent's, runs in this process."""
-    sections: Annotated[dict[str, str], BeforeValidator(_read_sections)] = Field(default_factory=dict)
+    sections: Mapping[str, str] | Sequence[str]
     """The sections of a playbook, each with what belongs there; may be given as lines "name" or "name: description". If
     empty: those of the seed and a set for any task; in the profile small, the one section rules."""
-    agent: str = "chat"
+    agent: str
     """chat, tools:module:name, appworld:URL, command:PROGRAM, module:function, or the name of an installed agent."""
-    scorer: str | None = None
+    scorer: str | None
     """The name of the scorer; if None: `appworld` for its agent, `choice` if choices are given, else `exact`."""
-    instructions: str = ""
+    instructions: str
     """What the agent is instructed to do, beside the task."""
-    choices: tuple[str, ...] = ()
+    choices: Sequence[str]
     """The possible answers, where they are few."""
-    reasoning: bool = False
+    reasoning: bool
     """Whether the chat agent writes a line of thought before its answer."""
-    max_turns: int = Field(default=MAX_TURNS, ge=1)
+    max_turns: int
     """The most turns of an agent with tools; each is one model call."""
-    tool_timeout: float = Field(default=TOOL_TIMEOUT, gt=0)
+    tool_timeout: float
     """Seconds that a tool may take, and that the tools' environment may take to open or close."""
-    labels: bool = True
+    labels: bool
     """Whether learning may see targets and scores."""
-    judged: bool = False
+    judged: bool
     """Without labels: whether a judge's verdict is the feedback."""
-    seed: int = 0
+    seed: int
     """The seed of every random choice."""
-    concurrency: int = Field(default=16, ge=1)
+    concurrency: int
     """The most calls in flight at one endpoint, or attempts of an agent of the user's own."""
-    structure: Structure = "native"
+    structure: Structure
     """How models are asked for JSON: native schema, tool, or prompted."""
-    temperature: float | None = Field(default=0.0, ge=0)
+    temperature: float | None
     """The temperature of every role; None leaves it to the provider."""
-    max_output_tokens: int | None = Field(default=None, ge=1)
+    max_output_tokens: int | None
     """The most tokens that a call may write; if None, 4096 in the profile full and 1024 in small."""
-    timeout: float = Field(default=120.0, gt=0)
+    timeout: float
     """Seconds that a call may take."""
-    attempts: int = Field(default=6, ge=1)
+    attempts: int
     """How often a call is tried if the provider fails."""
-    window: int | None = Field(default=None, ge=256)
+    window: int | None
     """Tokens that a model reads; if None, 8192 for models in this process, and the known window for others."""
-    embedder: str = "wordllama"
+    embedder: str
     """The name of the embedder."""
-    validate_every: int = Field(default=1, ge=1)
+    validate_every: int
     """Steps between validations, if there are validation tasks."""
-    from_traces: bool = False
+    from_traces: bool
     """Whether the tasks carry recorded attempts to learn from, so that the agent runs in evaluations only."""
-    trace_faults: int = Field(default=0, ge=0)
+    trace_faults: int
     """How many parts of the stored traces could not be parsed, or not completely; the report counts them."""
-    before: bool = False
+    before: bool
     """Whether the test tasks are also run with the context that the run starts from."""
-    max_calls: int | None = Field(default=None, ge=1)
+    max_calls: int | None
     """The most model calls, over all resumes."""
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None
     """The most tokens, input and output together."""
-    max_usd: float | None = Field(default=None, gt=0)
+    max_usd: float | None
     """The most US dollars."""
-    max_minutes: float | None = Field(default=None, gt=0)
+    max_minutes: float | None
     """The most minutes of work."""
+
+
+class Config(BaseModel):
+    """Everything a run is made of, stored with it. Only the limits may change when a run is resumed.
+
+    `method` is the name of the method and `settings` are its own; `RunOptions` describes the other fields.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str = "ace"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    model: str | None = None
+    roles: dict[str, str] = Field(default_factory=dict)
+    profile: Profile | None = None
+    sections: Annotated[dict[str, str], BeforeValidator(_read_sections)] = Field(default_factory=dict)
+    agent: str = "chat"
+    scorer: str | None = None
+    instructions: str = ""
+    choices: tuple[str, ...] = ()
+    reasoning: bool = False
+    max_turns: int = Field(default=MAX_TURNS, ge=1)
+    tool_timeout: float = Field(default=TOOL_TIMEOUT, gt=0)
+    labels: bool = True
+    judged: bool = False
+    seed: int = 0
+    concurrency: int = Field(default=16, ge=1)
+    structure: Structure = "native"
+    temperature: float | None = Field(default=0.0, ge=0)
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    timeout: float = Field(default=120.0, gt=0)
+    attempts: int = Field(default=6, ge=1)
+    window: int | None = Field(default=None, ge=256)
+    embedder: str = "wordllama"
+    validate_every: int = Field(default=1, ge=1)
+    from_traces: bool = False
+    trace_faults: int = Field(default=0, ge=0)
+    before: bool = False
+    max_calls: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_usd: float | None = Field(default=None, gt=0)
+    max_minutes: float | None = Field(default=None, gt=0)
 
     @property
     def asks(self) -> bool:
@@ -154,6 +193,15 @@ class Splits:
         return {"train": self.train, "val": self.val, "test": self.test}
 
 
+def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
+    """Raises UsageError for a keyword that neither `function` nor `Config` has."""
+    own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in given.keys() - Config.model_fields.keys():
+        known = list(dict.fromkeys((*own, *Config.model_fields)))
+        close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
+        raise UsageError(f"there is no setting {name!r}{close}: known are {', '.join(known)}")
+
+
 def config_from(values: Mapping[str, Any]) -> Config:
     """A configuration from keywords. Raises UsageError that names the wrong one."""
     try:
@@ -161,8 +209,6 @@ def config_from(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise UsageError(f"there is no setting {name!r}: known are {', '.join(Config.model_fields)}") from error
         raise UsageError(f"{name}={first.get('input')!r}: {first['msg']}") from error
 
 

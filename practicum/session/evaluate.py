@@ -10,7 +10,7 @@ from functools import partial
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Unpack
 
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
@@ -19,8 +19,9 @@ from practicum.core.types import Rollout, Task, Usage
 from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
-from practicum.session.config import Splits
+from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.opening import open_state
 from practicum.session.records import load_context
 from practicum.session.result import RunInfo, Watch, roles_json, usage_json
@@ -89,21 +90,24 @@ async def evaluate(
     tasks: Sequence[Task],
     context: Path | str | Context,
     *,
+    method: str | Method = "ace",
+    settings: Mapping[str, Any] | GateSettings | None = None,
     repeat: int = 1,
     out: Path | str | None = None,
     parts: Parts | None = None,
     watch: Watch | None = None,
-    **config: Any,
+    **config: Unpack[RunOptions],
 ) -> Evaluation:
     """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
     alone.
 
-    Keywords are the fields of `Config`; `method` may be a Method. The interval is over tasks, because repeats of one
+    Keywords are those of `learn`. The interval is over tasks, because repeats of one
     task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
     journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
     it. Raises ProviderError if nothing could be scored.
     """
-    setup = set_up(config, Splits(test=tuple(tasks)), parts)
+    require_known(evaluate, config)
+    setup = set_up({**config, "method": method, "settings": settings or {}}, Splits(test=tuple(tasks)), parts)
     context = context if isinstance(context, Context) else load_context(context)
     with ExitStack() as opened:
         folder = (

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
@@ -21,10 +21,11 @@ from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
+from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import Splits, raise_limits
+from practicum.session.config import RunOptions, Splits, raise_limits, require_known
 from practicum.session.opening import Reserve, Shared, open_state
 from practicum.session.records import (
     FINAL,
@@ -61,6 +62,7 @@ async def learn(
     tasks: Sequence[Task],
     *,
     method: str | Method = "ace",
+    settings: Mapping[str, Any] | GateSettings | None = None,
     val: Sequence[Task] = (),
     test: Sequence[Task] = (),
     out: Path | str | None = None,
@@ -68,19 +70,23 @@ async def learn(
     parts: Parts | None = None,
     watch: Watch | None = None,
     shared: Shared | None = None,
-    **config: Any,
+    **config: Unpack[RunOptions],
 ) -> Result:
     """Learn from `tasks` and keep everything in the folder `out` (by default a new one under ./runs).
 
-    `method` is the name of a method or a Method of your own. Other keywords are fields of `Config`; the settings of the
-    method are passed as `settings={...}`. `val` are tasks to choose the best context with, `test` tasks to score it
-    with. `parts` holds Python objects in place of names: an agent, a scorer, model clients, an embedder. `watch`
-    observes the run. `shared` is what it has in common with runs beside it.
+    `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
+    `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
+    tasks to score it with. `parts` holds Python objects in place of names: an agent, a scorer, model clients, an
+    embedder. `watch` observes the run. `shared` is what it has in common with runs beside it. `RunOptions` describes
+    the other keywords.
 
     Raises UsageError before anything is paid for if something does not fit, and other PracticumErrors if the run cannot
     continue; what was done is kept.
     """
-    setup = set_up({**config, "method": method}, Splits(tuple(tasks), tuple(val), tuple(test)), parts)
+    require_known(learn, config)
+    setup = set_up(
+        {**config, "method": method, "settings": settings or {}}, Splits(tuple(tasks), tuple(val), tuple(test)), parts
+    )
     folder = Path(out) if out is not None else new_folder(setup.method.name)
     seed = as_seed(seed_context or Context())
     # They are stored, so that a resume has the same.

@@ -47,14 +47,14 @@ class Setup:
 
 
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
-    """Check a run and build it. `values` are fields of `Config`; `method` may be a Method.
+    """Check a run and build it. `values` are fields of `Config`; `method` may be a Method, and `settings` its Settings.
 
     If nothing is `scored`, targets may be missing. Raises UsageError or TaskFileError before anything is paid for.
     """
     for task in (*splits.train, *splits.val, *splits.test):
         if not isinstance(task, Task):
             raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
-    values, parts = take_method(values, parts or Parts())
+    values, parts = take_objects(values, parts or Parts())
     config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
@@ -80,13 +80,15 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     return replace(setup, config=config.model_copy(update={"settings": settings, "roles": roles}))
 
 
-def take_method(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
-    """The same with a Method, given in place of a name, among the parts."""
-    method = values.get("method")
-    if not isinstance(method, Method):
-        return dict(values), parts
-    parts = replace(parts, method=method)
-    return {**values, "method": parts.names()["method"]}, parts
+def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
+    """The same with a Method, given in place of a name, among the parts, and with settings as plain values."""
+    values = dict(values)
+    if isinstance(settings := values.get("settings"), GateSettings):
+        values["settings"] = settings.model_dump(exclude_unset=True)
+    if isinstance(method := values.get("method"), Method):
+        parts = replace(parts, method=method)
+        values["method"] = parts.names()["method"]
+    return values, parts
 
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:

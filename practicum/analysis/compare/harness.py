@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
 from practicum.analysis.compare.outcome import RunOutcome, completed_outcome, failed_outcome, read_outcome, save_outcome
 from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, make_plan, save_plan
@@ -26,7 +26,7 @@ from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget
 from practicum.models.registry import Models
 from practicum.session.components import Parts
-from practicum.session.config import Splits
+from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.opening import Shared, client_settings
 from practicum.session.records import as_seed, load_context, new_folder
@@ -92,19 +92,20 @@ class Comparison:
 
 async def compare(
     tasks: Sequence[Task], *, test: Sequence[Task] = (), val: Sequence[Task] = (),
-    methods: Sequence[str] | Study = (), baseline: str | None = None, settings: dict[str, Any] | None = None,
+    methods: Sequence[str] | Study = (), baseline: str | None = None, settings: Mapping[str, Any] | None = None,
     seeds: int = 3, online: bool = False, seed_context: Context | None = None, out: Path | str | None = None,
     runs_at_once: int | None = None, parts: Parts | None = None, watch: ComparisonWatch | None = None,
-    halt: Halt | None = None, **common: Any,
+    halt: Halt | None = None, **common: Unpack[RunOptions],
 ) -> Comparison:  # fmt: skip
     """Run every method with every seed on the same data and budget, and report what may be claimed.
 
     `methods` are names (or "name=method"), or a study of `compare.variants` or `compare.ablations`. `settings` go to
-    every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given. Other
-    keywords are fields of `Config` that all runs share; `max_calls` or `max_tokens` is the budget of each run, its
-    evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises UsageError before
-    anything is paid for where something does not fit.
+    every method that has them, or to one method as "ace.rounds". Every run starts from `seed_context`, if given.
+    `RunOptions` describes the other keywords, which all runs share; `max_calls` or `max_tokens` is the budget of each
+    run, its evaluation included. The default of `runs_at_once` is the number of calls allowed at once. Raises
+    UsageError before anything is paid for where something does not fit.
     """
+    require_known(compare, common)
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("the tables of this study have their own baselines: leave out --baseline")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
