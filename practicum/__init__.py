@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison, compare
     from practicum.core.context import Context
     from practicum.core.counts import Count
-    from practicum.core.edits import Add, Delete, Delta, Entry, Merge, Update, Vote
-    from practicum.core.errors import PracticumError
+    from practicum.core.edits import Add, Applied, Delete, Delta, Entry, Merge, Refused, Update, Vote
+    from practicum.core.errors import PracticumError, ProviderError, UsageError
     from practicum.core.playbook import export, load
     from practicum.core.types import Feedback, Lesson, Prompt, Rollout, Score, Task, Trace, Usage
     from practicum.core.views import View
@@ -33,16 +33,20 @@ if TYPE_CHECKING:
         UpdateSeam,
     )
     from practicum.engine.run import ActSeam, Run
+    from practicum.engine.state import ModelCall
     from practicum.methods.settings import GateSettings, MethodSettings
+    from practicum.models.client import Wait
     from practicum.models.scripted import ScriptedClient
-    from practicum.session.ask import Answered, ask
+    from practicum.retrieval.search import Match
+    from practicum.session.ask import Answered, Learned, ask
     from practicum.session.components import Parts
-    from practicum.session.config import Config
+    from practicum.session.config import Config, RunOptions, Splits
     from practicum.session.evaluate import Evaluation, evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
     from practicum.session.result import Progress, Result, RunInfo, Watch
     from practicum.tasks.load import load_tasks
+    from practicum.tasks.traces import load_traces
 
 __version__ = "0.1.0"
 
@@ -52,8 +56,8 @@ _HOMES = {
     "analysis.compare.harness": ("Comparison", "compare"),
     "core.context": ("Context",),
     "core.counts": ("Count",),
-    "core.edits": ("Add", "Delete", "Delta", "Entry", "Merge", "Update", "Vote"),
-    "core.errors": ("PracticumError",),
+    "core.edits": ("Add", "Applied", "Delete", "Delta", "Entry", "Merge", "Refused", "Update", "Vote"),
+    "core.errors": ("PracticumError", "ProviderError", "UsageError"),
     "core.playbook": ("export", "load"),
     "core.types": ("Feedback", "Lesson", "Prompt", "Rollout", "Score", "Task", "Trace", "Usage"),
     "core.views": ("View",),
@@ -61,16 +65,20 @@ _HOMES = {
         "AcceptSeam", "AttemptSeam", "Batch", "Method", "ReflectSeam", "SampleSeam", "StepReport", "UpdateSeam",
     ),
     "engine.run": ("ActSeam", "Run"),
+    "engine.state": ("ModelCall",),
     "methods.settings": ("GateSettings", "MethodSettings"),
+    "models.client": ("Wait",),
     "models.scripted": ("ScriptedClient",),
-    "session.ask": ("Answered", "ask"),
+    "retrieval.search": ("Match",),
+    "session.ask": ("Answered", "Learned", "ask"),
     "session.components": ("Parts",),
-    "session.config": ("Config",),
+    "session.config": ("Config", "RunOptions", "Splits"),
     "session.evaluate": ("Evaluation", "evaluate"),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
     "session.result": ("Progress", "Result", "RunInfo", "Watch"),
     "tasks.load": ("load_tasks",),
+    "tasks.traces": ("load_traces",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -97,6 +105,7 @@ __all__ = [
     "ActSeam",
     "Add",
     "Answered",
+    "Applied",
     "AttemptSeam",
     "Batch",
     "Comparison",
@@ -109,30 +118,39 @@ __all__ = [
     "Evaluation",
     "Feedback",
     "GateSettings",
+    "Learned",
     "Lesson",
+    "Match",
     "Merge",
     "Method",
     "MethodSettings",
+    "ModelCall",
     "Parts",
     "PracticumError",
     "Progress",
     "Prompt",
+    "ProviderError",
     "ReflectSeam",
+    "Refused",
     "Result",
     "Rollout",
     "Run",
     "RunInfo",
+    "RunOptions",
     "SampleSeam",
     "Score",
     "ScriptedClient",
+    "Splits",
     "StepReport",
     "Task",
     "Trace",
     "Update",
     "UpdateSeam",
     "Usage",
+    "UsageError",
     "View",
     "Vote",
+    "Wait",
     "Watch",
     "ask",
     "compare",
@@ -142,6 +160,7 @@ __all__ = [
     "load",
     "load_context",
     "load_tasks",
+    "load_traces",
     "resume",
     "run_sync",
 ]

@@ -196,10 +196,11 @@ class Splits:
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
     """Raises UsageError for a keyword that neither `function` nor `Config` has."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for name in given.keys() - Config.model_fields.keys():
-        known = list(dict.fromkeys((*own, *Config.model_fields)))
-        close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
-        raise UsageError(f"there is no setting {name!r}{close}: known are {', '.join(known)}")
+    known = list(dict.fromkeys((*own, *Config.model_fields)))
+    for name in given:
+        if name not in known:
+            close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
+            raise UsageError(f"there is no setting {name!r}{close}: known are {', '.join(known)}")
 
 
 def config_from(values: Mapping[str, Any]) -> Config:
