@@ -194,9 +194,9 @@ class Splits:
 
 
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Raises UsageError for a keyword that neither `function` nor `Config` has."""
+    """Raises UsageError for a keyword that is neither an argument of the function nor one of `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known = list(dict.fromkeys((*own, *Config.model_fields)))
+    known = [*own, *RunOptions.__annotations__]
     for name in given:
         if name not in known:
             close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
