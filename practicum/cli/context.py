@@ -9,7 +9,7 @@ from typing import Literal
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, confirm
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
@@ -85,18 +85,25 @@ def forget(
     tag: list[str] = Option([], help="Forget what was learned from tasks with this tag (meta.tags)."),
     entry: list[str] = Option([], help="Forget this entry."),
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
+    copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
+    yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
     """Remove what was learned from tasks, sources, tags or entries for good, and prove it."""
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
-    from practicum.session.records import RUN
+    from practicum.session.records import RUN, free_folder
     from practicum.store.database import Store
 
     if not (task or source or tag or entry):
         raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
+    about = ", ".join([*task, *source, *tag, *entry])
+    confirm(f"Remove all that {run} learned from {about}?", yes)
     with Store.open(run) as store:
-        found = unlearn(store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed)
+        kept = free_folder(Path(f"{run}-before-forget")) if copy else None
+        found = unlearn(
+            store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, copy_to=kept
+        )
     out = Printer(json_)
     entries = {"removed": found.removed, "restored": found.restored, "kept_mixed": found.kept_mixed}
     numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
@@ -110,12 +117,15 @@ def forget(
     out.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records removed")
     if found.left:
         raise StoreError(f"{found.left} traces of it are still in {run}, because they are part of what stays, too")
+    if kept is not None:
+        out.print(f"a copy of the run as it was is in {kept}: delete it when you do not need it, because it holds all")
     out.print("proof: the file was searched for the forgotten texts and sources, and holds none of them")
 
 
 def rollback(
     run: opt.RunFolder,
     version: int = Argument(..., help="The version to go back to."),
+    yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
     """Make an earlier version the last one again, as a new version. Nothing is lost."""
@@ -126,11 +136,13 @@ def rollback(
 
     with Store.open(run) as store:
         versions = read_versions(store, RUN)
-        rebuild(versions, version)
+        was, now = rebuild(versions), rebuild(versions, version)
         last = versions[-1]
+        sizes = f"{len(was)} entries now, {len(now)} then"
+        confirm(f"Go from version {was.version} of {run} back to version {version} ({sizes})?", yes)
         made = Version(last.version + 1, version, last.step, last.next_number, ())
         store.put(schema.versions, [version_row(RUN, made)])
         update_run(store, state="rolled back")
     out = Printer(json_)
     out.result({"run": str(run), "version": made.version, "as": version})
-    out.print(f"version {made.version} of {run} is version {version} again")
+    out.print(f"version {made.version} of {run} is version {version} again; learn on from it: practicum resume {run}")

@@ -28,6 +28,7 @@ RunFolder = Annotated[Path, Argument(help="The run's folder.")]
 Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
 Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
 Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask whether to go on.")]
 BenchFolder = Annotated[Path | None, output("--out", help="Folder of the results; the same command continues there.")]
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.core.counts import Count
+from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 
 if TYPE_CHECKING:
@@ -104,6 +105,17 @@ class Printer(Console):
                 self.print(f"  {'!' if count.attention else ' '} {number:,} {count.meaning}")
         if refused:
             self.print(f"    {refused:,} edits refused, because they do not fit the context")
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask whether to go on, unless `--yes` was given. Raises UsageError where nobody can answer."""
+    import typer
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} Nobody can answer here: add --yes to go on")
+    typer.confirm(question, abort=True, err=True)
 
 
 def usage_text(usage: Usage) -> str:

@@ -51,7 +51,8 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
     from practicum.store.versions import read_versions, rebuild
 
     with Store.read(run) as store:
-        versions, summary = read_versions(store, RUN), run_summary(store)
+        versions = read_versions(store, RUN)
+        summary = run_summary(store, versions, version)
         config, _, state = read_run(store)
     context = rebuild(versions, version)
     about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}

@@ -1,7 +1,7 @@
 """Changing what a run learned after its end: by hand, by what a query taught, or by another embedder.
 
 Each change is one more version, written as a whole or not at all, so that `diff`, `forget` and `rollback` treat it
-like any other. After it the run cannot be resumed: its contexts no longer follow from its journal.
+like any other. After it a resume begins a new leg, because the contexts no longer follow from the journal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
-from practicum.session.records import FINAL, RUN, read_run, run_update, seconds_spent, step_rows, task_row
+from practicum.session.records import CHANGED, RUN, read_run, run_update, seconds_spent, step_rows, task_row
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, RowValues, Store
 from practicum.store.schema import text_key
@@ -29,7 +29,7 @@ from practicum.store.versions import Version, version_row
 def require_ended(store: Store) -> None:
     """Raises UsageError for a run that can still be resumed, because a resume would not know of the change."""
     _, _, state = read_run(store)
-    if state != "done" and state not in FINAL:
+    if state != "done" and state not in CHANGED:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
             f"{store.folder} has not ended. Before you change what it learned, resume it (practicum resume "

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Table, delete, select
@@ -51,12 +52,14 @@ class ForgetReport:
 
 def forget(
     store: Store, run_id: str, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
-    entries: Sequence[str] = (), keep_mixed: bool = False,
+    entries: Sequence[str] = (), keep_mixed: bool = False, copy_to: Path | None = None,
 ) -> ForgetReport:  # fmt: skip
     """Remove what came from these tasks, sources, tags or entries from a run for good, and prove it.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed. Raises UsageError for an unknown name, and StoreError while another process reads the file.
+    the file is scrubbed. The run as it was is first copied to the new folder `copy_to`, if that is given.
+
+    Raises UsageError for an unknown name, and StoreError while another process reads the file.
     """
     run = _Rows(store, run_id)
     old = read_versions(store, run_id)
@@ -67,6 +70,8 @@ def forget(
     new = filtered(old, wanted, frozenset(entries), keep_mixed)
     before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)
+    if copy_to is not None:
+        store.copy_to(copy_to)
     removed = _remove(run, new, wanted, texts)
     store.scrub()
     pairs = [(before.get(entry.id), entry) for entry in after]

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError, UsageError
+from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Run
@@ -26,9 +26,10 @@ from practicum.models.budget import Need
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, raise_limits, require_known
+from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, open_state
 from practicum.session.records import (
-    FINAL,
+    CHANGED,
     RUN,
     as_seed,
     begin,
@@ -45,7 +46,7 @@ from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.snapshot import invalidate_snapshot
-from practicum.store.versions import Version, delete_versions_after, read_versions, rebuild, version_row
+from practicum.store.versions import Version, delete_versions_after, version_row
 
 CONTINUE = ". What was done is kept; continue with: practicum resume "
 """Stands between what stopped a run and its folder."""
@@ -95,7 +96,8 @@ async def learn(
     fresh = not folder.exists()
     try:
         with create(folder) as store:
-            async with open_session(store, folder, setup, seed, watch, shared) as session:
+            leg = Leg(1, seed, 0, setup.splits.train)
+            async with open_session(store, folder, setup, leg, watch, shared) as session:
                 session.reserve.check()
                 begin(store, setup.config, setup.splits, seed)
                 return await session.run()
@@ -122,13 +124,9 @@ async def resume(
     folder = Path(folder)
     with Store.open(folder) as store:
         config, splits, state = read_run(store)
-        if state in FINAL:
-            raise UsageError(
-                f"{folder} {FINAL[state]} and cannot be resumed: start a new run with --seed-playbook {folder}"
-            )
         setup = build_setup(raise_limits(config, limits or {}), splits, parts or Parts())
-        seed = rebuild([v for v in read_versions(store, RUN) if v.version == 0])
-        async with open_session(store, folder, setup, seed, watch, shared) as session:
+        leg = begin_leg(store, splits.train) if state in CHANGED else last_leg(store, splits.train)
+        async with open_session(store, folder, setup, leg, watch, shared) as session:
             update_run(store, state="running", config=setup.config.model_dump_json())
             return await session.run()
 
@@ -145,11 +143,11 @@ def begun(folder: Path) -> bool:
 
 @asynccontextmanager
 async def open_session(
-    store: Store, folder: Path, setup: Setup, seed: Context, watch: Watch | None = None, shared: Shared | None = None
+    store: Store, folder: Path, setup: Setup, leg: Leg, watch: Watch | None = None, shared: Shared | None = None
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet."""
     async with open_state(store, RUN, folder, setup, seconds=seconds_spent(store), shared=shared) as state:
-        yield Session(folder, setup, state, store, seed, watch or Watch())
+        yield Session(folder, setup, state, store, leg, watch or Watch())
 
 
 @dataclass
@@ -160,15 +158,15 @@ class Session:
     setup: Setup
     state: RunState
     store: Store
-    seed: Context
+    leg: Leg
     watch: Watch
     progress: Progress = field(init=False)
     reserve: Reserve = field(init=False)
     _time_saved: float = 0.0
 
     def __post_init__(self) -> None:
-        self.progress = Progress(self.seed, self.seed)
-        self.reserve = Reserve(self.setup, self.state, self.seed)
+        self.progress = Progress(self.leg.start, self.leg.start, steps=self.leg.step)
+        self.reserve = Reserve(self.setup, self.state, self.leg.start)
         self._time_saved = self.state.budget.elapsed
 
     async def run(self) -> Result:
@@ -197,7 +195,7 @@ class Session:
             size = getattr(self.setup.settings, name, None)
             if name in config.settings and isinstance(size, int) and size > len(splits.train) > 0:
                 self.state.counts[counter] += 1
-        root = Run(self.state)
+        root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
         self.store.execute(invalidate_snapshot(RUN))
         stopped = None
@@ -235,16 +233,16 @@ class Session:
         return result
 
     async def _learn(self, root: Run) -> None:
-        config, splits, method = self.setup.config, self.setup.splits, self.setup.method
+        config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start
         self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
-        if config.before:
-            await self._evaluate(root, "before", self.seed)
+        if config.before and self.leg.number == 1:
+            await self._evaluate(root, "before", start)
         validation = Validation(splits.val, config.validate_every) if splits.val else None
         if validation is not None:
-            self.progress.validated(self.seed, await validation.score(method, self.seed, root))
+            self.progress.validated(start, await validation.score(method, start, root))
         last = None
-        async for last in method.schedule(method, splits.train, self.seed, root, validation):
-            self._keep(last)
+        async for last in method.schedule(method, self.leg.tasks, start, root, validation):
+            self._keep(replace(last, step=self.leg.step + last.step))
         if validation is not None and last is not None and last.val is None:
             # The last context is validated even if the number of steps is no multiple of `validate_every`.
             self.progress.validated(last.context, await validation.score(method, last.context, root))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,18 +26,13 @@ from practicum.session.config import Config, Splits
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.snapshot import read_context
-from practicum.store.versions import rebuild, seed_version, version_row
+from practicum.store.versions import Version, original, rebuild, seed_version, version_row
 
 RUN = "run"
 """The id of the run in a folder of its own."""
 
-FINAL = {
-    "forgotten": "had experience removed (practicum forget)",
-    "rolled back": "was rolled back by hand",
-    "edited": "was edited by hand",
-    "asked": "has learned from queries since it ended",
-}
-"""States in which a run cannot be resumed: its contexts no longer follow from its journal."""
+CHANGED = ("forgotten", "rolled back", "edited", "asked")
+"""States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 _LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
@@ -47,11 +42,14 @@ _TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 def new_folder(name: str) -> Path:
     """A path for a new run under ./runs, named after the method and the time."""
-    stem = f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}"
-    folder = Path("runs") / stem
-    number = 2
+    return free_folder(Path("runs") / f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}")
+
+
+def free_folder(wanted: Path) -> Path:
+    """This path, or one with a number behind it where something is there already."""
+    folder, number = wanted, 2
     while folder.exists():
-        folder = Path("runs") / f"{stem}-{number}"
+        folder = wanted.with_name(f"{wanted.name}-{number}")
         number += 1
     return folder
 
@@ -117,7 +115,10 @@ def read_config(store: Store) -> tuple[Config, str]:
         )
     try:
         # A run without a profile is older than profiles, and had the forms that are those of small models now.
-        return Config.model_validate({"profile": "small", **json.loads(found[0].config)}), found[0].state
+        config = Config.model_validate({"profile": "small", **json.loads(found[0].config)})
+        # A run that nobody writes to was killed.
+        state = "stopped" if found[0].state == "running" and not store.is_written else found[0].state
+        return config, state
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(
@@ -182,12 +183,16 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     return {**values, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
 
 
-def run_summary(store: Store) -> dict[str, Any]:
-    """The scores and the usage that a run last reported, and its number of steps."""
+def run_summary(store: Store, versions: Sequence[Version], version: int | None = None) -> dict[str, Any]:
+    """The scores of a version (None: the last), the usage that the run last reported, and its number of steps.
+
+    The scores are those of the last report if it was about this version, or about the one that this is a copy of.
+    """
     (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
     last = json.loads(row.result) if row.result else {}
     steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
-    return {"scores": last.get("scores", {}), "usage": last.get("usage", {}), "steps": len(steps)}
+    scored = original(versions, last.get("version")) == original(versions, version) if last else False
+    return {"scores": last["scores"] if scored else {}, "usage": last.get("usage", {}), "steps": len(steps)}
 
 
 def step_data(store: Store) -> list[dict[str, Any]]:

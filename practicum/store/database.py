@@ -34,6 +34,9 @@ INDEX_FILE = "vectors.usearch"
 BUSY_SECONDS = 10.0
 """How long SQLite waits for another process that holds the file."""
 
+PROBE_SECONDS = 0.3
+"""How long a writer waits for the lock, which a reader may hold for a moment to see whether anybody writes."""
+
 SYNCHRONOUS_VARIABLE = "PRACTICUM_SQLITE_SYNCHRONOUS"
 """An environment variable for tests: SQLite's `synchronous` (OFF, NORMAL or FULL) of databases that are opened from
 now on. OFF does not wait for the disk, so a power failure may lose or corrupt a run; the default is FULL."""
@@ -111,6 +114,19 @@ class Store:
         return store
 
     @property
+    def is_written(self) -> bool:
+        """Whether another process has it open for writing."""
+        if self._lock is not None:
+            return False
+        try:
+            with FileLock(self.folder / LOCK_FILE, blocking=False):
+                return False
+        except Timeout:
+            return True
+        except OSError:  # a folder that this user may not write to
+            return False
+
+    @property
     def read_only(self) -> bool:
         """Whether it was opened with `read`."""
         return self._lock is None
@@ -170,6 +186,13 @@ class Store:
     def put(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows at once."""
         self.execute_all([(_insert_or_replace(table), list(rows))] if rows else [])
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy the database into another folder, which is made; consistent, whoever writes to it meanwhile."""
+        folder.mkdir(parents=True)
+        with _database_errors(self.folder), self._engine.connect() as db:
+            db.execution_options(isolation_level="AUTOCOMMIT")
+            db.execute(text("VACUUM INTO :path"), {"path": str(folder / DATABASE_FILE)})
 
     def scrub(self) -> None:
         """Overwrite deleted rows, so that no deleted text stays in the database file or its write-ahead log.
@@ -249,7 +272,14 @@ def _database_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
-        raise StoreError(f"cannot use the run in {folder}: {error.orig}") from error
+        advice = ""
+        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+            path = folder / DATABASE_FILE
+            advice = (
+                f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 {path} .recover "
+                "| sqlite3 OTHER/run.sqlite"
+            )
+        raise StoreError(f"cannot use the run in {folder}: {error.orig}{advice}") from error
 
 
 def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:
@@ -279,7 +309,7 @@ def _acquire_lock(folder: Path) -> FileLock:
     # Another thread than this one may close the store.
     lock = FileLock(folder / LOCK_FILE, thread_local=False)
     try:
-        lock.acquire(blocking=False)
+        lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
     except Timeout as error:
         raise StoreError(
             f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C"

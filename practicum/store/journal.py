@@ -165,11 +165,11 @@ class Journal:
         for row in rows:
             if row.prompt is not None:
                 self._keep_prompt(row.place, row.prompt)
-        await self.store.write(schema.journal, [self._values(row) for row in rows])
+        await self.store.write(schema.journal, [self.row_values(row) for row in rows])
 
     def post(self, row: JournalRow) -> None:
         """Put a row on the disk soon, before anything that is written later."""
-        self.store.post(schema.journal, [self._values(row)])
+        self.store.post(schema.journal, [self.row_values(row)])
 
     def _keep_prompt(self, place: str, prompt: Prompt) -> None:
         """Store a prompt as the keys of its texts. Most of them are those of earlier prompts: each is stored once."""
@@ -207,7 +207,8 @@ class Journal:
         turns = tuple(Turn(text(user), text(assistant)) for user, assistant in parts["turns"])
         return Prompt(text(parts["system"]), text(parts["user"]), tuple(map(text, parts["pages"])), turns)
 
-    def _values(self, row: JournalRow) -> dict[str, Any]:
+    def row_values(self, row: JournalRow) -> dict[str, Any]:
+        """A row as the store has it."""
         return {
             "run_id": self.run_id,
             **{name: getattr(row, name) for name in ("place", "role", "digest", "answer", "seconds")},

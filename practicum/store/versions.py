@@ -76,6 +76,15 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
     return line[::-1]
 
 
+def original(versions: Sequence[Version], version: int | None = None) -> int:
+    """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
+    by_number = {v.version: v for v in versions}
+    number = max(by_number) if version is None else version
+    while (found := by_number.get(number)) is not None and not found.applied and found.parent is not None:
+        number = found.parent
+    return number
+
+
 def rebuild(versions: Sequence[Version], version: int | None = None) -> Context:
     """The context at a version (None: the last). New ids continue after the highest that was ever given."""
     if not versions:

@@ -292,9 +292,23 @@ def test_diff_and_rollback(run: Any, learned: Path) -> None:
     assert (len(value["added"]), value["removed"]) == (3, [])
     assert "3 added, 0 removed" in run("diff", "run", 2, 5).out
     assert "there is no version 99" in run("diff", "run", 2, 99, code=2).line
-    assert run("rollback", "run", 2, "--json").json == {"run": "run", "version": 9, "as": 2}
+    assert "add --yes to go on" in run("rollback", "run", 2, code=2).line
+    assert run("rollback", "run", 2, "--yes", "--json").json == {"run": "run", "version": 9, "as": 2}
     assert len(run("show", "run", "--json").json["entries"]) == 2
     assert len(run("show", "run", "--version", 8, "--json").json["entries"]) == 8
+
+
+def test_a_score_is_shown_with_the_version_that_it_is_of(run: Any, here: Path) -> None:
+    run(
+        "learn", "tasks.jsonl", "--test", "test.jsonl", "--model", "scripted:model", "--out", "run", "--set", "rounds=0"
+    )
+    assert "test score: " in run("show", "run").out
+    last = run("show", "run", "--json").json["version"]
+    assert "score" not in run("show", "run", "--version", 1).out
+    run("rollback", "run", 1, "--yes")
+    assert "score" not in run("show", "run").out
+    run("rollback", "run", last, "--yes")
+    assert "test score: " in run("show", "run").out
 
 
 @pytest.mark.parametrize("format", ["markdown", "json", "agents-md"])
@@ -328,11 +342,15 @@ def test_an_entry_of_several_lines_is_shown_below_its_heading(run: Any, here: Pa
 
 
 def test_forget_removes_entries_and_proves_it(run: Any, learned: Path) -> None:
-    value = run("forget", "run", "--task", "t3", "--json").json
+    assert "add --yes to go on" in run("forget", "run", "--task", "t3", code=2).line
+    value = run("forget", "run", "--task", "t3", "--yes", "--json").json
     assert [e["text"] for e in value["removed"]] == ["If message 3, say word3."]
     assert value["left"] == 0
     assert "say word3" not in run("export", "run").out
-    assert "cannot be resumed" in run("resume", "run", code=2).line
+    assert "say word3" in run("export", "run-before-forget").out
+    run("forget", "run", "--task", "t4", "--yes", "--no-copy")
+    assert not Path("run-before-forget-2").exists()
+    assert "has learned from all its tasks" in run("resume", "run", code=2).line
     assert "nothing is named to be forgotten" in run("forget", "run", code=2).line
 
 

@@ -20,9 +20,11 @@ from practicum.core.errors import JournalMismatch, ProviderError, StoreError, Us
 from practicum.core.types import Instructions
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import step_rows
+from practicum.session.records import RUN, step_data, step_rows
 from practicum.session.result import Progress, Result
 from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.versions import read_versions
 from practicum.testing.server import ServerProcess, start_process
 
 ACE: dict[str, Any] = {"method": "ace", "settings": {"batch": 3}, "temperature": 0.0}
@@ -387,11 +389,40 @@ def test_a_python_agent_must_be_given_again(tmp_path: Path) -> None:
     assert practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts)).steps == 4
 
 
-def test_a_run_that_was_rolled_back_does_not_go_on(tmp_path: Path, launcher: Launcher) -> None:
-    learn(tmp_path / "run", client(), max_calls=20)
-    assert launcher.run(("rollback", "run", "1"), tmp_path).code == 0
-    refused = launcher.run(("resume", "run", "--max-calls", "50"), tmp_path)
-    assert (refused.code, "rolled back by hand" in refused.line) == (2, True)
+@pytest.mark.parametrize("method", ["ace", "combee", "reasoning_bank"])
+def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
+    tmp_path: Path, launcher: Launcher, method: str
+) -> None:
+    folder = tmp_path / "run"
+    settings = {"batch": 2}
+    before = learn(folder, client(), 12, method=method, settings=settings, max_calls=20)
+    assert before.stopped
+    back = launcher.run(("rollback", "run", "1", "--yes"), tmp_path)
+    assert back.code == 0
+    model = client()
+    whole = resume(folder, model, max_calls=500)
+    assert whole.stopped is None
+    with Store.read(folder) as store:
+        versions, steps = read_versions(store, RUN), step_data(store)
+    assert versions[before.context.version + 1].parent == 1
+    kept = [id for step in (steps[0], *steps[before.steps :]) for id in step["tasks"]]
+    assert sorted(kept) == sorted(task.id for task in make_tasks(12))
+    assert len(steps) == whole.steps
+    # A resume of the leg finds its calls.
+    again = client()
+    assert context_bytes(resume(folder, again, max_calls=500)) == context_bytes(whole)
+    assert not again.calls
+
+
+def test_a_leg_that_was_killed_goes_on_to_the_same_context(tmp_path: Path, launcher: Launcher) -> None:
+    contexts = []
+    for name, limits in (("whole", (500,)), ("cut", (24, 31, 500))):
+        learn(tmp_path / name, client(), 12, settings={"batch": 2}, max_calls=20)
+        launcher.run(("rollback", name, "1", "--yes"), tmp_path)
+        for limit in limits:
+            result = resume(tmp_path / name, client(), max_calls=limit)
+        contexts.append(context_bytes(result))
+    assert contexts[0] == contexts[1]
 
 
 def _interrupted(launcher: Launcher, tmp_path: Path, server: GatedServer, batch: int, *options: str) -> Running:

@@ -292,7 +292,7 @@ def test_each_query_is_a_step_that_can_be_shown_forgotten_and_taken_back(tmp_pat
     third = ask(run, "Message 43: say word43", learn=True)
     assert third.learned is not None
     assert third.learned.step == 6
-    with pytest.raises(UsageError, match=r"has learned from queries since it ended and cannot be resumed"):
+    with pytest.raises(UsageError, match="has learned from all its tasks"):
         practicum.run_sync(practicum.resume(run))
 
 
@@ -486,8 +486,8 @@ def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     listed = bank("memory", "list", "bank", "--json").json["entries"]
     assert [e["data"]["outcome"] for e in listed] == ["success"] * 4 + ["failure"]
     assert len(bank("diff", "bank", 3, 5, "--json").json["added"]) == 2
-    assert "removed" in bank("forget", "bank", "--task", "asked-5").out
-    bank("rollback", "bank", 3)
+    assert "removed" in bank("forget", "bank", "--task", "asked-5", "--yes").out
+    bank("rollback", "bank", 3, "--yes")
     assert len(bank("memory", "list", "bank", "--json").json["entries"]) == 3
     assert bank("run", "--context", "bank", "--learn", "Message 9: say word9", "--json").json["learned"]["version"] == 7
 

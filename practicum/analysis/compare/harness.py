@@ -28,6 +28,7 @@ from practicum.models.registry import Models
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.learn import begun, learn, open_session, resume
+from practicum.session.legs import Leg
 from practicum.session.opening import Shared, client_settings
 from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
@@ -179,7 +180,9 @@ class _Runs:
                 try:
                     with Store.create(place) as store:
                         setup = build_setup(run.config, run.splits, self.parts)
-                        async with open_session(store, place, setup, self.plan.seed_context, shared=shared) as session:
+                        async with open_session(
+                            store, place, setup, Leg(1, self.plan.seed_context, 0, ()), shared=shared
+                        ) as session:
                             session.reserve.check()
                 except PracticumError as error:
                     error.args = (f"{run.variant.name}: {error}",)

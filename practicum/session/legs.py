@@ -1,0 +1,84 @@
+"""Legs: a run goes on from a version that does not follow from its journal.
+
+A resume repeats the steps of a run from its journal. This ends where a version was made otherwise: by a rollback, an
+edit by hand, a query, or the removal of experience. From there the run goes on with a new leg: the same method, on the
+tasks that the version has not learned from, in places of their own. What was undone stays in the run's history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from practicum.core.context import Context
+from practicum.core.errors import UsageError
+from practicum.core.types import Task
+from practicum.engine.run import Run
+from practicum.engine.state import RunState
+from practicum.session.records import RUN, run_update
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.journal import NOTE_ROLE, ROW, Journal, JournalRow
+from practicum.store.versions import lineage, read_versions, rebuild
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a run: its number, from 1; the context that it starts from; the last step before it; and the tasks that
+    it learns from."""
+
+    number: int
+    start: Context
+    step: int
+    tasks: Sequence[Task]
+
+    def root(self, state: RunState) -> Run:
+        """The place of everything that the leg does."""
+        return Run(state) if self.number == 1 else Run(state).at(f"leg {self.number}")
+
+
+def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
+    """The leg in which a run is."""
+    versions, begun = read_versions(store, RUN), _begun(store)
+    if not begun:
+        return Leg(1, rebuild([v for v in versions if v.version == 0]), 0, tasks)
+    note, ids = begun[-1], {*begun[-1]["tasks"]}
+    start = rebuild(versions, note["version"])
+    return Leg(len(begun) + 1, start, note["step"], [task for task in tasks if task.id in ids])
+
+
+def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
+    """Begin a leg at the last version, on those of the tasks that it has not learned from. Raises UsageError if there
+    are none."""
+    versions, table = read_versions(store, RUN), schema.steps
+    line = {*lineage({v.version: v.parent for v in versions})}
+    made = {v.step: v.version for v in reversed(versions) if v.applied}
+    steps = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
+    learned: set[str] = set()
+    undone: set[str] = set()
+    for row in steps:
+        kept = row.step not in made or made[row.step] in line
+        (learned if kept else undone).update(json.loads(row.data)["tasks"])
+    left = [task for task in tasks if task.id in undone or task.id not in learned]
+    if not left:
+        raise UsageError(
+            f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
+            f"--seed-playbook {store.folder}"
+        )
+    leg = Leg(len(_begun(store)) + 2, rebuild(versions), steps[-1].step if steps else 0, left)
+    note = {"version": leg.start.version, "step": leg.step, "tasks": [task.id for task in left]}
+    row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
+    row_values = Journal(store, RUN).row_values(row)
+    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(state="stopped"), [])])
+    return leg
+
+
+def _begun(store: Store) -> list[dict[str, Any]]:
+    """What was noted about each leg but the first."""
+    table = schema.journal
+    mine = (table.c.run_id == RUN) & table.c.place.like("leg %") & table.c.place.not_like("%/%")
+    return [json.loads(row.answer) for row in store.rows(select(table.c.answer).where(mine).order_by(ROW))]
