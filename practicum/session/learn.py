@@ -188,7 +188,7 @@ class Session:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
-        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps, self.seed))
+        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps, self.leg.start))
         self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():
