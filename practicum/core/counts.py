@@ -92,3 +92,4 @@ class Count(StrEnum):
     REDONE_EDITS = "redone_edits", "edits redone on a newer context"
     REPEATED_ADDITIONS = "repeated_additions", "additions dropped, because another copy of the lesson had made them"
     UNINDEXED_SEARCH = "unindexed_search", "slow searches without an index: pip install 'practicum[index]'"
+    UNTRACKED_RECORDS = "untracked_records", "records that a tracker (--log) could not send", True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
 from pathlib import Path
@@ -24,7 +24,7 @@ from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.opening import open_state
 from practicum.session.records import load_context
-from practicum.session.result import RunInfo, Watch, roles_json, usage_json
+from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
 from practicum.session.setup import set_up
 from practicum.store.database import DATABASE_FILE, Store
 
@@ -95,7 +95,7 @@ async def evaluate(
     repeat: int = 1,
     out: Path | str | None = None,
     parts: Parts | None = None,
-    watch: Watch | None = None,
+    watch: Watch | Sequence[Watch] | None = None,
     **config: Unpack[RunOptions],
 ) -> Evaluation:
     """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
@@ -104,7 +104,7 @@ async def evaluate(
     Keywords are those of `learn`. The interval is over tasks, because repeats of one
     task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
     journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
-    it. Raises ProviderError if nothing could be scored.
+    it. `watch`, or each of several, observes it. Raises ProviderError if nothing could be scored.
     """
     require_known(evaluate, config)
     setup = set_up({**config, "method": method, "settings": settings or {}}, Splits(test=tuple(tasks)), parts)
@@ -118,8 +118,8 @@ async def evaluate(
         open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
         store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
-            watch, evaluation = watch or Watch(), None
-            watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context))
+            watch, evaluation = one_watch(watch), None
+            watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context, counts=state.counts))
             watch.evaluating("eval", len(tasks) * repeat)
             state.observer = watch
             try:
@@ -127,7 +127,9 @@ async def evaluate(
                 watch.evaluated("eval", evaluation.score if evaluation.n else None, evaluation.n)
             finally:
                 watch.ended(evaluation)
-            return evaluation
+                await watch.flush()
+            # A watch may have counted what it could not send.
+            return replace(evaluation, counts=state.nonzero_counts)
 
 
 async def _evaluate(

@@ -41,7 +41,7 @@ from practicum.session.records import (
     step_rows,
     update_run,
 )
-from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch
+from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch, one_watch
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
@@ -69,7 +69,7 @@ async def learn(
     out: Path | str | None = None,
     seed_context: Context | None = None,
     parts: Parts | None = None,
-    watch: Watch | None = None,
+    watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
     **config: Unpack[RunOptions],
 ) -> Result:
@@ -78,8 +78,8 @@ async def learn(
     `method` is the name of a method or a Method of your own. `settings` are those of the method, by name or as its
     `Settings` (`practicum.methods.ace.Settings(rounds=1)`). `val` are tasks to choose the best context with, `test`
     tasks to score it with. `parts` holds Python objects in place of names: an agent, a scorer, model clients, an
-    embedder. `watch` observes the run. `shared` is what it has in common with runs beside it. `RunOptions` describes
-    the other keywords.
+    embedder. `watch`, or each of several, observes the run. `shared` is what the run has in common with runs beside
+    it. `RunOptions` describes the other keywords.
 
     Raises UsageError before anything is paid for if something does not fit, and other PracticumErrors if the run cannot
     continue; what was done is kept.
@@ -113,7 +113,7 @@ async def resume(
     *,
     limits: Mapping[str, Any] | None = None,
     parts: Parts | None = None,
-    watch: Watch | None = None,
+    watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
 ) -> Result:
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
@@ -143,11 +143,16 @@ def begun(folder: Path) -> bool:
 
 @asynccontextmanager
 async def open_session(
-    store: Store, folder: Path, setup: Setup, leg: Leg, watch: Watch | None = None, shared: Shared | None = None
+    store: Store,
+    folder: Path,
+    setup: Setup,
+    leg: Leg,
+    watch: Watch | Sequence[Watch] | None = None,
+    shared: Shared | None = None,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet."""
     async with open_state(store, RUN, folder, setup, seconds=seconds_spent(store), shared=shared) as state:
-        yield Session(folder, setup, state, store, leg, watch or Watch())
+        yield Session(folder, setup, state, store, leg, one_watch(watch))
 
 
 @dataclass
@@ -174,7 +179,6 @@ class Session:
         result = None
         try:
             result = await self._run()
-            return result
         except BaseException as error:
             with suppress(StoreError):
                 update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
@@ -183,12 +187,19 @@ class Session:
             raise
         finally:
             self.watch.ended(result)
+            await self.watch.flush()
+        # A watch may have counted what it could not send.
+        result = replace(result, errors=self.state.nonzero_counts)
+        state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
+        update_run(self.store, state=state, seconds=result.seconds, result=report)
+        return result
 
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""
         config, splits, method = self.setup.config, self.setup.splits, self.setup.method
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
-        self.watch.began(RunInfo(self.folder, config, splits, self.state.budget, method.calls, steps, self.leg.start))
+        budget, counts = self.state.budget, self.state.counts
+        self.watch.began(RunInfo(self.folder, config, splits, budget, method.calls, steps, self.leg.start, counts))
         self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():
@@ -228,8 +239,6 @@ class Session:
             stopped=stopped,
         )
         await save_snapshot(self.store, best, self.state.retriever)
-        state, report = "done" if stopped is None else "stopped", json.dumps(result.as_json(), ensure_ascii=False)
-        update_run(self.store, state=state, seconds=result.seconds, result=report)
         return result
 
     async def _learn(self, root: Run) -> None:

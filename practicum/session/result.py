@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.context import Context
 from practicum.core.edits import entry_json
+from practicum.core.errors import UsageError
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport
@@ -87,7 +91,8 @@ def roles_json(by_role: Mapping[str, Usage]) -> dict[str, Any]:
 class RunInfo:
     """A run that begins. `budget.stop(reason)` ends it early. `calls` are the fewest and most model calls of a step,
     where the method announces them, and `steps` is how many steps the settings ask for. `context` is what it begins
-    with, or what is evaluated; None where there are several."""
+    with, or what is evaluated; None where there are several. `counts` are the run's counters (`core.counts`); a watch
+    may raise one."""
 
     folder: Path
     config: Config
@@ -96,6 +101,7 @@ class RunInfo:
     calls: tuple[int, int] | None = None
     steps: int | None = None
     context: Context | None = None
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -159,8 +165,8 @@ class Progress:
 class Watch(Observer):
     """Observes a run: learning, an evaluation or a query. Override what you need.
 
-    Every method may be called often and must return at once. See `engine.state.Observer` for what it is told of single
-    calls and attempts.
+    Every method but `flush` may be called often and must return at once. See `engine.state.Observer` for what a watch
+    is told of single calls and attempts.
     """
 
     def began(self, run: RunInfo) -> None:
@@ -177,3 +183,32 @@ class Watch(Observer):
 
     def ended(self, result: Result | Evaluation | None) -> None:
         """What `began` has ended, with this result; None if it failed."""
+
+    async def flush(self) -> None:
+        """The last call, for a watch that sends what it is told elsewhere: the result is returned after this."""
+
+
+class Watches(Watch):
+    """Several watches as one: each is told everything, in order."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+        for event, method in inspect.getmembers(Watch, inspect.isfunction):
+            if not inspect.iscoroutinefunction(method):
+                setattr(self, event, partial(self._tell, event))
+
+    def _tell(self, event: str, *about: Any) -> None:
+        for watch in self._watches:
+            getattr(watch, event)(*about)
+
+    async def flush(self) -> None:
+        for watch in self._watches:
+            await watch.flush()
+
+
+def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
+    """What was given as `watch` (nothing, a watch, or several) as one watch. Raises UsageError for anything else."""
+    watches = [watch] if isinstance(watch, Watch) else watch or ()
+    if wrong := [each for each in watches if not isinstance(each, Watch)]:
+        raise UsageError(f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")
+    return Watches(watches)
