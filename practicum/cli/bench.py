@@ -16,6 +16,7 @@ from practicum.cli import bench_mael
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.bench.measure import Target
@@ -114,8 +115,8 @@ def overload(
 
     def report(row: OverloadRow) -> None:
         wall = "" if row.wall_s is None else f" in {row.wall_s:.1f} s"
-        result = row.stopped or f"{row.readable:.0%} readable, {row.calls} calls{wall}"
-        out.print(f"{row.n} lessons, {row.method}: {result}")
+        result = row.stopped or f"{row.readable:.0%} readable, {quantity(row.calls, 'call')}{wall}"
+        out.print(f"{quantity(row.n, 'lesson')}, {row.method}: {result}")
 
     rows = run_work(lambda stop: measure(plan, folder, report=report, budget=stop.stops(budget)), out)
     reached = targets(rows, model)

@@ -10,6 +10,7 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison
@@ -102,17 +103,18 @@ class _Progress:
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         for warning in plan.warnings:
             self.out.print(f"warning: {warning}")
-        runs = f"{len(plan.study.variants)} variants x {plan.seeds} seeds = {len(plan.runs)} runs"
-        self.out.print(f"{runs}, {done} of them done; kept in {folder}")
+        variants, seeds = quantity(len(plan.study.variants), "variant"), quantity(plan.seeds, "seed")
+        ready = f", {done:,} of them done" if done else ""
+        self.out.print(f"{variants} x {seeds} = {quantity(len(plan.runs), 'run')}{ready}; kept in {folder}")
 
     def began(self, runs: int) -> None:
-        self.out.print(f"{runs} runs to go")
+        self.out.print(f"{quantity(runs, 'run')} to go")
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
-        calls = outcome.learning.calls + outcome.testing.calls
+        calls = quantity(outcome.learning.calls + outcome.testing.calls, "call")
         why = f"; {reason}" if (reason := outcome.failed or outcome.stopped) else ""
-        self.out.print(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls:,} calls{why}")
+        self.out.print(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls}{why}")
 
 
 def _print(out: Printer, comparison: Comparison) -> None:
@@ -131,7 +133,7 @@ def _print(out: Printer, comparison: Comparison) -> None:
             score = f"{percent(variant['score'])} ({interval(variant['ci95'])})" if variant["ci95"] else ""
             effect = f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
             rows.append((row["name"], score, effect, verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
-        columns = ("", "score (95%)", f"minus {table['baseline']} (95%)", few)
+        columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
         out.table(columns, rows, text=columns)
         if THESE_RUNS in about:
             out.print(f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it")

@@ -13,6 +13,7 @@ from practicum.cli.output import Printer, confirm
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.words import in_number, quantity
 
 
 def diff(
@@ -75,7 +76,7 @@ def import_(
     create_seed(folder, context)
     out = Printer(json_)
     out.result({"run": str(folder), "entries": len(context)})
-    out.print(f"{len(context)} entries in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder}")
+    out.print(f"{quantity(len(context), 'entry')} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder}")
 
 
 def forget(
@@ -114,9 +115,11 @@ def forget(
         out.item(f"restored to what it was before: {entry_line(e)}")
     for e in found.kept_mixed:
         out.item(f"kept, because other tasks contributed to it: {entry_line(e)}")
-    out.print(f"{len(found.removed)} entries, {found.edits} edits and {found.rows} records removed")
+    removed = [quantity(len(found.removed), "entry"), quantity(found.edits, "edit"), quantity(found.rows, "record")]
+    out.print(f"{', '.join(removed[:2])} and {removed[2]} removed")
     if found.left:
-        raise StoreError(f"{found.left} traces of it are still in {run}, because they are part of what stays, too")
+        left = in_number(found.left, "record[|s] still hold[s|] it")
+        raise StoreError(f"{found.left:,} {left} in {run}, because what stays rests on it, too")
     if kept is not None:
         out.print(f"a copy of the run as it was is in {kept}: delete it when you do not need it, because it holds all")
     out.print("proof: the file was searched for the forgotten texts and sources, and holds none of them")

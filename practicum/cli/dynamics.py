@@ -10,6 +10,7 @@ from typer import Option
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import Stopped, UsageError
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
@@ -44,9 +45,9 @@ def dynamics(
     listed, out = read_tasks(tasks, fields) or None, Printer(json_)
     found = _score(run, listed, every, concurrency, out)
     kind = {"val": "validation ", "test": "test "}.get(found.split, "")
-    scored = f"{len(found.tasks):,} {kind}tasks"
+    scored = quantity(len(found.tasks), f"{kind}task")
     out.result(found.as_json())
-    out.print(f"{len(found.checkpoints):,} checkpoints on {scored}")
+    out.print(f"{quantity(len(found.checkpoints), 'checkpoint')} on {scored}")
     curves, steps = found.curves, [checkpoint.step for checkpoint in found.checkpoints]
     recency = curves.by_window[recent]
     shown = (curves.current, recency.recent, recency.active, recency.stale, curves.best)
@@ -63,10 +64,10 @@ def dynamics(
     when = "at any earlier checkpoint" if recent is None else f"within {recent} checkpoints"
     out.print(f"mean instability (solved {when}, not now): {100 * recency.mean_instability:.1f} pp")
     again = "" if curves.relearned is None else f", {curves.relearned:.0%} of them solved again later"
-    out.print(f"solved and then lost: {curves.unlearned:,} times{again}")
+    out.print(f"solved and then lost: {quantity(curves.unlearned, 'time')}{again}")
     out.usage(found.usage, hits=found.hits, by_role=found.by_role)
     if found.errors:
-        out.print(f"Worth knowing: {found.errors:,} attempts failed or could not be scored")
+        out.print(f"! {quantity(found.errors, 'attempt')} failed or could not be scored")
     if plot is not None:
         title = f"Training dynamics of {run.absolute().name} on {scored}"
         dynamics_plot(found.curves, plot, recent, steps=[c.step for c in found.checkpoints], title=title)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.tasks.traces import Traces
@@ -80,12 +81,12 @@ def read_traces(path: Path) -> Traces:
 
     traces = load_traces(path)
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
-    lines = [f"{len(traces.tasks)} traces in {path}: {formats}"]
+    lines = [f"{quantity(len(traces.tasks), 'trace')} in {path}: {formats}"]
     lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]
     if (more := len(traces.problems) - PROBLEMS_SHOWN) > 0:
-        lines.append(f"and {more} more such lines")
+        lines.append(f"and {quantity(more, 'more such line')}")
     if traces.faults:
-        lines.append(f"in all, {traces.faults} parts could not be read in full")
+        lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
     print(*lines, sep="\n", file=sys.stderr)
     return traces
 

@@ -13,6 +13,7 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer, one_line
 from practicum.core.edits import Entry, entry_json
 from practicum.core.errors import UsageError
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
@@ -155,7 +156,7 @@ def reembed(
     count = run_work(lambda stop: memories.reembed(run, embedder), out)
     name = run_config(run)["embedder"]
     out.result({"run": str(run), "embedder": name, "embedded": count})
-    out.print(f"{count:,} texts of {run} embedded by {name}")
+    out.print(f"{quantity(count, 'text')} of {run} embedded by {name}")
 
 
 def _context(run: Path) -> Context:

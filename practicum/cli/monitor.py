@@ -11,6 +11,7 @@ from typer import Option
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.monitor import MonitorReport
@@ -49,17 +50,17 @@ def monitor(
     out.result({**report.as_json(), **({"plots": [str(file) for file in plots]} if plots else {})})
     _print(out, report)
     if plots:
-        out.print(f"{len(plots)} pictures in {plot}")
+        out.print(f"{quantity(len(plots), 'picture')} in {plot}")
     if (where := metrics_endpoint()) is not None:
         # The endpoint may be configured for other programs, so a missing package is no failure.
         if (why := obstacle()) is not None:
             out.print(f"not sent to {where}: {why}")
         else:
-            out.print(f"{send(report):,} points sent to {where}")
+            out.print(f"{quantity(send(report), 'point')} sent to {where}")
 
 
 def _print(out: Printer, report: MonitorReport) -> None:
-    out.print(f"{report.method} with {report.model}, {report.state}; {len(report.steps):,} steps")
+    out.print(f"{report.method} with {report.model}, {report.state}; {quantity(len(report.steps), 'step')}")
     for name, lines in LINES.items():
         if name in report.groups:
             for line in lines(report.groups[name].numbers):
@@ -71,10 +72,8 @@ def _print(out: Printer, report: MonitorReport) -> None:
         rows.append((row["component"], row["stage"], f"{row['calls']:,}", f"{row['failures']:,}", *seconds, share))
     columns = ("component", "stage", "calls", "failed", "median s", "p95 s", "share of seconds")
     out.table(columns, rows, text=("component", "stage"))
-    if report.notes:
-        out.print("Worth knowing:")
     for note in report.notes:
-        out.print(f"  {note}")
+        out.print(f"! {note}")
 
 
 def _rate(n: Numbers, name: str = "rate") -> str:
@@ -83,11 +82,11 @@ def _rate(n: Numbers, name: str = "rate") -> str:
 
 
 def _success(n: Numbers) -> Iterator[str]:
-    tries = f" in {n['tries']:,} tries" if n["tries"] > n["attempts"] else ""
+    tries = f" in {quantity(n['tries'], 'try')}" if n["tries"] > n["attempts"] else ""
     others = "".join(f"; {n[name]:,} {meaning}" for name, meaning in OUTCOMES.items() if n[name])
     best = f", best of k {n['best_of_k']:.1%}" if "best_of_k" in n else ""
     rate = f"{_rate(n)} by {n['by']}" if "rate" in n else "unknown"
-    yield f"success: {rate}, {n['attempts']:,} attempts{tries}{best}{others}"
+    yield f"success: {rate}, {quantity(n['attempts'], 'attempt')}{tries}{best}{others}"
     if "rate" in n and n["attempts"] > n["window"]:
         yield f"  first {n['window']:,}: {n['first']['rate']:.1%}; last {n['window']:,}: {n['last']['rate']:.1%}"
 
@@ -103,7 +102,7 @@ def _learning(n: Numbers) -> Iterator[str]:
         yield "by domain:"
         for name, one in n["domains"].items():
             best = f", best of k {one['best_of_k']:.1%}" if "best_of_k" in one else ""
-            yield f"  {name}: {_rate(one)}{best}, {one['attempts']:,} attempts"
+            yield f"  {name}: {_rate(one)}{best}, {quantity(one['attempts'], 'attempt')}"
 
 
 def _memory(n: Numbers) -> Iterator[str]:
@@ -119,8 +118,8 @@ def _retrieval(n: Numbers) -> Iterator[str]:
 def _context(n: Numbers) -> Iterator[str]:
     drift = n.get("from_first")
     words = "" if drift is None else f"; drift from the first {drift:.3f}, coherence {n['coherence']:.2f}"
-    hits = f", {n['helpful']:,} helpful hits" if n.get("helpful") else ""
-    yield f"context: version {n['version']}, {n['entries']:,} entries, {n['tokens']:,} tokens{hits}{words}"
+    hits = f", {quantity(n['helpful'], 'helpful hit')}" if n.get("helpful") else ""
+    yield f"context: version {n['version']}, {quantity(n['entries'], 'entry')}, {n['tokens']:,} tokens{hits}{words}"
 
 
 def _contrast(n: Numbers) -> Iterator[str]:
@@ -131,13 +130,15 @@ def _contrast(n: Numbers) -> Iterator[str]:
 
 def _judge(n: Numbers) -> Iterator[str]:
     if (scorer := n.get("against_scorer")) is not None:
-        wrong = f"{scorer['lenient']:,} wrong answers called right, {scorer['strict']:,} right answers called wrong"
-        yield f"judge against the scorer: the same in {_rate(scorer, 'same')} of {scorer['n']:,} attempts; {wrong}"
+        lenient, strict = quantity(scorer["lenient"], "wrong answer"), quantity(scorer["strict"], "right answer")
+        same = f"the same in {_rate(scorer, 'same')} of {quantity(scorer['n'], 'attempt')}"
+        yield f"judge against the scorer: {same}; {lenient} called right, {strict} called wrong"
     if (again := n.get("again")) is not None:
-        same = f"the same in {_rate(again, 'same')} of {again['n']:,} attempts" if "same" in again else "no verdict"
+        shown = quantity(again["n"], "attempt")
+        same = f"the same in {_rate(again, 'same')} of {shown}" if "same" in again else "no verdict"
         none = f", {again['no_verdict']:,} without a verdict" if again["no_verdict"] else ""
-        calls = f"{again['usage']['calls']:,} calls"
-        yield f"judge again, at temperature {again['temperature']:g}: {same}{none}; {calls}"
+        calls = quantity(again["usage"]["calls"], "call")
+        yield f"the judge asked a second time, at temperature {again['temperature']:g}: {same}{none}; {calls}"
         if "stopped" in again:
             yield f"  stopped before all were judged: {again['stopped']}"
 

@@ -16,6 +16,7 @@ from rich.text import Text
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
     from practicum.core.types import Usage
@@ -89,7 +90,7 @@ class Printer(Console):
     ) -> None:
         """What was paid for, in all and for each role; `hits` counts results that came from the journal."""
         time = "" if seconds is None else f" in {seconds:.1f} s"
-        journal = f"; {hits:,} results came from the journal and were not paid for again" if hits else ""
+        journal = f"; {quantity(hits, 'result')} kept from before, not paid for again" if hits else ""
         self.print(f"usage: {usage_text(usage)}{time}{journal}")
         if by_role and len(by_role) > 1:
             for role, part in sorted(by_role.items()):
@@ -97,14 +98,15 @@ class Printer(Console):
 
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
-
-        if refused or any(counts.values()):
-            self.print("Worth knowing:")
-        for count in sorted(Count, key=lambda count: not count.attention):
-            if number := counts.get(count):
-                self.print(f"  {'!' if count.attention else ' '} {number:,} {count.meaning}")
+        found = [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]
+        if found or refused:
+            marked = " (! marks what needs your attention)" if found and found[0].attention else ""
+            self.print(f"counted{marked}:")
+        for count in found:
+            self.print(f"  {'!' if count.attention else ' '} {count.said(counts[count])}")
         if refused:
-            self.print(f"    {refused:,} edits refused, because they do not fit the context")
+            edits = in_number(refused, "edit[|s] refused, because [it does|they do] not fit the context")
+            self.print(f"    {refused:,} {edits}")
 
 
 def confirm(question: str, yes: bool) -> None:
@@ -122,7 +124,7 @@ def usage_text(usage: Usage) -> str:
     """Usage in a few words."""
     money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
     cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
-    return f"{usage.calls:,} calls, {usage.tokens:,} tokens{cached}{money}"
+    return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"
 
 
 def one_line(text: object, most: int = 80) -> str:

@@ -14,6 +14,7 @@ from practicum.cli.output import LONGEST_LINE, Printer, one_line
 from practicum.core.errors import PracticumError, Stopped, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.views import entry_line
+from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.cli.running import Stopper
@@ -57,7 +58,7 @@ def run(
     if answered.learned is not None:
         _print_lesson(out, answered.learned, context)
         if answered.trouble:
-            out.print(f"Worth knowing: {answered.trouble}")
+            out.print(f"! {answered.trouble}")
     if trace_out is not None:
         _write_page(answered, context, config, trace_out)
         out.print(f"trace written to {trace_out}")
@@ -128,7 +129,7 @@ def _print_entries(out: Printer, answered: Answered) -> None:
     if answered.retrieved or used:
         return
     if shown := sum(not entry.hidden for entry in answered.context):
-        out.print(f"the answer relies on none of the {shown:,} entries of version {answered.context.version}")
+        out.print(f"the answer relies on none of the {quantity(shown, 'entry')} of version {answered.context.version}")
     else:
         out.print("nothing has been learned yet, so the answer relies on no entry")
 
@@ -137,8 +138,9 @@ def _print_lesson(out: Printer, learned: Learned, context: Path) -> None:
     from practicum.cli.show import edit_text
 
     for done in learned.applied:
-        out.item(f"learned [{done.id}]: {edit_text(done)}", style="green")
-    refused = f"; {learned.refused} edits refused" if learned.refused else ""
+        what = "counted" if done.edit.op == "vote" else "learned"
+        out.item(f"{what} [{done.id}]: {edit_text(done)}", style="green")
+    refused = f"; {quantity(learned.refused, 'edit')} refused" if learned.refused else ""
     if not learned.applied:
         out.print(f"step {learned.step} of {context}: nothing new was learned{refused}")
         return

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from practicum.cli.live import Download, Live, report
 from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError
+from practicum.core.words import quantity
 from practicum.session.components import Parts
 from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
 
@@ -73,7 +74,8 @@ class Stopper(Watch):
         self._stopping = True
         calls = self._stoppable.in_flight
         self._stoppable.stop(INTERRUPTED)
-        self.out.print(f"Stopping: {calls} calls in flight are finished first. Ctrl-C again leaves at once.")
+        first = f"{quantity(calls, 'call')} in flight may finish first. " if calls else ""
+        self.out.print(f"Stopping. {first}Ctrl-C again leaves at once.")
 
 
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:

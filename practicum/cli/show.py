@@ -13,6 +13,7 @@ from practicum.cli.output import Printer
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 from practicum.core.views import behind, entry_line, render_full
+from practicum.core.words import quantity
 
 
 def show(
@@ -87,7 +88,7 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         _, splits, _ = read_run(store)
     events = entry_history(versions, id)
     if not events:
-        raise UsageError(f"there never was an entry {id!r} in {run}")
+        raise UsageError(f"{run} has never had an entry {id!r}: practicum show {run} lists those it has")
     now = rebuild(versions).get(id)
     edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in events]
     out.result({"id": id, "now": entry_json(now) if now else None, "events": edits})
@@ -114,7 +115,8 @@ def edit_text(done: Applied) -> str:
         case "delete":
             text = "deleted"
         case "vote":
-            text = f"votes: +{edit.helpful} -{edit.harmful}, used {edit.uses}"
+            counted = {"helpful": edit.helpful, "harmful": edit.harmful, "used": edit.uses}
+            text = ", ".join(f"{name} {quantity(n, 'time')}" for name, n in counted.items() if n) or "no vote"
     return text + (f"{chr(10) if chr(10) in text else ' '}({edit.reason})" if edit.reason else "")
 
 

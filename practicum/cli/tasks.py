@@ -11,6 +11,7 @@ from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.words import quantity
 
 FORMATS = "humaneval, gsm8k, commongen, mmlu, finer, formula, rewardbench2, ddxplus or hotpotqa"
 
@@ -52,7 +53,7 @@ def tasks(
         "choices": list(data.choices), "options": list(data.options), "instructions": data.instructions,
         "out": None if to is None else str(to),
     })  # fmt: skip
-    left = f"; {data.left_out} lines left out" if data.left_out else ""
-    out.print(f"{data.format}: {data.about}; {len(data.tasks)} tasks{left}")
+    left = f"; {quantity(data.left_out, 'line')} left out" if data.left_out else ""
+    out.print(f"{data.format}: {data.about}; {quantity(len(data.tasks), 'task')}{left}")
     out.print(f"instructions: {data.instructions}")
     out.print(f"learn with: practicum learn {to or 'TASKS'} {shlex.join(options)}", soft_wrap=True)

@@ -16,6 +16,7 @@ from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
+from practicum.core.words import quantity
 from practicum.engine.loop import Method, best_of_k
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
@@ -151,7 +152,7 @@ async def _evaluate(
             by_task.setdefault(rollout.task.id, []).append(score.value)
     if not by_task and stopped is None:
         why = f": {state.last_error}" if state.last_error else ""
-        raise ProviderError(f"none of {len(rollouts)} attempts could be scored{why}")
+        raise ProviderError(f"none of {quantity(len(rollouts), 'attempt')} could be scored{why}")
     return Evaluation(
         score=fmean(map(fmean, by_task.values())) if by_task else nan,
         ci95=repeated_ci95(list(by_task.values())) if by_task else (0.0, 1.0),

@@ -66,7 +66,7 @@ def forget(
     wanted = _sources(run, old, [f"task:{t}" for t in tasks] + list(sources) + [f"tag:{t}" for t in tags])
     missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
     if missing:
-        raise UsageError(f"there never was an entry {missing[0]!r} in this run")
+        raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
     new = filtered(old, wanted, frozenset(entries), keep_mixed)
     before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)

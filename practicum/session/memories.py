@@ -176,7 +176,10 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
             if entry is None:
                 events = entry_history(read_versions(store, RUN), id)
                 if not events:
-                    raise UsageError(f"there never was an entry {id!r} in {store.folder}")
+                    where = store.folder
+                    raise UsageError(
+                        f"{where} has never had an entry {id!r}: practicum show {where} lists those it has"
+                    )
                 removed = f"it was removed in version {events[-1].version}"
                 raise UsageError(f"there is no entry {id!r} in {store.folder} any more: {removed}")
             found.append(entry)

@@ -75,8 +75,8 @@ def test_sizes_are_tried_once_and_then_the_best_is_kept() -> None:
     assert sizes(batches) == [10, 20, 40, 80, 53, 53, 53, 53, 53, 53, 32]
     assert [b.data["fit"] is None for b in batches] == [True] * 4 + [False] * 7
     assert [b.data["why"] for b in batches[:2]] == [
-        "4 of 4 sizes are yet to be tried",
-        "3 of 4 sizes are yet to be tried",
+        "size 1 of 4 is being tried",
+        "size 2 of 4 is being tried",
     ]
     assert [len(fit_of(b).points) for b in batches[4:]] == [4, 5, 6, 7, 8, 9, 10]
     assert fit_of(batches[-1]).why == batches[-1].data["why"]

@@ -244,7 +244,7 @@ def test_show_prints_an_entry_with_its_history_and_sources(run: Any, learned: Pa
     assert f"from {task}: Message" in told
     assert len(run("show", "run", "--version", 2, "--json").json["entries"]) == 2
     assert "8 entries" in run("show", "run").out
-    assert "there never was an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
+    assert "has never had an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
 
 
 def test_brackets_and_colons_are_printed_unchanged(run: Any, here: Path) -> None:

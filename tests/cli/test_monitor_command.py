@@ -94,7 +94,7 @@ def test_one_json_object_and_pictures(place: Path) -> None:
 def test_the_judge_is_asked_again(place: Path) -> None:
     done = typed(place, "run --judge-again 3 --seed 5 --json")
     assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
-    assert "judge again, at temperature 0: the same in 100.0%" in done.err
+    assert "the judge asked a second time, at temperature 0: the same in 100.0%" in done.err
     done = typed(place, "run --judge-again 3 --max-calls 1")
     assert "stopped before all were judged: the budget of 1 calls is spent" in done.out
 

@@ -16,10 +16,16 @@ def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(
 ) -> None:
     Printer(False).counts({Count.DUPLICATE_ENTRIES: 1_200, Count.LOST_REFLECTIONS: 2, Count.NO_MEMORIES: 0}, refused=3)
     assert capsys.readouterr().out.splitlines() == [
-        "Worth knowing:",
+        "counted (! marks what needs your attention):",
         f"  ! 2 {Count.LOST_REFLECTIONS.meaning}",
         f"    1,200 {Count.DUPLICATE_ENTRIES.meaning}",
         "    3 edits refused, because they do not fit the context",
+    ]
+    Printer(False).counts({Count.REPAIRED_OUTPUTS: 1}, refused=1)
+    assert capsys.readouterr().out.splitlines() == [
+        "counted:",
+        "    1 answer requested again, because it did not fit its schema",
+        "    1 edit refused, because it does not fit the context",
     ]
 
 
@@ -66,9 +72,9 @@ def test_usage_of_several_roles_is_printed_for_each(capsys: pytest.CaptureFixtur
     assert usage_text(usage) == "2 calls, 1,010 tokens (50% of the input cached), $0.5000"
     Printer(False).usage(usage, 1.25, 3, {"agent": usage, "judge": Usage(calls=1)})
     assert capsys.readouterr().out.splitlines() == [
-        f"usage: {usage_text(usage)} in 1.2 s; 3 results came from the journal and were not paid for again",
+        f"usage: {usage_text(usage)} in 1.2 s; 3 results kept from before, not paid for again",
         f"  agent: {usage_text(usage)}",
-        "  judge: 1 calls, 0 tokens",
+        "  judge: 1 call, 0 tokens",
     ]
     Printer(False).usage(usage, by_role={"agent": usage})
     assert capsys.readouterr().out.splitlines() == [f"usage: {usage_text(usage)}"]

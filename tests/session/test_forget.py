@@ -265,7 +265,7 @@ def test_mixed_entries_are_reported(tmp_path: Path) -> None:
     [
         ({"tasks": ["z"]}, "nothing in this run was learned from 'task:z'"),
         ({"tags": ["privat"]}, "nothing in this run was learned from 'tag:privat'"),
-        ({"entries": ["e9"]}, "there never was an entry 'e9' in this run"),
+        ({"entries": ["e9"]}, "this run has never had an entry 'e9'"),
     ],
 )
 def test_a_misspelled_id_forgets_nothing(tmp_path: Path, what: dict[str, Any], problem: str) -> None:

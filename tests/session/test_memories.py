@@ -81,7 +81,7 @@ def test_an_entry_that_is_removed_keeps_its_history(run: Path) -> None:
     assert (gone.id, [e.id for e in context], context.version) == ("e1", ["e0"], 1)
     with pytest.raises(UsageError, match=r"no entry 'e1' .* any more: it was removed in version 1"):
         remove(run, "e1")
-    with pytest.raises(UsageError, match="there never was an entry 'e9'"):
+    with pytest.raises(UsageError, match="has never had an entry 'e9'"):
         remove(run, "e9")
     assert load_context(run).version == 1
     with Store.read(run) as store:

@@ -51,7 +51,7 @@ def differences_figure(rows: Sequence[Mapping[str, Any]], baseline: str) -> Figu
     axes.set_yticks(range(len(rows)), [_shortened(row["name"]) for row in rows])
     axes.set_ylim(-0.7, len(rows) - 0.3)
     axes.xaxis.set_major_formatter(lambda value, _: points(value / 100).removesuffix(".0") if value else "0")
-    axes.set_xlabel(f"score minus that of {_shortened(baseline)} (percentage points)")
+    axes.set_xlabel(f"difference from {_shortened(baseline)} (percentage points)")
     return figure
 
 

@@ -11,7 +11,7 @@ from practicum.analysis.compare import figures
 from practicum.analysis.formats import UNKNOWN, count, money, percent, seconds
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
-from practicum.core.counts import Count
+from practicum.core.counts import said
 from practicum.core.files import write_atomic
 
 ReportData = Mapping[str, Any]
@@ -35,8 +35,6 @@ COSTS = (
     ("tokens per test task", "tokens_a_test_task", count),
 )
 """Columns of the table of costs: title, field, and how it is written."""
-
-MEANINGS: Mapping[str, str] = {counter.value: counter.meaning for counter in Count}
 
 COST_NAMES = {"alone_s": "time", "usd": "cost", "tokens": "tokens"}
 """What scores are drawn against, in one word."""
@@ -126,7 +124,7 @@ def _problems(report: ReportData) -> list[str]:
         early = {seed: why for seed, why in row["stopped"].items() if seed not in row["failed"]}
         lines += [f"{row['name']}, seed {seed}, ended early: {why}" for seed, why in early.items()]
         # Outcomes that earlier versions kept have the words themselves.
-        lines += [f"{row['name']}: {n} {MEANINGS.get(key, key)}" for key, n in row["errors"].items()]
+        lines += [f"{row['name']}: {said(key, n)}" for key, n in row["errors"].items()]
     return lines
 
 

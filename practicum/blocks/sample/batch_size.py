@@ -59,7 +59,8 @@ def _decide(tasks: int, history: History, tau: float, max_batch: int, first: int
     points = _measurements(history)
     untried = sorted(set(sizes) - {point.batch for point in points})
     if untried:
-        return {"size": untried[0], "why": f"{len(untried)} of {len(sizes)} sizes are yet to be tried", "fit": None}
+        why = f"size {len(sizes) - len(untried) + 1} of {len(sizes)} is being tried"
+        return {"size": untried[0], "why": why, "fit": None}
     fit = fit_delay(points, tasks, sizes[0], max_batch, tau)
     return {"size": fit.chosen, "why": fit.why, "fit": fit.as_json()}
 
