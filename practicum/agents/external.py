@@ -121,13 +121,26 @@ class FunctionAgent:
     - `annotated`: True if the answer should hold "doubts" and "missing"; `noting`: True if it should hold a "note".
     - `instructions`: the run's instructions, if it has any; else the parameter's own default holds.
 
-    See `read_answer` for what it may return.
+    See `read_answer` for what it may return. Raises UsageError for a function that cannot be called so.
     """
 
     fn: Callable[..., Any]
     instructions: str = ""
     journaled: bool = field(default=True, init=False)
     max_turns: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        try:
+            signature = inspect.signature(self.fn)
+        except (TypeError, ValueError):
+            return  # written in C, without a signature
+        try:
+            signature.bind("input", "context", **self._accepted(place="", annotated=False, noting=False))
+        except TypeError as error:
+            raise UsageError(
+                f"the agent {self.name}{signature} cannot be called: {error}. It must take the task's input and the "
+                "context, as in: def agent(input: str, context: str) -> str"
+            ) from error
 
     @property
     def name(self) -> str:

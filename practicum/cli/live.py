@@ -56,6 +56,7 @@ class Live(Watch):
         self._row = self._bar.add_task("", visible=False, state="")
         self._phase = ""
         self._tasks = 0
+        self._failed = False
         self._printed = 0.0
         self._explained = 0.0
         self._why: str | None = None
@@ -98,6 +99,9 @@ class Live(Watch):
         self._begin(name, tasks)
 
     def attempted(self, task: Task, trace: Trace) -> None:
+        if trace.error is not None and not trace.lost and not self._failed:
+            self._failed = True
+            self.console.print(f"the agent failed on task {task.id}: {trace.error}", style="red")
         if self._phase in SCORE_NAMES:
             self._bar.advance(self._row)
 

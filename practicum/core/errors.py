@@ -14,6 +14,7 @@ PracticumError
 ├── ProviderError         a provider failed after all retries
 ├── OutputError           an output does not fit its schema
 ├── AgentError            the agent under training failed on a task
+├── BrokenAgentError      the agent failed on each of the first tasks
 └── Stopped               a budget is spent, or the user asked to stop
 """
 
@@ -80,6 +81,14 @@ class OutputError(PracticumError):
 
 class AgentError(PracticumError):
     """The agent under training (a program or a function) failed on one task."""
+
+
+class BrokenAgentError(PracticumError):
+    """The agent failed on each of the first tasks, so there is nothing to learn from. `cause` is the first failure."""
+
+    def __init__(self, text: str, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause
 
 
 class Stopped(PracticumError):

@@ -261,12 +261,14 @@ class _Flow:
         self, name: str, work: Callable[[Run], Awaitable[Attempted | Reduced]], about: tuple[str, ...] | None = None
     ) -> None:
         at = self.run.apart(name, about)
-        job = asyncio.ensure_future(work(at))
+        at.begins()
+        job = asyncio.ensure_future(at.do(work))
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
         self.running[name] = at, job
 
     async def _attempt(self, batch: Batch, context: Context, at: Run) -> Attempted:
         rollouts = await self.method.attempt(batch, context, at.at("attempt"))
+        await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await self.method.reflect(rollouts, context, reflecting)
         return Attempted(rollouts, lessons, reflecting.unparsed)

@@ -134,6 +134,7 @@ async def sequential(
         run.stepping(step, len(batch.tasks), batch.steps)
         clock, check = Clock(at), Check(method.name, step)
         rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
+        await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await check.each("reflect", Lesson, method.reflect, rollouts, context, reflecting)
         losses.count(rollouts, lessons, reflecting.unparsed)

@@ -70,7 +70,7 @@ class Run:
 
     `about` names the sources ("task:t1") of what happens here. `teaches` is False in evaluation. `warmth` is the
     agent's temperature if several attempts should differ, and `member` numbers such attempts. `actor` names the seat
-    that plays the agent, where there are several.
+    that plays the agent, where there are several. `job` is the place of the concurrent job that this belongs to.
     """
 
     _state: RunState
@@ -80,6 +80,7 @@ class Run:
     warmth: float | None = None
     member: int = 1
     actor: str = "agent"
+    job: str = ""
     chain: Chain = field(default_factory=Chain, compare=False)
 
     @property
@@ -174,8 +175,20 @@ class Run:
         return replace(self, place=place, about=self.about if about is None else about)
 
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
-        """The same for work that runs beside what follows here: it has a chain of its own."""
-        return replace(self.at(name, about), chain=Chain(self.chain.seconds))
+        """The same for work that runs beside what follows here: it is a job with a chain of its own."""
+        at = self.at(name, about)
+        return replace(at, job=at.place, chain=Chain(self.chain.seconds))
+
+    def begins(self) -> None:
+        """The job at this place, which `apart` made, is about to begin."""
+        self._state.proof.begins(self.job)
+
+    async def do(self, job: Callable[[Run], Awaitable[T]]) -> T:
+        """The result of a job at this place, which `apart` made."""
+        try:
+            return await job(self)
+        finally:
+            self._state.proof.ended(self.job)
 
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """The semaphore that is held while something is in flight at this endpoint."""
@@ -223,8 +236,11 @@ class Run:
         A failure cancels no sibling, so what they pay for is kept; then the first in the order of the jobs is raised.
         """
         children = [self.apart(name) for name, _ in jobs]
+        self._state.proof.ended(self.job)
+        for child in children:
+            child.begins()
         results = await asyncio.gather(
-            *(job(child) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
+            *(child.do(job) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
         )
         self.chain.seconds = max((self.chain.seconds, *(child.chain.seconds for child in children)))
         for result in results:
@@ -299,14 +315,19 @@ class Run:
         self._state.observer.stepping(step, tasks, steps)
 
     async def agent(self, task: Task, view: View) -> Trace:
-        """One attempt of the agent. A failure is data: the trace carries it as `error`."""
+        """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
+        of the first attempts failed."""
+        proof, broken = self._state.proof, False
+        proof.begins(self.job)
         try:
             trace = await self._attempt(task, view)
         except AgentError as error:
-            trace = Trace(answer="", error=str(error))
+            trace, broken = Trace(answer="", error=str(error)), True
         except (OutputError, ProviderError) as error:
             # There is nothing to learn from: no answer came, or none that could be parsed.
             trace = Trace(answer="", error=str(error), lost=True)
+        finally:
+            proof.ended(self.job)
         if view.annotated:
             self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
             failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
@@ -317,7 +338,20 @@ class Run:
             failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
         self.count(failure, trace.error is not None)
         self._state.observer.attempted(task, trace)
+        if broken:
+            proof.told(task.id, str(trace.error))
         return trace
+
+    async def require_working_agent(self) -> None:
+        """Wait until an attempt has ended otherwise than by an error of the agent, or no attempt has failed so. Raises
+        BrokenAgentError if no job is left that could make one."""
+        proof = self._state.proof
+        proof.ended(self.job)
+        while proof.failures and not proof.given:
+            self._state.budget.check()
+            if not proof.coming:
+                raise proof.error()
+            await proof.change()
 
     async def _attempt(self, task: Task, view: View) -> Trace:
         agent = self._state.agent
@@ -388,6 +422,7 @@ class Run:
         known = self._state.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
         fresh = await top.gather([(task.id, partial(_attempt, act, task, context)) for task in todo.values()])
+        await self.require_working_agent()
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
@@ -422,13 +457,18 @@ class Run:
         place = f"{self.place}/{role}"
         self._open(place)
         known = self._state.journal.find(place, question)
+        proof = self._state.proof
         if known is not None:
+            if role == "agent" and (failed := proof.give()):
+                await self._state.write(*failed)
             if not known.ok:
                 raise load_failure(known.answer)
             self._timed(known)
             return kind.validate_json(known.answer)
         async with slot or nullcontext():
             self._state.budget.check()
+            if role == "agent":
+                proof.check()
             began, before = time.monotonic(), self.chain.seconds
             record = JournalRow(place, role, question, "", sources=self.about, prompt=shown)
             try:
@@ -438,15 +478,18 @@ class Run:
                 self._state.last_error = str(error)
                 raise
             except (AgentError, OutputError) as error:
-                if role == "agent":
-                    await self._state.write(replace(record, answer=dump_failure(error), ok=False))
+                failure = replace(record, answer=dump_failure(error), ok=False)
+                if role == "agent" and isinstance(error, AgentError) and not proof.given:
+                    proof.failed(failure)
+                elif role == "agent":
+                    await self._state.write(*proof.give(), failure)
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
             # The calls that it made are part of its own time.
             self.chain.seconds = before
             self._timed(record)
-            await self._state.write(record)
+            await self._state.write(*(proof.give() if role == "agent" else ()), record)
             return result
 
     async def _call(
@@ -491,6 +534,8 @@ class Run:
         self, record: JournalRow, client: Client, prompt: Prompt, schema: JSON | None, options: CallOptions
     ) -> Reply:
         state, role = self._state, record.role
+        if role != "agent":
+            await self.require_working_agent()
         estimate = prompt_tokens(prompt)
         state.largest[role] = max(state.largest.get(role, 0), estimate)
         check_fits_window(client, role, estimate)

@@ -12,6 +12,7 @@ from practicum.agents.base import Agent
 from practicum.core.counts import Count
 from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
+from practicum.engine.proof import Proof
 from practicum.models.budget import Budget, Need
 from practicum.models.client import CallOptions, Client, Wait
 from practicum.models.prompting import prompt_tokens, shorten_prompt
@@ -135,10 +136,13 @@ class RunState:
     observer: Observer = field(default_factory=Observer)
     keep_evaluated: Callable[[Sequence[Rollout]], None] | None = None
     retriever: Retriever = field(init=False)
+    proof: Proof = field(init=False)
     slots: Slots = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.retriever = Retriever(self.vectors, counts=self.counts)
+        # The agents of practicum itself fail only where their model does.
+        self.proof = Proof(given=not self.agent.journaled)
 
     @property
     def nonzero_counts(self) -> dict[str, int]:

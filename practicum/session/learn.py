@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import ModelError, PracticumError, ProviderError, Stopped, StoreError
+from practicum.core.errors import BrokenAgentError, ModelError, PracticumError, ProviderError, Stopped, StoreError
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Run
@@ -182,7 +182,7 @@ class Session:
         except BaseException as error:
             with suppress(StoreError):
                 update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
-            if isinstance(error, ProviderError | ModelError):
+            if isinstance(error, ProviderError | ModelError | BrokenAgentError):
                 error.args = (f"{error}{CONTINUE}{self.folder}",)
             raise
         finally:
