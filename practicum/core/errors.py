@@ -84,11 +84,7 @@ class AgentError(PracticumError):
 
 
 class BrokenAgentError(PracticumError):
-    """The agent failed on each of the first tasks, so there is nothing to learn from. `cause` is the first failure."""
-
-    def __init__(self, text: str, cause: str = "") -> None:
-        super().__init__(text)
-        self.cause = cause
+    """The agent failed on each of the first tasks, so nothing can be learned. The text names the first error."""
 
 
 class Stopped(PracticumError):

@@ -1,4 +1,4 @@
-"""Whether the agent works at all. Until one attempt ends otherwise than by an error of the agent, nothing is learned."""
+"""Whether the agent works at all. Nothing is learned until one attempt ends without an error of the agent."""
 
 from __future__ import annotations
 
@@ -83,6 +83,5 @@ class Proof:
         others = "" if tried == 1 else f", and on the other {tried - 1} it tried so far"
         return BrokenAgentError(
             f"the agent failed {first}{others}. Nothing was learned: correct the agent (one that cannot do a task "
-            'returns {"error": "why"} in place of an answer)',
-            first,
+            'returns {"error": "why"} in place of an answer)'
         )

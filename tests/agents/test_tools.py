@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -21,7 +22,7 @@ from helpers import client, context_bytes, make_tasks, write_tasks
 import practicum
 from practicum.agents.environment import MAX_OBSERVATION
 from practicum.core.context import Context, seed_context
-from practicum.core.errors import UsageError
+from practicum.core.errors import BrokenAgentError, UsageError
 from practicum.core.types import Rollout, Score, Step, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 
@@ -392,14 +393,12 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "words"), FAULTS.items(), ids=FAULTS)
-def test_an_environment_that_fails_is_a_failed_attempt(fault: str, words: str) -> None:
+def test_an_environment_that_fails_is_a_failure_of_the_agent(fault: str, words: str) -> None:
     made = type("Faulty", (Faulty,), {"fault": fault})
     if fault == "closing":
         made.state = lambda self: None  # type: ignore[attr-defined]
-    trace = attempt(made, finish())
-    assert trace.error is not None
-    assert words in trace.error
-    assert not trace.lost
+    with pytest.raises(BrokenAgentError, match=re.escape(words)):
+        attempt(made, finish())
 
 
 def test_unusable_tools_are_refused() -> None:

@@ -352,7 +352,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "judge": ({"judged": True}, "add --no-labels"),
     "before": ({"before": True}, "give --test"),
     "validate": ({"validate_every": 2}, "give --val"),
-    "reasoning": ({"agent": "os:getcwd", "reasoning": True}, "for the chat agent"),
+    "reasoning": ({"agent": "os.path:join", "reasoning": True}, "for the chat agent"),
     "epochs online": ({"settings": {"online": True, "epochs": 2}}, "online learning sees each task once"),
 }
 

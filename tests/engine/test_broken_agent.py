@@ -1,0 +1,162 @@
+"""An agent that does not work: nothing is learned from it, and a corrected one begins where it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client, context_bytes, make_tasks, run_command, world, write_tasks
+
+import practicum
+from practicum.agents.external import FunctionAgent
+from practicum.core.errors import BrokenAgentError, UsageError
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.result import Result
+
+SEQUENTIAL: dict[str, Any] = {"method": "ace", "settings": {"batch": 4, "rounds": 0}}
+RUNS: dict[str, dict[str, Any]] = {
+    "a batch": SEQUENTIAL,
+    "one task": {"method": "ace", "settings": {"batch": 1}},
+    "episodes": {"method": "episodes"},
+    "groups": {"method": "rcl", "settings": {"batch": 2}},
+    "without a barrier": {
+        "method": "combee",
+        "settings": {"asynchronous": True, "batch": 4, "rounds": 0},
+        "concurrency": 8,
+    },
+    "before": {**SEQUENTIAL, "test": make_tasks(7, 50), "before": True},
+    "validation": {**SEQUENTIAL, "val": make_tasks(3, 50)},
+}
+
+
+def right(input: str, context: str) -> str:
+    return input.split()[-1]
+
+
+def learn(folder: Path, agent: Callable[..., Any], model: ScriptedClient, **config: Any) -> Result:
+    parts = practicum.Parts(agent=agent, clients={"reflector": model, "curator": model, "agent": model})
+    return practicum.run_sync(practicum.learn(make_tasks(12), out=folder, parts=parts, **config))
+
+
+def kept(folder: Path) -> list[tuple[Any, ...]]:
+    """The attempts in the journal: how each ended."""
+    with sqlite3.connect(folder / "run.sqlite") as db:
+        found = db.execute("select place, ok from journal where role = 'agent'").fetchall()
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("how", RUNS.values(), ids=RUNS)
+def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_goes_on(
+    tmp_path: Path, how: dict[str, Any]
+) -> None:
+    mended = False
+    tried: list[str] = []
+
+    def act(input: str, context: str) -> str:
+        tried.append(input)
+        return right(input, context) if mended else str(1 // 0)
+
+    act.__qualname__ = right.__qualname__
+    model = client()
+    with pytest.raises(BrokenAgentError, match=r"failed on task .*:right raised ZeroDivisionError.*practicum resume"):
+        learn(tmp_path / "run", act, model, **how)
+    assert (model.calls, kept(tmp_path / "run")) == ([], [])
+    assert len(tried) <= 16
+    mended = True
+    parts = practicum.Parts(agent=act, clients={"reflector": model, "curator": model, "agent": model})
+    done = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
+    assert done.errors.get("failed_attempts", 0) == 0
+    assert context_bytes(done) == context_bytes(learn(tmp_path / "whole", right, client(), **how))
+
+
+@pytest.mark.parametrize("name", ["a batch", "without a barrier", "episodes"])
+def test_an_agent_that_fails_on_some_tasks_is_trained(tmp_path: Path, name: str) -> None:
+    """The first attempt fails before the others begin; what is learned from it waits until one of them ends."""
+    order: list[str] = []
+
+    def reflecting(call: Call) -> str:
+        order.append(call.role)
+        return world(call)
+
+    async def act(input: str, context: str) -> str:
+        if input.endswith("word0"):
+            raise ValueError("not this one")
+        await asyncio.sleep(0)
+        order.append("answered")
+        return right(input, context)
+
+    how = RUNS[name] if name != "episodes" else {**RUNS[name], "settings": {"batch": 4}}
+    done = learn(tmp_path / "run", act, client(reflecting), **how)
+    assert order[0] == "answered"
+    assert done.errors["failed_attempts"] == 1
+    assert sorted(ok for _, ok in kept(tmp_path / "run")) == [0] + [1] * 11
+
+
+def test_an_agent_that_says_why_it_cannot_is_not_broken(tmp_path: Path) -> None:
+    done = learn(tmp_path / "run", lambda input, context: {"error": "no such tool"}, client(), **SEQUENTIAL)
+    assert done.errors["failed_attempts"] == 12
+
+
+def test_an_evaluation_stops_at_a_broken_agent() -> None:
+    tried: list[str] = []
+
+    async def act(input: str, context: str) -> None:
+        tried.append(input)
+
+    work = practicum.evaluate(make_tasks(20), practicum.Context(), parts=practicum.Parts(agent=act), concurrency=2)
+    with pytest.raises(BrokenAgentError, match=r"task t0: .*act returned NoneType.*and on the other 4 it tried"):
+        practicum.run_sync(work)
+    assert len(tried) <= 6
+
+
+def test_a_query_that_the_agent_fails_on_teaches_nothing(tmp_path: Path) -> None:
+    learn(tmp_path / "run", right, client(), **SEQUENTIAL)
+    before = practicum.load_context(tmp_path / "run")
+
+    def act(input: str, context: str) -> str:
+        raise OSError("gone")
+
+    model = client()
+    parts = practicum.Parts(agent=act, clients={"reflector": model, "curator": model, "agent": model})
+    with pytest.raises(BrokenAgentError, match="gone"):
+        practicum.run_sync(practicum.ask("What?", tmp_path / "run", learn=True, target="x", parts=parts))
+    assert model.calls == []
+    assert practicum.load_context(tmp_path / "run").version == before.version
+
+
+def one(input: str) -> str: ...
+def three(input: str, context: str, more: int) -> str: ...
+def keyed(input: str, context: str, *, place: str, annotated: bool = False) -> str: ...
+def any_(*args: str, **kwargs: Any) -> str: ...
+
+
+@pytest.mark.parametrize("agent", [one, three])
+def test_a_function_that_cannot_be_called_is_refused_before_anything_is_made(
+    tmp_path: Path, agent: Callable[..., Any]
+) -> None:
+    with pytest.raises(UsageError, match=rf"{agent.__name__}\(input.*It must take the task's input and the context"):
+        learn(tmp_path / "run", agent, client(), **SEQUENTIAL)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("agent", [keyed, any_, str.join, right])
+def test_a_function_that_can_be_called_is_not(agent: Callable[..., Any]) -> None:
+    assert FunctionAgent(agent).name
+
+
+def test_the_command_line_tells_the_first_error_at_once_and_ends_with_it(tmp_path: Path) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
+
+    how = ("--agent", "command:false", "--model", "http://127.0.0.1:1/v1#none", "--out", "run")
+    done = run_command(("learn", "tasks.jsonl", "--method", "ace", *how), tmp_path)
+    assert done.code == 1
+    assert (
+        len(re.findall("^the agent failed on task t[0-9]: false ended with exit code 1", done.out, re.MULTILINE)) == 1
+    )
+    assert "practicum resume run" in done.line
