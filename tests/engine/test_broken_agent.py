@@ -72,7 +72,8 @@ def test_a_broken_agent_stops_before_anything_is_learned_and_a_corrected_one_goe
     parts = practicum.Parts(agent=act, clients={"reflector": model, "curator": model, "agent": model})
     done = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
     assert done.errors.get("failed_attempts", 0) == 0
-    assert context_bytes(done) == context_bytes(learn(tmp_path / "whole", right, client(), **how))
+    if how is not RUNS["without a barrier"]:  # there, the order in which threads end decides
+        assert context_bytes(done) == context_bytes(learn(tmp_path / "whole", right, client(), **how))
 
 
 @pytest.mark.parametrize("name", ["a batch", "without a barrier", "episodes"])
