@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, assert_never
 
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
@@ -322,15 +323,18 @@ def _check(text: str, section: str) -> None:
 
 def seed_context(entries: Iterable[tuple[str, str]]) -> Context:
     """A context of hand-written (section, text) pairs at version 0, to start a run from."""
-    return initial_context(Add(section, text, sources=("seed",)) for section, text in entries)
+    return initial_context([Add(section, text, sources=("seed",)) for section, text in entries])
 
 
-def initial_context(edits: Iterable[Edit]) -> Context:
-    """The context at version 0 that these edits of an empty one give. Raises ContextFileError if one is refused."""
+def initial_context(edits: Iterable[Add], ids: Iterable[str] = ()) -> Context:
+    """The context at version 0 that has these entries, with their ids in the same order, or else numbered in theirs.
+    Raises ContextFileError if one is refused."""
     draft = _Draft(Context(), 0)
-    for number, edit in enumerate(edits, 1):
+    numbered = enumerate(zip_longest(edits, ids), 1)
+    # Entries lie in the order of their ids.
+    for number, (edit, id) in sorted(numbered, key=lambda item: _number(item[1][1] or "") or 0):
         try:
-            draft.take(edit)
+            draft.take(edit, id)
         except _Refusal as refusal:
             raise ContextFileError(f"entry {number} cannot be used: {refusal}") from None
     return draft.finish()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from practicum.core.bounded import clean
-from practicum.core.context import Context, initial_context, seed_context
-from practicum.core.edits import Add, Edit, Entry, Vote, entry_json
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError
 from practicum.core.views import indented
 
@@ -34,21 +37,26 @@ def export(context: Context, format: ExportFormat) -> str:
 def _item(entry: Entry, format: ExportFormat) -> str:
     """An entry as a list item, with its lines indented as markdown wants it. Lines of a text that has several stand
     below the id and the counts, so that a fence or a heading among them is at the beginning of a line."""
-    text, several = entry.text, "\n" in entry.text
-    answer = entry.data.get("answer")
-    if answer is not None:
-        text += f"{chr(10) if several else ' '}→ {answer}"
+    text = shown_text(entry)
     if format == "agents-md":
         return f"- {indented(text)[2:]}"
+    several = "\n" in text
     # A text that ends like counts needs counts behind it, so that they are what `load` takes away.
-    shown = entry.uses or (not several and _COUNTS.search(text))
+    shown = entry.helpful or entry.harmful or (not several and _COUNTS.search(text))
     counts = f" (+{entry.helpful}/-{entry.harmful})" if shown else ""
     return f"- [{entry.id}]{counts}\n{indented(text)}" if several else f"- [{entry.id}] {text}{counts}"
+
+
+def shown_text(entry: Entry) -> str:
+    """The text of an entry with its answer, if it has one."""
+    answer = entry.data.get("answer")
+    return entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
 
 
 class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
+    id: Annotated[str, StringConstraints(pattern=r"^e(0|[1-9]\d*)$")] | None = None
     section: str = "general"
     text: str
     key: str = ""
@@ -66,19 +74,29 @@ class _File(BaseModel):
 
 
 def load(path: Path) -> Context:
-    """Read a hand-written or exported playbook, as a context at version 0 with new ids.
+    """Read a hand-written or exported playbook, as a context at version 0. Entries keep the ids that the file gives
+    them; others get new ones.
 
-    Raises ContextFileError if it cannot be read or has no entries.
+    Raises ContextFileError if it cannot be read, has no entries, or gives an id twice.
     """
+    text = read_file(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
-    try:
-        is_json = path.suffix != ".md" and text.lstrip().startswith(("{", "["))
-        return _from_json(text) if is_json else _from_markdown(text)
+        return _from_json(text) if is_json(path, text) else _from_markdown(text)
     except ContextFileError as error:
         raise ContextFileError(f"{path}: {error}") from error
+
+
+def read_file(path: Path) -> str:
+    """The text of a playbook file. Raises ContextFileError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
+
+
+def is_json(path: Path, text: str) -> bool:
+    """Whether the text of a playbook file is JSON rather than markdown."""
+    return path.suffix != ".md" and text.lstrip().startswith(("{", "["))
 
 
 def _from_json(text: str) -> Context:
@@ -92,37 +110,83 @@ def _from_json(text: str) -> Context:
         raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
     if not file.entries:
         raise ContextFileError("it has no entries")
-    edits: list[Edit] = []
-    for e in file.entries:
-        edits.append(Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",)))
-    edits += [Vote(f"e{number}", uses=e.uses) for number, e in enumerate(file.entries) if e.uses]
-    return initial_context(edits)
+    ids = _numbered((e.id, f"entries.{number}") for number, e in enumerate(file.entries))
+    edits = [
+        Add(e.section, e.text, e.key, e.data, e.helpful, e.harmful, sources=e.sources or ("seed",))
+        for e in file.entries
+    ]
+    used = [Applied(Vote(id, uses=e.uses), id) for id, e in zip(ids, file.entries, strict=True) if e.uses]
+    return initial_context(edits, ids).replay(used, 0)
 
 
-_ID = re.compile(r"^\[e\d+\]\s*")
-_COUNTS = re.compile(r"\s*\(\+\d+/-\d+\)$")
-_ABOVE = re.compile(r"\[e\d+\](?:\s*\(\+\d+/-\d+\))?")
+def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
+    """An id for each entry of a file, given with its place there: its own, or a new one after all of these. Raises
+    ContextFileError for an id that is given twice or is too large."""
+    ids, places = list[str | None](), dict[str, str]()
+    for id, place in given:
+        if id is not None and int(id[1:]) > MOST_ENTRIES:
+            raise ContextFileError(f"{place}: the id {id} is too large: the highest is e{MOST_ENTRIES}")
+        if id is not None and (first := places.setdefault(id, place)) != place:
+            raise ContextFileError(f"{place}: {id} is the id of {first} already: leave it out for a new entry")
+        ids.append(id)
+    new = count(max((int(id[1:]) for id in places), default=-1) + 1)
+    return [f"e{next(new)}" if id is None else id for id in ids]
+
+
+MOST_ENTRIES = 10_000_000
+"""The highest number of an id in a file: a context takes memory for every page of ids up to its last."""
+
+_COUNTS = re.compile(r"\s*\(\+(\d+)/-(\d+)\)$")
+_ID = re.compile(r"\[(e(?:0|[1-9]\d*))\]\s*")
+_ABOVE = re.compile(rf"{_ID.pattern}(?:{_COUNTS.pattern[:-1]})?")
 _HEADING = re.compile(r"#{2,6}\s+(.+)$")
 _ITEM = re.compile(r"((?:[-*+]|\d+[.)])\s+)(.+)$")
 _FENCE = re.compile(r"(`{3,}|~{3,})(?!.*`)")
 
 
+@dataclass(frozen=True)
+class Item:
+    """An entry as it stands in a markdown file, from this line on. `id` is None if the file gives none."""
+
+    line: int
+    section: str
+    id: str | None
+    text: str
+    helpful: int = 0
+    harmful: int = 0
+
+
 def _from_markdown(text: str) -> Context:
-    """Headings of level two and below are sections, and list items are entries.
+    items = read_items(text)
+    # An empty context is exported as headings alone.
+    headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
+    if not items and not headings_only:
+        raise ContextFileError(
+            "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
+        )
+    ids = _numbered((item.id, f"line {item.line}") for item in items)
+    edits = [
+        Add(item.section, item.text, helpful=item.helpful, harmful=item.harmful, sources=("seed",)) for item in items
+    ]
+    return initial_context(edits, ids)
+
+
+def read_items(text: str) -> list[Item]:
+    """The entries of a markdown text. Headings of level two and below are sections, and list items are entries.
 
     To an item belong the indented lines after it, with the blank lines among them, and lines that follow it directly. A
     code block at the margin belongs to the item before it or, right below a heading, is an entry. Other lines are
     ignored.
     """
-    section, items = "general", list[tuple[str, list[str]]]()
+    section, items = "general", list[tuple[int, str, list[str]]]()
     # The lines of the item that is read, whether the next line at the margin belongs to it, and its indentation.
     item: list[str] = []
     follows, width, fence = False, 0, ""
-    for raw in text.split("\n"):
+    for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip()
         opening = None if fence else _FENCE.match(line)
         if opening and not item:
-            items.append((section, item := []))
+            items.append((number, section, item := []))
         if fence or opening:
             item.append(line)
             closed = fence and line.startswith(fence) and not line.strip(fence[0])
@@ -132,7 +196,7 @@ def _from_markdown(text: str) -> Context:
             section, item, follows = heading[1].strip(), [], False
         elif found := _ITEM.match(line):
             item, follows, width = [found[2]], True, len(found[1])
-            items.append((section, item))
+            items.append((number, section, item))
         elif item and line and (follows or line[0].isspace()) and not line.startswith("# "):
             indentation = len(line) - len(line.lstrip(" "))
             item.append(line.removeprefix("\t")[min(indentation, width) :])
@@ -141,20 +205,21 @@ def _from_markdown(text: str) -> Context:
         elif item:
             item.append(line)
             follows = False
-    # An empty context is exported as headings alone.
-    headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
-    if not items and not headings_only:
-        raise ContextFileError(
-            "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
-        )
-    return seed_context((section, _text_of(lines)) for section, lines in items)
+    return [_item_of(*item) for item in items]
 
 
-def _text_of(lines: list[str]) -> str:
-    """The text of a list item without id and counts, which stand around a single line and above several."""
+def _item_of(line: int, section: str, lines: list[str]) -> Item:
+    """A list item with its id and counts, which stand around a single line and above several."""
     text = clean("\n".join(lines))
     first, _, rest = text.partition("\n")
-    if rest and _ABOVE.fullmatch(first):
-        return clean(rest)
-    # What has no id was not written by `export`, and keeps its words.
-    return _COUNTS.sub("", _ID.sub("", text)) if _ID.match(text) else text
+    found = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
+    if not found:
+        # What has no id was not written by `export`, and keeps its words.
+        return Item(line, section, None, text)
+    if found.re is _ABOVE:
+        text, counts = clean(rest), found.groups("0")[1:]
+    else:
+        text = text[found.end() :]
+        behind = _COUNTS.search(text)
+        text, counts = (text[: behind.start()], behind.groups()) if behind else (text, ("0", "0"))
+    return Item(line, section, found[1], text, *map(int, counts))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context
-from practicum.core.edits import Add, Delta, Vote
+from practicum.core.edits import Add, Delete, Delta, Vote
 from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.files import write_atomic
-from practicum.core.playbook import export, load
+from practicum.core.playbook import ExportFormat, export, load
 
 LINE = st.sampled_from([
     "", "", "If x, do y.", "Use `z` → 3", "[x] (y)", "[e3] (rules)", "[e3]", "[e4] (+1/-0)", "(+1/-0)", "so (+2/-1)",
@@ -73,6 +73,32 @@ def test_markdown_keeps_sections_and_texts_word_for_word(
     assert load(written(folder, export(again, "markdown"), "p.md")).digest == again.digest
 
 
+@given(
+    edits=st.lists(ENTRY | st.builds(Add, st.just(".notes"), TEXT, sources=st.just(("seed",))), min_size=1, max_size=6),
+    used=st.booleans(),
+    deleted=st.sets(st.integers(0, 5)),
+    format=st.sampled_from(["markdown", "json"]),
+)
+def test_an_export_that_is_imported_is_exported_as_it_was(
+    folder: Path, edits: list[Add], used: bool, deleted: set[int], format: ExportFormat
+) -> None:
+    context = context_of(edits, used)
+    context = context.apply(Delta(tuple(Delete(f"e{number}") for number in deleted))).context
+    text = export(context, format)
+    if format == "markdown":
+        assert export(load(written(folder, text, "p.md")), format) == text
+    elif len(context):
+        again = export(load(written(folder, text, "p.json")), format)
+        assert [unversioned(e) for e in json.loads(again)["entries"]] == [
+            unversioned(e) for e in json.loads(text)["entries"]
+        ]
+
+
+def unversioned(entry: dict[str, object]) -> dict[str, object]:
+    """An import is a beginning: its version is 0."""
+    return {**entry, "born": 0, "changed": 0}
+
+
 @given(texts=TEXTS.filter(lambda texts: not any(text.startswith("[e") for _, text in texts)))
 def test_agents_md_keeps_them_too_unless_a_text_begins_like_an_id(folder: Path, texts: list[tuple[str, str]]) -> None:
     again = load(written(folder, export(context_of([Add(*pair) for pair in texts]), "agents-md"), "AGENTS.md"))
@@ -97,7 +123,7 @@ def test_an_entry_of_several_lines_is_a_list_item_that_markdown_reads_as_it_is_m
   while more():
       read()
   ```
-- [e1] (+0/-0)
+- [e1]
   1. Look.
   2. Act.
 """
@@ -192,11 +218,11 @@ Not a rule.
 + [e9] fourth (+2/-1)
 """
     context = load(written(tmp_path, text.replace("\n", "\r\n")))
-    assert [(e.section, e.text) for e in context] == [
-        ("general", "first of all"),
-        ("general", "second,\nwhich goes on\n  - with a part of its own"),
-        ("Money", "third\nwhich lazily goes on"),
-        ("Deeper ##", "fourth"),
+    assert [(e.id, e.section, e.text, e.helpful, e.harmful) for e in context] == [
+        ("e9", "Deeper ##", "fourth", 2, 1),
+        ("e10", "general", "first of all", 0, 0),
+        ("e11", "general", "second,\nwhich goes on\n  - with a part of its own", 0, 0),
+        ("e12", "Money", "third\nwhich lazily goes on", 0, 0),
     ]
 
 
@@ -220,6 +246,10 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
         ('{"entries": [{"text": "a", "helpful": -1}]}', "entries.0.helpful"),
         ('{"entries": [{"text": "a"}, {"text": " "}]}', "entry 2 cannot be used: its text is empty"),
         ('{"version": 1}', "entries: Field required"),
+        ("- [e4] a\n\n## s\n- b\n- [e4] c\n", "line 5: e4 is the id of line 1 already: leave it out for a new entry"),
+        ("- [e10000001] a\n", "line 1: the id e10000001 is too large"),
+        ('[{"text": "a", "id": "e1"}, {"text": "b", "id": "e1"}]', "entries.1: e1 is the id of entries.0 already"),
+        ('[{"text": "a", "id": "7"}]', "entries.0.id"),
     ],
 )
 def test_bad_files_name_file_and_place(tmp_path: Path, text: str, problem: str) -> None:
