@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -20,6 +20,8 @@ from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
     from practicum.core.types import Usage
+
+T = TypeVar("T")
 
 LONGEST_LINE = 4_000
 """Characters of the longest line of a table, where no terminal limits it."""
@@ -45,6 +47,19 @@ class Printer(Console):
         """The result as one JSON object, if `--json` asks for it."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+    def each(
+        self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]
+    ) -> Iterator[T]:
+        """Pass values through as they come. If `--json` asks for it, each is written at once, as part of the list
+        `name` of one JSON object: a long list is never in memory as a whole.
+        """
+        write = sys.stdout.write if self.as_json else lambda _: 0
+        write(f"{json.dumps(head, ensure_ascii=False)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
+        for number, value in enumerate(values):
+            write((", " if number else "") + (json.dumps(as_json(value), ensure_ascii=False) if self.as_json else ""))
+            yield value
+        write("]}\n")
 
     def item(self, text: str, style: str | None = None) -> None:
         """One of several texts that may be long. On a terminal, what does not fit into a line is indented below it, so

@@ -1,49 +1,93 @@
-"""`practicum show`: the context of a run, one entry's history, or what the gate, the replay or the batch size did."""
+"""`practicum show`: the context of a run, one entry's history, or what else happened in it."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer
+from practicum.cli import story
+from practicum.cli.output import Printer, one_line
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 from practicum.core.views import behind, entry_line, render_full
 from practicum.core.words import quantity
 
+SHOWN = 8
+"""Attempts that are listed with an entry."""
+
+WHAT: dict[str, Any] = {"rich_help_panel": "What happened"}
+ONE: dict[str, Any] = {"rich_help_panel": "One of them", "metavar": "ID"}
+ONLY: dict[str, Any] = {"rich_help_panel": "Only some"}
+
+NARROWS = {
+    "version": ("context",), "failed": ("attempts",), "step": ("attempts", "lessons", "calls"), "split": ("attempts",),
+    "task": ("attempts",), "role": ("calls",), "output": ("delay",),
+}  # fmt: skip
+"""The views that each option narrows."""
+
 
 def show(
     run: opt.RunFolder,
-    view: Literal["context", "gate", "replay", "delay"] = Option(
-        "context", help="The context; the gate's decisions; the replay buffer; the measured delays of batch sizes."
-    ),
-    version: int | None = Option(None, help="context: this version (default: the last)."),
-    entry: str | None = Option(None, help="context: one entry, with its whole history and its sources."),
-    output: Path | None = Option(None, help="delay: the PNG file (default: delay.png in the run's folder)."),
+    version: int | None = Option(None, help="The context at this version (default: the last)."),
+    entry: str | None = Option(None, help="One entry, with its whole history and the attempts it came from.", **ONE),
+    attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **WHAT),
+    attempt: str | None = Option(None, help="One attempt: what it was shown, did and led to (such as 3.t17).", **ONE),
+    lessons: bool = Option(False, "--lessons", help="The lessons, and what became of them.", **WHAT),
+    calls: bool = Option(False, "--calls", help="The model calls, with tokens and seconds.", **WHAT),
+    call: str | None = Option(None, help="One call: all that was asked and answered.", **ONE),
+    gate: bool = Option(False, "--gate", help="The decisions of the gate, with their evidence.", **WHAT),
+    replay: bool = Option(False, "--replay", help="The replay buffer after the last step.", **WHAT),
+    delay: bool = Option(False, "--delay", help="The measured delays of batch sizes, as a picture too.", **WHAT),
+    failed: bool = Option(False, "--failed", help="attempts: only those that went wrong.", **ONLY),
+    step: int | None = Option(None, min=1, help="attempts, lessons, calls: only those of this step.", **ONLY),
+    split: str | None = Option(None, help="attempts: only those of train, before, val or test.", **ONLY),
+    task: str | None = Option(None, help="attempts: only those at this task.", **ONLY),
+    role: str | None = Option(None, help="calls: only those of this role.", **ONLY),
+    output: Path | None = Option(None, help="delay: the PNG file (default: delay.png in the run's folder).", **ONLY),
     json_: opt.Json = False,
 ) -> None:
-    """Show a run: its scores and its context, or one of the other views."""
-    if view != "context" and (version is not None or entry is not None):
-        raise UsageError(f"the view {view} is about the whole run: leave out --version and --entry")
-    if version is not None and entry is not None:
-        raise UsageError("an entry is shown with its whole history: leave out --version")
-    if output is not None and view != "delay":
-        raise UsageError("--output is the file of a picture: add --view delay, or leave it out")
+    """Show a run: its scores and its context or, one at a time, what else happened in it."""
+    views = {
+        "entry": entry is not None, "attempts": attempts, "attempt": attempt is not None, "lessons": lessons,
+        "calls": calls, "call": call is not None, "gate": gate, "replay": replay, "delay": delay,
+    }  # fmt: skip
+    named = [name for name, wanted in views.items() if wanted]
+    if len(named) > 1:
+        raise UsageError(f"--{named[0]} and --{named[1]} are two views: choose one of them")
+    view = named[0] if named else "context"
+    given = {"version": version, "failed": failed or None, "step": step, "split": split, "task": task, "role": role}
+    for name, value in {**given, "output": output}.items():
+        if value is not None and view not in NARROWS[name]:
+            where = " or ".join(f"--{one}" for one in NARROWS[name])
+            # The context is what is shown if no view is named.
+            fits = f"does not go with --{view}:" if view != "context" else f"is for {where}: add that, or"
+            raise UsageError(f"--{name} {fits} leave it out")
     out = Printer(json_)
-    if view == "gate":
-        _show_gate(run, out)
-    elif view == "replay":
-        _show_replay(run, out)
-    elif view == "delay":
-        _show_delay(run, output or run / "delay.png", out)
-    elif entry is not None:
-        show_entry(run, entry, out)
-    else:
-        _show_context(run, version, out)
+    match view:
+        case "gate":
+            _show_gate(run, out)
+        case "replay":
+            _show_replay(run, out)
+        case "delay":
+            _show_delay(run, output or run / "delay.png", out)
+        case "attempts":
+            story.show_attempts(run, out, failed=failed, split=split, step=step, task=task)
+        case "lessons":
+            story.show_lessons(run, out, step)
+        case "calls":
+            story.show_calls(run, out, step, role)
+        case _ if attempt is not None:
+            story.show_attempt(run, attempt, out)
+        case _ if call is not None:
+            story.show_call(run, call, out)
+        case _ if entry is not None:
+            show_entry(run, entry, out)
+        case _:
+            _show_context(run, version, out)
 
 
 def _show_context(run: Path, version: int | None, out: Printer) -> None:
@@ -76,30 +120,37 @@ def _show_context(run: Path, version: int | None, out: Printer) -> None:
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:
-    """One entry with its whole history and what it came from."""
+    """One entry with its whole history, what it came from, and who relied on it."""
     from dataclasses import asdict
+    from itertools import islice
 
-    from practicum.session.records import RUN, read_run
-    from practicum.store.database import Store
-    from practicum.store.versions import entry_history, read_versions, rebuild
+    from practicum.session.story import Story
 
-    with Store.read(run) as store:
-        versions = read_versions(store, RUN)
-        _, splits, _ = read_run(store)
-    events = entry_history(versions, id)
-    if not events:
-        raise UsageError(f"{run} has never had an entry {id!r}: practicum show {run} lists those it has")
-    now = rebuild(versions).get(id)
-    edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in events]
-    out.result({"id": id, "now": entry_json(now) if now else None, "events": edits})
-    out.item(behind(f"{id}:", now.text if now else "(removed)"))
-    if now is not None:
-        out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
-    for event in events:
-        out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
-    inputs = {f"task:{task.id}": task.input for split in (splits.train, splits.val, splits.test) for task in split}
-    for source in now.sources if now else ():
-        out.print(f"from {source}" + (f": {inputs[source]}" if inputs.get(source) else ""))
+    with Story.open(run) as told:
+        one = told.entry(id)
+        now, made = one.now, [told.attempt_line(name) for name in one.attempts]
+        used = list(islice(told.attempts_with(id), None if out.as_json else SHOWN + 1))
+        edits = [{"version": e.version, "step": e.step, "id": e.done.id, **asdict(e.done.edit)} for e in one.events]
+        found = {"attempts": [*one.attempts], "used_by": [line.id for line in used]}
+        out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **found})
+        out.item(behind(f"{id}:", now.text if now else "(removed)"))
+        if now is not None:
+            out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
+        for event in one.events:
+            out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
+        for line in made[:SHOWN]:
+            out.item(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}")
+        others = [source for source in one.sources if not source.startswith(("rollout:", "tag:"))]
+        for source in others[:SHOWN] if not made else ():
+            task = told.task(source.removeprefix("task:"))
+            out.item(f"from {source}" + (f": {one_line(task.input, 200)}" if task else ""))
+        if (more := len(made or others) - SHOWN) > 0:
+            out.print(f"… and {more:,} more (--json has all)")
+        if used:
+            others = [line.id for line in used[:SHOWN]]
+            out.print(f"looked up or cited in {', '.join(others)}{', …' if len(used) > SHOWN else ''}")
+        if example := next(iter([*one.attempts, *(line.id for line in used)]), None):
+            out.print(f"look at one: practicum show {run} --attempt {example}")
 
 
 def edit_text(done: Applied) -> str:

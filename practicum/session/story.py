@@ -423,6 +423,12 @@ class Story:
         mine = select(table.c.data).where(table.c.run_id == RUN, table.c.split == split).order_by(table.c.position)
         return (TASK.validate_json(row.data) for row in self.store.rows(mine))
 
+    def task(self, id: str) -> Task | None:
+        """The task with this id, of any split; None if there is none."""
+        table = schema.tasks
+        rows = self.store.rows(select(table.c.data).where(table.c.run_id == RUN, table.c.task_id == id).limit(1))
+        return TASK.validate_json(rows[0].data) if rows else None
+
     def steps(self) -> list[StepStory]:
         """All steps, in order."""
         table = schema.steps
@@ -472,10 +478,8 @@ class Story:
     def attempt(self, id: str) -> AttemptStory:
         """One attempt, by its id or its place. Raises UsageError that names similar ids if there is none."""
         scope, rollout, ids = self._find(id)
-        lines = self._lines(scope, rollout, ids)
-        members = in_order(rollout)
-        number = next(n for n, (own, member) in enumerate(zip(ids, members, strict=True)) if id in (own, member.place))
-        line, one = lines[number], members[number]
+        members, lines = in_order(rollout), self._lines(scope, rollout, ids)
+        line, one = next(both for both in zip(lines, members, strict=True) if id in (both[0].id, both[0].place))
         evaluated = isinstance(scope, Evaluation)
         version = line.version if isinstance(scope, Evaluation) else self._version_before(scope)
         context = Context() if version is None else self.context(version)
@@ -504,6 +508,10 @@ class Story:
             usage=sum((call.usage for call in paid), Usage()),
             seconds=sum(call.seconds for call in paid),
         )
+
+    def attempt_line(self, id: str) -> AttemptLine:
+        """One attempt in a line, by its id or its place. Raises UsageError that names similar ids if there is none."""
+        return next(line for line in self._lines(*self._find(id)) if id in (line.id, line.place))
 
     def attempts_of(self, sources: Iterable[str]) -> tuple[str, ...]:
         """The ids of the attempts among the sources of a lesson, an edit or a call."""
@@ -562,7 +570,9 @@ class Story:
             if done.id == id or id in getattr(done.edit, "ids", ())
         )
         if not events:
-            raise UsageError(f"{self.folder} never had an entry {id!r}")
+            raise UsageError(
+                f"{self.folder} has never had an entry {id!r}: practicum show {self.folder} lists those it has"
+            )
         now = self.context().get(id)
         edited = dict.fromkeys(source for event in events for source in event.done.edit.sources)
         sources = tuple(edited) if now is None else now.sources

@@ -69,33 +69,32 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
 def test_show_draws_and_prints_the_last_fit(tmp_path: Path) -> None:
     last = replace(FITS["four sizes"], left_out=2, outliers=(Point(40, 99.0),))
     run = kept(tmp_path / "run", [None, FITS["two sizes"], last])
-    done = run_command(("show", "run", "--view", "delay"), tmp_path)
+    done = run_command(("show", "run", "--delay"), tmp_path)
     assert done.code == 0
     assert (run / "delay.png").is_file()
     for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outliers not counted"):
         assert words in done.out
     assert "2 without a usable time" in done.out
     assert f"batch size {last.chosen} chosen: {last.why}" in done.out
-    done = run_command(("show", "run", "--view", "delay", "--output", "F.png", "--json"), tmp_path)
+    done = run_command(("show", "run", "--delay", "--output", "F.png", "--json"), tmp_path)
     assert done.json == {"plot": "F.png", "fit": json.loads(json.dumps(last.as_json()))}
     assert (tmp_path / "F.png").is_file()
 
 
 def test_show_prints_the_fit_of_a_single_size(tmp_path: Path) -> None:
     kept(tmp_path / "run", [FITS["one size"]])
-    done = run_command(("show", "run", "--view", "delay"), tmp_path)
+    done = run_command(("show", "run", "--delay"), tmp_path)
     assert (done.code, "batch size 9 chosen: only batches of 9 were measured" in done.out) == (0, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--view delay", "holds no measured delays: only a run with a batch size controller"),
-        ("--view score", "'score' is not one of 'context', 'gate', 'replay', 'delay'"),
-        ("--view delay --output F.pdf", "pictures are PNG files"),
-        ("--output F.png", "add --view delay"),
-        ("--view delay --version 0", "leave out --version and --entry"),
-        ("--view delay --entry e1", "leave out --version and --entry"),
+        ("--delay", "holds no measured delays: only a run with a batch size controller"),
+        ("--delay --output F.pdf", "pictures are PNG files"),
+        ("--output F.png", "--output is for --delay: add that"),
+        ("--delay --version 0", "--version does not go with --delay: leave it out"),
+        ("--delay --entry e1", "--entry and --delay are two views: choose one"),
     ],
 )
 def test_a_plot_that_cannot_be_made_is_refused(tmp_path: Path, arguments: str, words: str) -> None:

@@ -275,16 +275,16 @@ def test_a_resumed_run_ends_the_same_and_pays_nothing_twice(tmp_path: Path, call
 
 def test_the_evidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = gated(tmp_path, says(lambda n: "BAD"), 2)
-    assert ran(["show", str(run.folder), "--view", "gate"]) == 0
+    assert ran(["show", str(run.folder), "--gate"]) == 0
     out = capsys.readouterr().out
     assert "dropped" in out
     assert "2 deltas tried, 2 dropped" in out
-    assert ran(["show", str(run.folder), "--view", "gate", "--json"]) == 0
+    assert ran(["show", str(run.folder), "--gate", "--json"]) == 0
     assert '"e_worse"' in capsys.readouterr().out
-    assert ran(["show", str(run.folder), "--view", "gate", "--version", "1"]) == 2
+    assert ran(["show", str(run.folder), "--gate", "--version", "1"]) == 2
     plain = learned(tmp_path / "plain", scripted(), 1)
     capsys.readouterr()
-    assert ran(["show", str(plain.folder), "--view", "gate"]) == 2
+    assert ran(["show", str(plain.folder), "--gate"]) == 2
     assert "--set gate=true" in capsys.readouterr().err
 
 

@@ -555,7 +555,7 @@ def rows_of(done: Done) -> list[dict[str, Any]]:
 
 def test_show_prints_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done]) -> None:
     found = trained(tmp_path / "run", settings={**LIGHT, "epochs": 3, "group": 2, "graduate": 2, "evict": 2})
-    rows = rows_of(show("run", "--view", "replay", "--json"))
+    rows = rows_of(show("run", "--replay", "--json"))
     expected = replay_buffer((o for step in found for o in results_of(step)), graduate=2, evict=2)
     assert {row["task"]: BufferedTask(**row) for row in rows} == expected
     inside = [row["graduated"] is None and row["evicted"] is None for row in rows]
@@ -563,7 +563,7 @@ def test_show_prints_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Don
     assert 0 < sum(inside) < len(rows)
     assert any(row["graduated"] for row in rows)
     assert any(row["evicted"] for row in rows)
-    out = show("run", "--view", "replay").out
+    out = show("run", "--replay").out
     assert all(word in out for word in (*KEYS, "in the buffer", "graduated"))
     assert all(row["task"] in out for row in rows)
 
@@ -575,28 +575,28 @@ def test_show_prints_the_buffer_of_an_interrupted_run_and_a_resume_continues_it(
     half = trained(tmp_path / "run", max_calls=40)
     assert 1 < len(half) < len(whole)
     expected = replay_buffer(o for step in half for o in results_of(step))
-    assert {row["task"]: BufferedTask(**row) for row in rows_of(show("run", "--view", "replay", "--json"))} == expected
+    assert {row["task"]: BufferedTask(**row) for row in rows_of(show("run", "--replay", "--json"))} == expected
     again = trained(tmp_path / "run", limits={"max_calls": 9_999})
     assert [step.batch for step in again] == [step.batch for step in whole]
-    assert rows_of(show("run", "--view", "replay", "--json")) == rows_of(show("whole", "--view", "replay", "--json"))
+    assert rows_of(show("run", "--replay", "--json")) == rows_of(show("whole", "--replay", "--json"))
 
 
 def test_without_a_failure_the_buffer_is_empty(tmp_path: Path, show: Callable[..., Done]) -> None:
     parts = Parts(clients={"agent": client(lambda call: call.prompt.user.split()[-1])})
     practicum.run_sync(learn(make_tasks(4), out=tmp_path / "run", parts=parts, method="rcl", settings=LIGHT))
-    assert rows_of(show("run", "--view", "replay", "--json")) == []
-    assert "no task has failed" in show("run", "--view", "replay").out
+    assert rows_of(show("run", "--replay", "--json")) == []
+    assert "no task has failed" in show("run", "--replay").out
 
 
 def test_show_of_a_run_without_replay_says_how_to_switch_it_on(tmp_path: Path, show: Callable[..., Done]) -> None:
     trained(tmp_path / "off", settings={**LIGHT, "replay": 0})
-    assert show("off", "--view", "replay", code=2).line.endswith("learn with --set replay=0.5")
+    assert show("off", "--replay", code=2).line.endswith("learn with --set replay=0.5")
     create_seed(tmp_path / "none", Context())
-    said = show("none", "--view", "replay", code=2).line
+    said = show("none", "--replay", code=2).line
     assert said.endswith("(method none): learn with --method rcl, or --method ace with --set replay=0.5")
 
 
 def test_the_buffer_is_not_shown_together_with_other_views(tmp_path: Path, show: Callable[..., Done]) -> None:
     create_seed(tmp_path / "run", Context())
     for other in (("--version", 1), ("--entry", "e1"), ("--output", "o.png")):
-        assert "leave" in show("run", "--view", "replay", *other, code=2).line
+        assert f"{other[0]} " in show("run", "--replay", *other, code=2).line

@@ -240,8 +240,9 @@ def test_show_prints_an_entry_with_its_history_and_sources(run: Any, learned: Pa
     assert history["now"] == first
     assert history["events"][0]["op"] == "add"
     told = run("show", "run", "--entry", first["id"]).out
-    (task,) = [s for s in first["sources"] if s.startswith("task:")]
-    assert f"from {task}: Message" in told
+    (attempt,) = history["attempts"]
+    assert f"from {attempt}, wrong: Message" in told
+    assert f"look at one: practicum show run --attempt {attempt}" in told
     assert len(run("show", "run", "--version", 2, "--json").json["entries"]) == 2
     assert "8 entries" in run("show", "run").out
     assert "has never had an entry 'e99'" in run("show", "run", "--entry", "e99", code=2).line
@@ -446,15 +447,16 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "number": ("learn tasks.jsonl --seed x", "--seed"),
     "command": ("study", "No such command 'study'"),
     "format": ("export run --format pdf", "'pdf' is not one of 'markdown', 'json', 'agents-md'"),
-    "show": ("show run --version 0 --entry e0", "an entry is shown with its whole history: leave out --version"),
+    "show": ("show run --version 0 --entry e0", "--version does not go with --entry: leave it out"),
     "tasks out": ("tasks tasks.jsonl --format mmlu --out .", "--out . is a folder"),
     "resume no run": ("resume nowhere", "nowhere is not a run folder"),
     "resume a file": ("resume tasks.jsonl", "tasks.jsonl is not a run folder"),
     "resume a folder": ("resume .", ". is not a run folder"),
     "memory group": ("memory drop run", "No such command 'drop'"),
-    "view": ("show run --view scores", "'scores' is not one of 'context', 'gate', 'replay', 'delay'"),
-    "entry of another view": ("show run --view gate --entry e0", "leave out --version and --entry"),
-    "picture of another view": ("show run --output a.png", "add --view delay"),
+    "two views": ("show run --gate --entry e0", "--entry and --gate are two views: choose one of them"),
+    "filter without a view": ("show run --failed", "--failed is for --attempts: add that, or leave it out"),
+    "filter of another view": ("show run --lessons --role agent", "--role does not go with --lessons: leave it out"),
+    "picture of another view": ("show run --output a.png", "--output is for --delay: add that, or leave it out"),
     "show no run": ("show nowhere", "nowhere is not a run folder"),
     "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
 }

@@ -114,7 +114,7 @@ def test_listed_choices_are_those_of_the_library() -> None:
     [
         ("practicum mem", {"memory"}),
         ("practicum memory re", {"remove", "reembed"}),
-        ("practicum show run --view ", {"context", "gate", "replay", "delay"}),
+        ("practicum show run --attempt", {"--attempt", "--attempts"}),
         ("practicum learn --method re", {"reasoning_bank", "reflexion"}),
         ("practicum learn --max-", {"--max-turns", "--max-output-tokens", "--max-calls", "--max-tokens", "--max-usd",
                                     "--max-minutes"}),

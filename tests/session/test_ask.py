@@ -482,7 +482,7 @@ def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     value = bank("run", "--context", "bank", "--learn", "--target", "word9", "Message 8: say word8", "--json").json
     assert value["learned"]["version"] == 5
     assert bank("show", "bank", "--json").json["state"] == "asked"
-    assert "from task:asked-4: Message 7: say word7" in bank("show", "bank", "--entry", "e3").out
+    assert "from 4.asked-4, right: Message 7: say word7" in bank("show", "bank", "--entry", "e3").out
     listed = bank("memory", "list", "bank", "--json").json["entries"]
     assert [e["data"]["outcome"] for e in listed] == ["success"] * 4 + ["failure"]
     assert len(bank("diff", "bank", 3, 5, "--json").json["added"]) == 2

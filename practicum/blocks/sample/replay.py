@@ -3,7 +3,7 @@ section 3). The sampler also decides how many tasks a step attempts, so that eno
 (section 3.1).
 
 The replay buffer follows from the rollouts and lessons of the steps alone. So it needs no store of its own, a resume
-finds it again, and `practicum show --view replay` computes it from the rows of a run.
+finds it again, and `practicum show --replay` computes it from the rows of a run.
 """
 
 from __future__ import annotations

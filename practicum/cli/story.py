@@ -1,0 +1,352 @@
+"""What `practicum show` prints about the attempts, the lessons and the calls of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from practicum.cli.output import Printer, one_line, usage_text
+
+if TYPE_CHECKING:
+    from practicum.core.types import Prompt, Trace
+    from practicum.session.story import AttemptLine, AttemptStory, CallStory, EntryShown, Fate, LessonStory
+
+FOLD = 8
+"""Lines of a part of a prompt that an attempt shows."""
+
+LONG = 40
+"""Lines of what the agent did and said that an attempt shows."""
+
+STEPS = 30
+"""Steps of an agent, and calls, that an attempt shows."""
+
+WIDE = 240
+"""Characters of a text in a list, where no terminal limits it."""
+
+NOT_STORED = "(not stored: this run was made by an older version)"
+
+MARKS = {"right": "right", "wrong": "WRONG", "failed": "FAILED", "lost": "LOST", "unknown": "?"}
+"""How outcomes are printed: what went wrong stands out."""
+
+
+def show_attempts(
+    run: Path, out: Printer, *, failed: bool, split: str | None, step: int | None, task: str | None
+) -> None:
+    """List attempts, as they are read."""
+    from practicum.session.story import Story
+
+    with Story.open(run) as story:
+        outcomes: Counter[str] = Counter()
+        example, wrong = "", False
+        found = story.attempts(failed=failed, split=split, step=step, task=task)
+        for line in out.each({"run": str(run)}, "attempts", found, _json):
+            outcomes[line.outcome] += 1
+            if not example or (line.failed and not wrong):
+                example, wrong = line.id, line.failed
+            out.print(_attempt_line(out, line))
+        if not outcomes:
+            older = split != "train" and step is None and story.evaluations_missing
+            why = "; those of evaluations are not stored (run of an older version)" if older else ""
+            out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}{why}")
+            return
+        counted = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.most_common())
+        one = "attempt" if outcomes.total() == 1 else "attempts"
+        out.print(
+            f"{outcomes.total():,} {one}: {counted}; look at one: practicum show {run} --attempt {_shell(example)}"
+        )
+
+
+def _json(value: Any) -> Mapping[str, Any]:
+    values: Mapping[str, Any] = value.as_json()
+    return values
+
+
+def _attempt_line(out: Printer, line: AttemptLine) -> str:
+    score = "    " if line.score is None else f"{line.score:.2f}"
+    head = f"{line.id:<9} {MARKS[line.outcome]:<6} {score}  "
+    notes = "".join([" (reused)" if line.reused else "", " (chosen)" if line.chosen and line.tries > 1 else ""])
+    end = line.answer if line.error is None else line.error
+    room = max(out.width - len(head) - len(notes) - 3, 24) if out.is_terminal else 2 * WIDE
+    asked = one_line(line.input, max(room - len(one_line(end, room)), room // 2))
+    return f"{head}{asked} → {one_line(end, room - len(asked))}{notes}"
+
+
+def show_attempt(run: Path, id: str, out: Printer) -> None:
+    """One attempt from the task to what became of it."""
+    from practicum.session.story import Story
+
+    with Story.open(run) as story:
+        one = story.attempt(id)
+        out.result(one.as_json())
+        line = one.line
+        where = f"step {line.step}" if line.step is not None else f"evaluation {line.split}"
+        version = "" if one.version is None else f", version {one.version}"
+        scored = "" if line.score is None else f" ({line.score:.2f})"
+        out.print(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}", style="bold")
+        if one.reused:
+            out.print(f"the attempt {one.reused} was used again: nothing that the agent is shown had changed")
+        _part(out, f"task {line.task}", one.task.input, LONG)
+        if one.task.target is not None:
+            _part(out, "right answer", one.task.target, FOLD)
+        _print_shown(out, run, one)
+        _entries(out, "looked up", one.retrieved)
+        _print_done(out, one.trace, one.used)
+        _print_score(out, one)
+        _print_others(out, one)
+        _print_lessons(out, one)
+        calls = [*one.calls, *one.judging, *one.reflecting]
+        roles = ", ".join(f"{role} {n}" for role, n in Counter(call.role for call in calls if call.usage.calls).items())
+        out.print(f"cost: {usage_text(one.usage)}, {one.seconds:.1f} s{f' ({roles})' if roles else ''}")
+
+
+def _print_shown(out: Printer, run: Path, one: AttemptStory) -> None:
+    """What the agent was shown: the first call in full, the others in a line each."""
+    if not one.calls:
+        why = "a stored trace: it was made before the run" if one.recorded else "no call was made for it"
+        out.print(f"shown: {'see that attempt' if one.reused else why}")
+        return
+    first, *others = one.calls
+    prompt = first.prompt
+    if prompt is None:
+        out.print(f"shown: {NOT_STORED}")
+    else:
+        out.print(f"shown (all of it: practicum show {run} --call {first.id})")
+        _print_prompt(out, prompt, FOLD, "  ")
+    if others:
+        out.print(f"then {len(others):,} more {'call' if len(others) == 1 else 'calls'}")
+        for call in others[:STEPS]:
+            asked = call.prompt
+            last = "" if asked is None else f": {one_line(asked.user, WIDE)}"
+            _lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
+        _more(out, len(others) - STEPS, "calls", "  ")
+
+
+def _inner(call: CallStory, place: str) -> str:
+    """The end of a call's place, below that of its attempt."""
+    return call.place.removeprefix(f"{place}/")
+
+
+def _print_prompt(out: Printer, prompt: Prompt, most: int, margin: str = "") -> None:
+    parts = {"instructions": prompt.system, "playbook": "\n".join(prompt.pages)}
+    for name, text in parts.items():
+        if text:
+            _part(out, name, text, most, margin)
+    for number, turn in enumerate(prompt.turns, 1):
+        _part(out, f"earlier turn {number}", f"{turn.user}\n→ {turn.assistant}", most, margin)
+    _part(out, "message", prompt.user, most, margin)
+
+
+def _entries(out: Printer, name: str, entries: Sequence[EntryShown]) -> None:
+    if entries:
+        out.print(name)
+    for entry in entries:
+        similar = "" if entry.similarity is None else f" {entry.similarity:.2f}"
+        text = f"({entry.section}) {one_line(entry.text, WIDE)}" if entry.text else "(not in the context)"
+        _lines(out, [f"{entry.id}{similar} {text}"], "  ")
+
+
+def _print_done(out: Printer, trace: Trace, used: Sequence[EntryShown]) -> None:
+    if trace.steps:
+        out.print("did")
+        for step in trace.steps[:STEPS]:
+            _part(out, step.kind, step.text, FOLD, "  ")
+        _more(out, len(trace.steps) - STEPS, "steps", "  ")
+    if trace.reasoning:
+        _part(out, "reasoning", trace.reasoning, LONG)
+    if trace.error is not None:
+        _part(out, "lost" if trace.lost else "failed", trace.error, LONG)
+    else:
+        _part(out, "answered", trace.answer, LONG)
+    _entries(out, "relied on", used)
+    for name in ("doubts", "missing", "note"):
+        if said := trace.data.get(name):
+            _part(out, name, said if isinstance(said, str) else one_line(said, WIDE), FOLD)
+
+
+def _print_score(out: Printer, one: AttemptStory) -> None:
+    if one.score is None:
+        out.print("score: none")
+    else:
+        measures = "".join(f"; {name} {value:g}" for name, value in one.score.measures.items())
+        verdict = "right" if one.score.correct else "wrong"
+        stopped = "; its code was stopped" if one.score.stopped else ""
+        note = f": {one.score.note}" if one.score.note else ""
+        _part(out, "score", f"{one.score.value:g}, {verdict}{measures}{stopped}{note}", FOLD)
+    for call in one.judging:
+        _part(out, f"{call.role} (call {call.id})", call.answer, FOLD)
+    _part(out, "feedback", one.feedback.text, FOLD)
+
+
+def _print_others(out: Printer, one: AttemptStory) -> None:
+    for number, tried in enumerate(one.rounds, 1):
+        if tried.answer is not None:
+            end = f"failed: {tried.error}" if tried.error is not None else tried.answer
+            _part(out, f"round {number}, tried again after a reflection", f"{end}\n{tried.feedback}", FOLD)
+    if one.group:
+        out.print(f"{len(one.group)} attempts at this task at once")
+        for member in one.group:
+            here = " (this one)" if member.id == one.line.id else ""
+            _lines(out, [_attempt_line(out, member) + here], "  ")
+    if one.choice:
+        _part(out, f"chosen by {one.choice['by']}", str(one.choice["why"]), FOLD)
+    if one.twin is not None:
+        doubts = "".join(f"\n{name}: {said}" for name in ("doubts", "missing") if (said := one.twin.data.get(name)))
+        used = f"\nconsulted: {', '.join(one.twin.used)}" if one.twin.used else ""
+        _part(out, "twin with the annotated playbook", f"{one.twin.error or one.twin.answer}{used}{doubts}", FOLD)
+
+
+def _print_lessons(out: Printer, one: AttemptStory) -> None:
+    from practicum.blocks.reflect.evidence import FINDINGS
+
+    if one.line.step is None:
+        return
+    if one.reflecting:
+        calls = ", ".join(f"{call.id} ({call.role})" for call in one.reflecting)
+        _part(out, "reflected in calls" if len(one.reflecting) > 1 else "reflected in call", calls, FOLD)
+    if not one.lessons:
+        out.print("lessons: none")
+    for number, lesson in enumerate(one.lessons, 1):
+        _part(out, f"lesson {number}", _lesson_text(lesson), LONG)
+        for name, said in lesson.findings.items():
+            if name in FINDINGS and said and not lesson.of:
+                _part(out, FINDINGS[name].lower(), str(said), FOLD, "  ")
+        for fate in lesson.fates:
+            _lines(out, [f"→ {fate_text(fate)}"], "  ")
+        if not lesson.fates:
+            out.print("  → no edit rests on it")
+
+
+def _lesson_text(lesson: LessonStory) -> str:
+    votes = ", ".join(f"{id} {rating}" for id, rating in lesson.votes.items())
+    section = f"({lesson.section}) " if lesson.section else ""
+    said = [f"{section}{lesson.text}"] if lesson.text else []
+    return "\n".join([*said, *([f"votes: {votes}"] if votes else [])]) or "(no insight)"
+
+
+def fate_text(fate: Fate) -> str:
+    """What became of a lesson, in a line."""
+    reason = f": {one_line(fate.reason, WIDE)}" if fate.reason else ""
+    match fate.what:
+        case "applied" if fate.op == "vote":
+            return f"its vote on {fate.entry} counts since version {fate.version}{reason}"
+        case "applied":
+            done = {"add": "added", "update": "changed", "merge": "merged", "delete": "deleted"}
+            return f"{done[fate.op]} {fate.entry} in version {fate.version}{reason}"
+        case "covered":
+            return f"{fate.entry} says it already{reason}"
+        case "dropped":
+            return f"left out{reason}"
+        case "refused":
+            return f"refused, to {fate.op} {fate.entry or 'an entry'}{reason}"
+
+
+def show_lessons(run: Path, out: Printer, step: int | None) -> None:
+    """List lessons with what became of them, as they are read."""
+    from practicum.session.story import Story
+
+    with Story.open(run) as story:
+        fates: Counter[str] = Counter()
+        number = 0
+        for lesson in out.each({"run": str(run)}, "lessons", story.lessons(step), _json):
+            number += 1
+            settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
+            kind = settled[-1].what if settled else "without an edit"
+            fates[kind if lesson.text else "only votes"] += 1
+            ends = "; ".join(fate_text(fate) for fate in settled) or "no edit rests on it"
+            out.item(f"{lesson.step}: {one_line(_lesson_text(lesson), WIDE)} → {ends}  [{', '.join(lesson.attempts)}]")
+        counted = ", ".join(f"{n:,} {kind}" for kind, n in fates.most_common())
+        out.print(f"{number:,} {'lesson' if number == 1 else 'lessons'}{f': {counted}' if counted else ''}")
+
+
+def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
+    """List calls, as they are read."""
+    from practicum.core.types import Usage
+    from practicum.session.story import Story
+
+    with Story.open(run) as story:
+        usage, number, last = Usage(), 0, ""
+        for call in out.each({"run": str(run)}, "calls", story.calls(step, role), _json):
+            if not number:
+                out.print(f"{'call':>6} {'role':<10} {'in':>7} {'cached':>7} {'out':>6} {'USD':>8} {'s':>6}  place")
+            number, usage, last = number + 1, usage + call.usage, call.id
+            head = f"{call.id:>6} {call.role:<10} {_numbers(call)}  {'' if call.ok else 'FAILED '}"
+            room = max(out.width - len(head), 20) if out.is_terminal else WIDE
+            out.print(f"{head}{one_line(call.place, room)}")
+        out.print(f"{number:,} in the list: {usage_text(usage)}")
+        if last:
+            out.print(f"look at one: practicum show {run} --call {last}")
+
+
+def _numbers(call: CallStory) -> str:
+    used = call.usage
+    usd = "-" if used.usd is None else f"{used.usd:.4f}"
+    tokens = f"{used.input_tokens:>7,} {used.cached_tokens:>7,} {used.output_tokens:>6,}"
+    return f"{tokens} {usd:>8} {call.seconds:>6.1f}"
+
+
+def show_call(run: Path, id: str, out: Printer) -> None:
+    """One call: everything that was asked, and what came back."""
+    from practicum.session.story import Story
+
+    with Story.open(run) as story:
+        call = story.call(id)
+        attempts = call.attempts
+        out.result({**call.as_json(texts=True), "attempts": [*attempts]})
+        model = f" ({call.model})" if call.model else ""
+        out.print(f"call {call.id}: {call.role}{model}, {call.place}", style="bold")
+        prompt = call.prompt
+        if prompt is None:
+            out.print(f"asked: {NOT_STORED}")
+        else:
+            _print_prompt(out, prompt, 0)
+        _part(out, "answered" if call.ok else "failed", call.answer, 0)
+        if call.cut:
+            out.print("the answer ended at the limit of output tokens (--max-output-tokens)")
+        out.print(f"cost: {usage_text(call.usage)}, {call.seconds:.1f} s")
+        if attempts:
+            named = f"{', '.join(attempts[:FOLD])}{', …' if len(attempts) > FOLD else ''}"
+            out.print(f"about {named}: practicum show {run} --attempt {_shell(attempts[0])}")
+
+
+def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
+    """A named text: behind its name if both fit into a line, otherwise below it. At most so many lines of it are shown
+    (0: all)."""
+    short = text.strip("\n")
+    if "\n" not in short and len(margin) + len(name) + len(short) + 2 <= (out.width if out.is_terminal else WIDE):
+        out.print(f"{margin}{name}: {short}")
+        return
+    out.print(f"{margin}{name}:")
+    inner = f"{margin}  "
+    rows = [*_wrapped(out, short.split("\n"), inner)]
+    # A note in place of one line would save nothing.
+    shown = rows if not most or len(rows) <= most + 1 else rows[:most]
+    for row in shown:
+        out.print(row)
+    _more(out, len(rows) - len(shown), "lines", inner)
+
+
+def _lines(out: Printer, lines: Iterable[str], margin: str) -> None:
+    for row in _wrapped(out, lines, margin):
+        out.print(row)
+
+
+def _wrapped(out: Printer, lines: Iterable[str], margin: str) -> Iterator[str]:
+    """Lines behind a margin; on a terminal, long ones are broken."""
+    for line in lines:
+        indent = margin + " " * (len(line) - len(line.lstrip()))
+        broken = wrap(line, max(out.width, 40), initial_indent=margin, subsequent_indent=f"{indent}  ") or [""]
+        yield from broken if out.is_terminal else [f"{margin}{line}"]
+
+
+def _more(out: Printer, number: int, what: str, margin: str) -> None:
+    if number > 0:
+        out.print(f"{margin}… {number:,} more {what if number > 1 else what[:-1]}; --json has all")
+
+
+def _shell(id: str) -> str:
+    from shlex import quote
+
+    return quote(id)
