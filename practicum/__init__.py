@@ -38,13 +38,14 @@ if TYPE_CHECKING:
     from practicum.models.client import Wait
     from practicum.models.scripted import ScriptedClient
     from practicum.retrieval.search import Match
-    from practicum.session.ask import Answered, Learned, ask
+    from practicum.session.ask import Answered, Learned
     from practicum.session.components import Parts
     from practicum.session.config import Config, RunOptions, Splits
     from practicum.session.evaluate import Evaluation, evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
     from practicum.session.result import Progress, Result, RunInfo, Watch
+    from practicum.session.space import Shown, Space, ask, open
     from practicum.tasks.load import load_tasks
     from practicum.tasks.traces import load_traces
 
@@ -70,13 +71,14 @@ _HOMES = {
     "models.client": ("Wait",),
     "models.scripted": ("ScriptedClient",),
     "retrieval.search": ("Match",),
-    "session.ask": ("Answered", "Learned", "ask"),
+    "session.ask": ("Answered", "Learned"),
     "session.components": ("Parts",),
     "session.config": ("Config", "RunOptions", "Splits"),
     "session.evaluate": ("Evaluation", "evaluate"),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
     "session.result": ("Progress", "Result", "RunInfo", "Watch"),
+    "session.space": ("Shown", "Space", "ask", "open"),
     "tasks.load": ("load_tasks",),
     "tasks.traces": ("load_traces",),
 }  # fmt: skip
@@ -140,6 +142,8 @@ __all__ = [
     "SampleSeam",
     "Score",
     "ScriptedClient",
+    "Shown",
+    "Space",
     "Splits",
     "StepReport",
     "Task",
@@ -161,6 +165,7 @@ __all__ = [
     "load_context",
     "load_tasks",
     "load_traces",
+    "open",
     "resume",
     "run_sync",
 ]

@@ -39,7 +39,7 @@ def run(
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import Interrupted, parts_for, run_work
-    from practicum.session.ask import ask
+    from practicum.session.space import ask
 
     if given["scorer"] is not None and not learn:
         raise UsageError("--scorer applies to --learn only, because nothing else is scored: leave it out")

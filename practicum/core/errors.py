@@ -6,7 +6,8 @@ PracticumError
 │   └── ContextFileError  a playbook file cannot be read
 ├── MethodError           a method returned the wrong thing from a seam
 ├── StoreError            a run folder cannot be opened or written
-│   └── NotARun           it holds no run
+│   ├── NotARun           it holds no run
+│   └── RunBusy           somebody else is writing to it
 ├── JournalMismatch       the journal has the result of a different request
 ├── PlaceTaken            two effects have one place in the journal
 ├── ModelError            a model cannot be used at all
@@ -53,6 +54,10 @@ class NotARun(StoreError):
     """A folder that should hold a run holds none."""
 
     exit_code = 2
+
+
+class RunBusy(StoreError):
+    """A run folder is open for writing elsewhere."""
 
 
 class JournalMismatch(PracticumError):

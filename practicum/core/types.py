@@ -75,10 +75,16 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An attempt that was made elsewhere: its trace, and its score if one was stored with it."""
+    """An attempt that was made elsewhere: its trace, and its score if one was stored with it.
+
+    It is `own` if the agent was shown entries of the same run. `retrieved` are those that were looked up for the task,
+    with their similarity.
+    """
 
     trace: Trace
     score: Score | None = None
+    own: bool = False
+    retrieved: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,5 +127,7 @@ def render_selected(entries: Iterable[Entry]) -> View:
 
 def render_turns(entries: Iterable[Entry]) -> View:
     """Entries as earlier exchanges, in the order given: `text` as the question, `data["answer"]` as the answer."""
-    turns = tuple(Turn(e.text, str(e.data["answer"])) for e in entries)
-    return View(turns=turns, tokens=sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns))
+    chosen = tuple(entries)
+    turns = tuple(Turn(e.text, str(e.data["answer"])) for e in chosen)
+    tokens = sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns)
+    return View(turns=turns, ids=frozenset(e.id for e in chosen), tokens=tokens)

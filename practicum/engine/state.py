@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol
 
 from practicum.agents.base import Agent
@@ -138,9 +138,10 @@ class RunState:
     retriever: Retriever = field(init=False)
     proof: Proof = field(init=False)
     slots: Slots = field(default_factory=dict)
+    given_retriever: InitVar[Retriever | None] = None
 
-    def __post_init__(self) -> None:
-        self.retriever = Retriever(self.vectors, counts=self.counts)
+    def __post_init__(self, given_retriever: Retriever | None) -> None:
+        self.retriever = given_retriever or Retriever(self.vectors, counts=self.counts)
         # The agents of practicum itself fail only where their model does.
         self.proof = Proof(given=not self.agent.journaled)
 

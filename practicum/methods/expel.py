@@ -12,7 +12,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from practicum.blocks.accept.always import always
-from practicum.blocks.act.show import Show, answer, similar_turns
+from practicum.blocks.act.show import AllBut, Show, answer, similar_turns
 from practicum.blocks.attempt.attempt import refined
 from practicum.blocks.reflect.evidence import evidence
 from practicum.blocks.reflect.examples import CALENDAR, CLOSED, COAT, NOTICES, SHOP, WORKSHOP
@@ -81,7 +81,8 @@ def insights_and_solved_tasks(k: int) -> Show:
         turns = await solved(context, task, run)
         insights = render_full(context, without=EPISODES)
         tokens = insights.tokens + turns.tokens
-        return replace(insights, turns=turns.turns, tokens=tokens, retrieved=turns.retrieved)
+        ids = AllBut(context, EPISODES, turns.ids)
+        return replace(insights, turns=turns.turns, ids=ids, tokens=tokens, retrieved=turns.retrieved)
 
     return show
 

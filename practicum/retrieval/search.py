@@ -108,7 +108,7 @@ class Retriever:
         await self.vectors.ready(column.texts(context.pages))
         if k < 1 or not column.move(context.pages, self.vectors):
             return SearchResult()
-        query = (await self.vectors([text]))[0]
+        query = await self.vectors.query(text)
         # While vectors were awaited, another search may have moved the column. From here on nothing is awaited before
         # its arrays are taken.
         column.move(context.pages, self.vectors)
@@ -152,7 +152,7 @@ class Retriever:
         stored = first.origin
         assert isinstance(stored, SnapshotPages)
         changed = [e for page in fresh for e in page.entries.values() if where(e)]
-        query = (await self.vectors([text]))[0]
+        query = await self.vectors.query(text)
         n = max(CANDIDATES, 4 * k)
         while n <= MAX_CANDIDATES:
             found = stored.with_hashes([int(each) for each in index.near(query, n)])

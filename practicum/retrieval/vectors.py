@@ -30,6 +30,9 @@ KEYS = 500
 TOLERANCE = 1e-3
 """Vectors whose length differs from 1 by less are not rescaled."""
 
+QUERIES = 256
+"""Texts that were searched for and whose vectors are kept where nothing is written."""
+
 INLINE = 256
 """Up to this many texts are embedded in the thread of the event loop; more would hold up calls in flight."""
 
@@ -185,6 +188,7 @@ class Vectors:
         self._stored_dims = 0 if store is None else stored_dims(store, embedder.name)
         self._row: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._queries: dict[str, asyncio.Task[np.ndarray]] = {}
 
     @property
     def folder(self) -> Path | None:
@@ -195,6 +199,32 @@ class Vectors:
         """Vectors of shape (n, d) in the order of `texts`."""
         await self.ready(texts)
         return self.matrix.take(self.rows(texts))
+
+    async def query(self, text: str) -> np.ndarray:
+        """The vector of a text to search for, shape (d,). If nothing is written, only the last ones are kept in memory,
+        where the queries of a program that runs for long would add up."""
+        if text in self._row or (self._store is not None and not self._store.read_only):
+            kept: np.ndarray = (await self([text]))[0]
+            return kept
+        if text not in self._queries:
+            task = self._queries[text] = asyncio.create_task(self._embed_query(text))
+            task.add_done_callback(lambda done: self._forget_failed(text, done))
+            if len(self._queries) > QUERIES:
+                del self._queries[next(iter(self._queries))]
+        vector: np.ndarray = await asyncio.shield(self._queries[text])
+        return vector
+
+    async def _embed_query(self, text: str) -> np.ndarray:
+        if self._store is not None and self._stored_dims:
+            for stored in stored_vectors(self._store, self.embedder.name, [text]).values():
+                return stored
+        found = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
+        vector: np.ndarray = found[0]
+        return vector
+
+    def _forget_failed(self, text: str, task: asyncio.Task[np.ndarray]) -> None:
+        if (task.cancelled() or task.exception() is not None) and self._queries.get(text) is task:
+            del self._queries[text]
 
     async def ready(self, texts: Iterable[str]) -> None:
         """Give each of these texts a row in the matrix: read it from the store or embed it."""

@@ -6,29 +6,81 @@ like any other. After it a resume begins a new leg, because the contexts no long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, delete, func, select
 
 from practicum.core.context import ApplyResult, Context
 from practicum.core.edits import Applied, Delta
-from practicum.core.errors import UsageError
+from practicum.core.errors import RunBusy, UsageError
 from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
-from practicum.session.records import CHANGED, RUN, read_run, run_update, seconds_spent, step_rows, task_row
+from practicum.session.records import CHANGED, RUN, read_config, run_update, seconds_spent, step_rows, task_row
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, RowValues, Store
 from practicum.store.schema import text_key
 from practicum.store.snapshot import delete_snapshot, read_context, snapshot_due, write_snapshot
 from practicum.store.versions import Version, version_row
 
+ASK_AGAIN = 0.02
+"""Seconds between two looks at whether a run is free."""
+
+_QUEUES: dict[Path, deque[object]] = defaultdict(deque)
+"""Who waits to write to a run in this process, in order, by its folder. The first one writes."""
+
+
+@asynccontextmanager
+async def writing(folder: Path, wait: float = 0.0) -> AsyncIterator[Store]:
+    """A run, open for writing. Work of this process, in any thread, is done one after the other; for another process it
+    waits up to `wait` seconds. Raises RunBusy if that is still writing then."""
+    queue, me = _QUEUES[_real(folder)], object()
+    queue.append(me)
+    try:
+        with await _opened(folder, lambda: queue[0] is me, wait) as store:
+            yield store
+    finally:
+        queue.remove(me)
+
+
+def _real(folder: Path) -> Path:
+    return folder.resolve()
+
+
+async def _opened(folder: Path, my_turn: Callable[[], bool], wait: float) -> Store:
+    until: float | None = None
+    # Polled, because the one before may be in another thread, and so in another event loop.
+    while True:
+        if my_turn():
+            until = time.monotonic() + wait if until is None else until
+            # In a thread, because it waits for the lock. Whoever is cancelled meanwhile leaves the run closed.
+            opening = asyncio.ensure_future(asyncio.to_thread(Store.open, folder))
+            try:
+                return await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(_close_opened)
+                raise
+            except RunBusy:
+                if time.monotonic() >= until:
+                    raise
+        await asyncio.sleep(ASK_AGAIN)
+
+
+def _close_opened(opening: asyncio.Future[Store]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
+
 
 def require_ended(store: Store) -> None:
     """Raises UsageError for a run that can still be resumed, because a resume would not know of the change."""
-    _, _, state = read_run(store)
+    _, state = read_config(store)
     if state != "done" and state not in CHANGED:
         version = _largest(store, schema.versions.c.version)
         raise UsageError(
@@ -48,26 +100,35 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     return outcome
 
 
-def next_step(store: Store) -> tuple[int, str]:
-    """The number of a step that is added to a run, and an id for its task, which no task of the run has."""
-    step = 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
+def next_step(store: Store) -> int:
+    """The number of a step that is added to a run."""
+    return 1 + max(_largest(store, schema.steps.c.step), _largest(store, schema.versions.c.step))
+
+
+def task_id(store: Store, step: int) -> str:
+    """An id for the query of a step, which no task of the run has."""
     table = schema.tasks
     known = {row.task_id for row in store.rows(select(table.c.task_id).where(table.c.run_id == RUN))}
     id = f"asked-{step}"
     while id in known:
         id += "'"
-    return step, id
+    return id
 
 
-def add_step(store: Store, task: Task, before: Context, report: StepReport, seconds: float) -> None:
-    """Add a step, which began with the context `before` and took so many seconds, to a run that has ended."""
-    statements = [_insert(table, rows) for table, rows in step_rows(report).items() if rows]
-    row = task_row(task, "train", _largest(store, schema.tasks.c.position) + 1)
-    statements.append(_insert(schema.tasks, [row]))
-    if report.context.version != before.version:
-        version = _version_row(before, report.context, report.step, report.applied)
-        statements.append(_insert(schema.versions, [version]))
-    store.execute(*statements, run_update(state="asked", seconds=seconds_spent(store) + seconds))
+def add_steps(
+    store: Store, tasks: Sequence[Task], before: Context, reports: Sequence[StepReport], seconds: float, *also: Any
+) -> None:
+    """Add steps on these tasks to a run that has ended, together with further statements. They began with the context
+    `before` and took so many seconds."""
+    position = _largest(store, schema.tasks.c.position) + 1
+    statements = [_insert(schema.tasks, [task_row(task, "train", n) for n, task in enumerate(tasks, position)])]
+    for report in reports:
+        statements += [_insert(table, rows) for table, rows in step_rows(report).items() if rows]
+        if report.context.version != before.version:
+            version = _version_row(before, report.context, report.step, report.applied)
+            statements.append(_insert(schema.versions, [version]))
+        before = report.context
+    store.execute(*statements, *also, run_update(state="asked", seconds=seconds_spent(store) + seconds))
 
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
@@ -85,7 +146,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     Nothing is changed before all texts are embedded. A run that has not ended and that retrieves what it shows cannot
     be resumed after this, because its journal depends on the old vectors.
     """
-    config, _, _ = read_run(store)
+    config, _ = read_config(store)
     context = read_context(store, RUN)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)

@@ -7,12 +7,9 @@ at all: after an interruption the same query continues and pays for nothing twic
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from practicum import methods
 from practicum.blocks.act.scaling import number_of
@@ -20,20 +17,19 @@ from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError
 from practicum.core.types import Rollout, Task, Usage
-from practicum.engine.loop import Method, StepReport
+from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
-from practicum.methods.settings import GateSettings
 from practicum.models.budget import Budget
 from practicum.retrieval.search import Match
-from practicum.session.amend import add_step, next_step, require_ended, save_snapshot
+from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, task_id
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, config_from, require_known
-from practicum.session.opening import open_state
-from practicum.session.records import RUN, load_context, override_config, run_config
+from practicum.session.config import Splits, config_from
+from practicum.session.opening import Shared, open_state
+from practicum.session.records import RUN, acting_config, override_config, read_config
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
-from practicum.session.setup import Setup, build_setup, set_up, take_objects
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.session.setup import Setup, build_setup, set_up
+from practicum.store.database import Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
 
@@ -118,100 +114,44 @@ class Answered:
         return known if known is not None or self.learned is None else self.learned.context.get(id)
 
 
-async def ask(
-    query: str,
-    context: Path | str | Context,
-    *,
-    method: str | Method | None = None,
-    settings: Mapping[str, Any] | GateSettings | None = None,
-    learn: bool = False,
-    target: str | None = None,
-    parts: Parts | None = None,
-    watch: Watch | None = None,
-    **config: Unpack[RunOptions],
-) -> Answered:
-    """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
-
-    Keywords are those of `learn`; those not given are the run's. Learning needs the folder of a run. The feedback is
-    the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's verdict. `watch` is
-    told of calls and waits, and of `began` where something is learned; after a stop the same query pays for nothing
-    twice.
-
-    Raises UsageError before anything is paid for if something does not fit, and ProviderError if there is no answer.
-    """
-    text = query.strip()
-    require_known(ask, config)
-    values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
-    if not text:
-        raise UsageError("the query is empty")
-    if learn:
-        return await _learn(text, context, target, parts, watch or Watch(), values)
-    if target is not None:
-        raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
-    return await _answer(text, context, parts, watch or Watch(), values)
-
-
-async def _answer(
-    query: str, context: Path | str | Context, parts: Parts, watch: Watch, given: Mapping[str, Any]
-) -> Answered:
+async def answer_query(query: str, context: Context, setup: Setup, state: RunState) -> Answered:
     """Run the method's `act` alone, exactly as in evaluation; nothing is scored."""
-    base = {} if isinstance(context, Context) else run_config(Path(context))
-    learned = context if isinstance(context, Context) else load_context(context)
-    task, parts = Task("query", query), replace(parts, scorer=None)
-    values = {**override_config(base, given), "scorer": None, "from_traces": False}
-    setup = set_up(values, Splits(test=(task,)), parts, scored=False)
-    with ExitStack() as open_:
-        folder = Path(open_.enter_context(tempfile.TemporaryDirectory(prefix="practicum-run-")))
-        store = open_.enter_context(Store.create(folder / "run"))
-        asked = open_.enter_context(Store.read(run)) if (run := _run_folder(context)) is not None else None
-        async with open_state(store, RUN, folder, setup, act_only=True, vectors=asked) as state:
-            state.observer = watch
-            at = Run(state, "query", (f"task:{task.id}",), teaches=False)
-            try:
-                rollout = _require_answer(await setup.method.act(task, learned, at))
-            except Stopped as stop:
-                raise _stopped(stop) from stop
-            return Answered(rollout, learned, state.budget.spent, state.budget.elapsed)
+    task = Task("query", query)
+    at = Run(state, "query", (f"task:{task.id}",), teaches=False)
+    try:
+        rollout = _require_answer(await setup.method.act(task, context, at))
+    except Stopped as stop:
+        raise _stopped(stop) from stop
+    return Answered(rollout, context, state.budget.spent, state.budget.elapsed)
 
 
-async def _learn(
-    query: str, context: Path | str | Context, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any]
-) -> Answered:
-    """Add one step to the run."""
-    if (folder := _run_folder(context)) is None:
-        where = "a context" if isinstance(context, Context) else f"{context}, which is no run"
-        raise UsageError(
-            f"what is learned from a query is kept in a run, not in {where}: make a run of a playbook file first "
-            "(practicum import FILE --out RUN)"
-        )
-    with Store.open(folder) as store:
-        require_ended(store)
-        before = read_context(store, RUN)
-        step, id = next_step(store)
-        task = Task(id, query, target)
-        setup = _set_up_to_learn(override_config(run_config(folder), given), task, parts)
-        method = setup.method
-        # The run's limits were set for learning its tasks.
-        budget = Budget(setup.config.limits)
-        async with open_state(store, RUN, folder, setup, budget=budget) as state:
-            watch.began(RunInfo(folder, setup.config, setup.splits, budget, context=before))
-            state.observer = watch
-            # Only the same query, under the same configuration and context, continues what was interrupted.
-            values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
-            root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")
-            report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
-            learned, usage, seconds = None, budget.spent, budget.elapsed
-            if not (trouble and state.failures):
-                await state.write()
-                add_step(store, task, before, replace(report, step=step), budget.elapsed)
-                await save_snapshot(store, report.context, state.retriever)
-                learned = Learned(step, report.context, report.applied, len(report.refused))
-            return Answered(report.rollouts[0], before, usage, seconds, state.journal.hits, learned, trouble)
-
-
-def _run_folder(context: Path | str | Context) -> Path | None:
-    """The folder of the run, if the context is a run's."""
-    return Path(context) if not isinstance(context, Context) and (Path(context) / DATABASE_FILE).is_file() else None
+async def learn_query(
+    query: str, store: Store, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any],
+    shared: Shared | None = None,
+) -> Answered:  # fmt: skip
+    """Answer a query and learn from it: one more step of the run, which must have ended."""
+    require_ended(store)
+    before = read_context(store, RUN)
+    step = next_step(store)
+    task = Task(task_id(store, step), query, target)
+    setup = _set_up_to_learn(override_config(acting_config(read_config(store)[0]), given), task, parts)
+    method = setup.method
+    # The run's limits were set for learning its tasks.
+    budget = Budget(setup.config.limits)
+    async with open_state(store, RUN, store.folder, setup, budget=budget, shared=shared) as state:
+        state.observer = watch
+        watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
+        # Only the same query, under the same configuration and context, continues what was interrupted.
+        values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
+        root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")
+        report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
+        learned, usage, seconds = None, budget.spent, budget.elapsed
+        if not (trouble and state.failures):
+            await state.write()
+            add_steps(store, [task], before, [replace(report, step=step)], budget.elapsed)
+            await save_snapshot(store, report.context, state.retriever)
+            learned = Learned(step, report.context, report.applied, len(report.refused))
+        return Answered(report.rollouts[0], before, usage, seconds, state.journal.hits, learned, trouble)
 
 
 def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:

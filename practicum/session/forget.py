@@ -190,8 +190,9 @@ class _Rows:
 
     @cached_property
     def tasks(self) -> dict[str, dict[str, Any]]:
-        """The fields of each task by its id."""
-        return {row.task_id: json.loads(row.data) for row in self.of(schema.tasks)}
+        """The fields of each task by its id. A query that somebody was shown the context for counts as a task."""
+        asked = {row.id: {"meta": {}, **json.loads(row.data)} for row in self.of(schema.outcomes)}
+        return {**asked, **{row.task_id: json.loads(row.data) for row in self.of(schema.tasks)}}
 
 
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> frozenset[str]:

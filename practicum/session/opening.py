@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +15,13 @@ from practicum.engine.state import RunState, Seat, Slots, need_of
 from practicum.models.budget import Budget, Need
 from practicum.models.client import CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
-from practicum.retrieval.vectors import Vectors, open_embedder
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.components import Parts
 from practicum.session.config import Config
-from practicum.session.setup import Setup
+from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
-from practicum.store.journal import Journal
+from practicum.store.journal import Journal, NoJournal
 from practicum.tasks.scoring.registry import JUDGED
 
 
@@ -35,7 +36,7 @@ class Shared:
 
 @asynccontextmanager
 async def open_state(
-    store: Store,
+    store: Store | None,
     run_id: str,
     folder: Path,
     setup: Setup,
@@ -43,21 +44,19 @@ async def open_state(
     act_only: bool = False,
     seconds: float = 0.0,
     budget: Budget | None = None,
-    vectors: Store | None = None,
+    retriever: Retriever | None = None,
     shared: Shared | None = None,
 ) -> AsyncIterator[RunState]:
     """The state of a run with every model open that it asks; closes them in the end.
 
     `act_only` opens the models of attempts alone, as in evaluation. `seconds` is the time that the run took before.
-    `budget` replaces the run's own. Vectors are read from and kept in the store `vectors`, if given, else in `store`.
-    Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
+    `budget` replaces the run's own. Without a `store` nothing is journaled. `retriever`, with its vectors, replaces
+    one of the store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
     models = shared.models if shared else Models(client_settings(config, folder, parts))
     try:
-        clients: dict[str, Client] = {}
-        for role in setup.act_roles if act_only else setup.roles:
-            clients[role] = setup.client(role) or models.open(config.model_of(role))
+        clients = open_clients(config, parts, setup.act_roles if act_only else setup.roles, models)
         for seat, model in method.models.items():
             clients[seat] = parts.clients.get(seat) or models.open(model)
         if config.max_usd is not None and (unpriced := [(r, c.name) for r, c in clients.items() if not c.priced]):
@@ -66,18 +65,14 @@ async def open_state(
                 f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
                 "enforced: limit the tokens instead (--max-tokens)"
             )
-        options = CallOptions(config.temperature, config.output_tokens, config.timeout)
-        journal = Journal(store, run_id)
-        try:
-            embedder = parts.embedder or open_embedder(config.embedder)
-        except ModelError as error:
-            raise UsageError(str(error)) from error
+        journal = NoJournal() if store is None else Journal(store, run_id)
         yield RunState(
             journal=journal,
-            seats={role: Seat(client, options) for role, client in clients.items()},
+            seats={role: Seat(client, call_options(config)) for role, client in clients.items()},
             agent=setup.agent,
             scorer=setup.scorer,
-            vectors=Vectors(embedder, vectors or store),
+            vectors=retriever.vectors if retriever else Vectors(run_embedder(config, parts), store),
+            given_retriever=retriever,
             instructions=config.instructions,
             choices=config.choices,
             profile=config.profile or "full",
@@ -92,6 +87,24 @@ async def open_state(
     finally:
         if shared is None:
             await models.close()
+
+
+def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
+    """The models of these roles."""
+    return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
+
+
+def call_options(config: Config) -> CallOptions:
+    """The options that a run calls its models with."""
+    return CallOptions(config.temperature, config.output_tokens, config.timeout)
+
+
+def run_embedder(config: Config, parts: Parts) -> Embedder:
+    """The embedder of a run. Raises UsageError if there is none of the name."""
+    try:
+        return parts.embedder or open_embedder(config.embedder)
+    except ModelError as error:
+        raise UsageError(str(error)) from error
 
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:

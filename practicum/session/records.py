@@ -25,6 +25,7 @@ from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.names import find_version
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, rebuild, seed_version, version_row
 
@@ -138,12 +139,24 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
     return config, Splits(**{split: tuple(tasks) for split, tasks in by_split.items()}), state
 
 
-def load_context(path: Path | str, version: int | None = None) -> Context:
-    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON)."""
-    path = Path(path)
+def split_version(path: Path | str) -> tuple[Path, str | None]:
+    """The folder of a run and the version that is written behind it, as in RUN@prod or RUN@12; None without one."""
+    folder, at, version = str(path).rpartition("@")
+    if at and version and not Path(path).exists() and (Path(folder) / DATABASE_FILE).exists():
+        return Path(folder), version
+    return Path(path), None
+
+
+def load_context(path: Path | str, version: int | str | None = None) -> Context:
+    """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON).
+
+    A version is a number or a name, and may also be written behind the folder: RUN@prod.
+    """
+    path, named = split_version(path)
+    version = named if version is None else version
     if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
-            return read_context(store, RUN, version)
+            return read_context(store, RUN, find_version(store, RUN, version))
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
@@ -153,10 +166,15 @@ def load_context(path: Path | str, version: int | None = None) -> Context:
 
 def run_config(path: Path) -> dict[str, Any]:
     """The configuration of a run without what is for learning alone; empty for a playbook file."""
+    path, _ = split_version(path)
     if not (path / DATABASE_FILE).exists():
         return {}
     with Store.read(path) as store:
-        config, _, _ = read_run(store)
+        return acting_config(read_config(store)[0])
+
+
+def acting_config(config: Config) -> dict[str, Any]:
+    """A configuration without what is for learning alone."""
     values = config.model_dump(exclude={*LEARNING_ONLY})
     return {**values, "settings": {k: v for k, v in config.settings.items() if k not in ("online", "epochs", "steps")}}
 

@@ -22,6 +22,12 @@ from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_fro
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
 
+AGAIN = ("rounds", "refine", "lessons")
+"""Settings of trying a task again, which stored traces do not allow."""
+
+NOT_AGAIN: Mapping[str, Any] = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
+"""Settings with which a task is run once alone."""
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -42,8 +48,12 @@ class Setup:
 
     def client(self, role: str) -> Client | None:
         """The client that the caller gave for a role, if one was given."""
-        given = self.parts.clients
-        return given.get(role) or (None if role in self.config.roles else given.get("agent"))
+        return given_client(self.config, self.parts, role)
+
+
+def given_client(config: Config, parts: Parts, role: str) -> Client | None:
+    """The client among the parts that serves a role, if one does."""
+    return parts.clients.get(role) or (None if role in config.roles else parts.clients.get("agent"))
 
 
 def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None, *, scored: bool = True) -> Setup:
@@ -58,18 +68,13 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     config = config_from({**values, **parts.names()})
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
-    default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
-    learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
-    small = is_local(learner) and parts.clients.get("agent") is None
-    profile = config.profile or ("small" if small else "full")
-    config = config.model_copy(update={"scorer": config.scorer or default, "profile": profile})
-    setup = build_setup(config, splits, parts)
+    setup = build_setup(with_defaults(config, parts), splits, parts)
     if config.from_traces:
         _check_traces(setup)
     if scored:
         _check_tasks(setup)
     _check_method(setup)
-    _check_agent(config)
+    _check_agent(setup.config)
     roles = _check_roles(setup)
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
@@ -77,7 +82,16 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
     settings = {name: read[name] for name in config.settings}
-    return replace(setup, config=config.model_copy(update={"settings": settings, "roles": roles}))
+    return replace(setup, config=setup.config.model_copy(update={"settings": settings, "roles": roles}))
+
+
+def with_defaults(config: Config, parts: Parts) -> Config:
+    """The same with the scorer and the profile that follow from the rest, where they are not given."""
+    default = "appworld" if config.agent.startswith(APPWORLD) else "choice" if config.choices else "exact"
+    learner = config.roles.get("reflector") or config.model or config.roles.get("agent") or ""
+    small = is_local(learner) and parts.clients.get("agent") is None
+    profile = config.profile or ("small" if small else "full")
+    return config.model_copy(update={"scorer": config.scorer or default, "profile": profile})
 
 
 def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any], Parts]:
@@ -184,10 +198,9 @@ def _check_traces(setup: Setup) -> None:
     config, settings = setup.config, setup.settings
     if config.settings.get("online"):
         raise UsageError("--online predicts before it learns, but stored traces hold attempts already: leave it out")
-    if unused := sorted({"rounds", "refine", "lessons"} & set(config.settings)):
+    if unused := sorted(set(AGAIN) & set(config.settings)):
         raise UsageError(f"with --from-traces no task is tried again: leave out --set {unused[0]}=...")
-    again = {"group": 1, "twin": False, "replay": 0.0, "rollouts": None, "primitives": "given"}
-    if on := {name: off for name, off in again.items() if getattr(settings, name, off) != off}:
+    if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
         how = " ".join(f"--set {name}={str(off).lower()}" for name, off in on.items())
         raise UsageError(f"with --from-traces nothing is run, and {', '.join(on)} would run tasks again: use {how}")
     if any(task.recorded is None for task in setup.splits.train):

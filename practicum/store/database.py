@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Engine, Insert, Select, Table, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, inspect, text
 from sqlalchemy.exc import DatabaseError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
-from practicum.core.errors import NotARun, StoreError, UsageError
+from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
 from practicum.store import migrations, schema
 
 DATABASE_FILE = "run.sqlite"
@@ -53,10 +53,12 @@ class _Write(NamedTuple):
 class Store:
     """An open run folder. Any number of processes may have it open read-only, also while one writes to it."""
 
-    def __init__(self, folder: Path, engine: Engine, lock: FileLock | None) -> None:
+    def __init__(self, folder: Path, engine: Engine, lock: FileLock | None, *, read_only: bool = False) -> None:
         self.folder = folder
+        self.read_only = read_only
         self._engine = engine
         self._lock = lock
+        self._watching: PoolProxiedConnection | None = None
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
@@ -74,7 +76,7 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open an existing run folder for writing and bring its format up to date.
 
-        Raises NotARun if it holds no run, StoreError if another process has it open for writing.
+        Raises NotARun if it holds no run, RunBusy if it is open for writing elsewhere.
         """
         _must_exist(folder)
         return cls._open(folder, new=False)
@@ -86,13 +88,26 @@ class Store:
         Raises NotARun if it holds no run, StoreError if this version does not read its format.
         """
         _must_exist(folder)
-        store = cls(folder, _engine(folder, read_only=True), None)
-        with _database_errors(folder), store._engine.connect() as db:
-            version = int(db.execute(text("PRAGMA user_version")).scalar_one())
-        newest = len(migrations.MIGRATIONS)
+        store = cls(folder, _engine(folder, read_only=True), None, read_only=True)
+        version, newest = store._format(), len(migrations.MIGRATIONS)
         if not migrations.READABLE <= version <= newest:
             advice = "upgrade practicum" if version > newest else f"bring it up to date: practicum resume {folder}"
             raise StoreError(f"{folder} has run format {version}, this practicum reads {newest}: {advice}")
+        return store
+
+    @classmethod
+    def beside(cls, folder: Path) -> Store:
+        """Open an existing run folder for short writes to tables that a run itself never writes, also while another
+        process has it open for writing.
+
+        Raises NotARun if it holds no run, StoreError if it cannot be written to.
+        """
+        _must_exist(folder)
+        store = cls(folder, _engine(folder), None)
+        if store._format() < len(migrations.MIGRATIONS):
+            store.close()
+            cls.open(folder).close()
+            store = cls(folder, _engine(folder), None)
         return store
 
     @classmethod
@@ -126,10 +141,23 @@ class Store:
         except OSError:  # a folder that this user may not write to
             return False
 
-    @property
-    def read_only(self) -> bool:
-        """Whether it was opened with `read`."""
-        return self._lock is None
+    def _format(self) -> int:
+        with _database_errors(self.folder), self._engine.connect() as db:
+            return int(db.execute(text("PRAGMA user_version")).scalar_one())
+
+    def changes(self) -> int:
+        """A number that is another one after each write by somebody else, for some microseconds' work."""
+        with _database_errors(self.folder):
+            if self._watching is None:
+                # The number is of one connection.
+                self._watching = self._engine.raw_connection()
+            (number,) = self._watching.cursor().execute("PRAGMA data_version").fetchone()
+            return int(number)
+
+    def rewritten(self) -> int:
+        """A number that grows each time the whole file is written anew (`scrub`, a migration)."""
+        with _database_errors(self.folder), self._engine.connect() as db:
+            return int(db.execute(text("PRAGMA schema_version")).scalar_one())
 
     def has_table(self, table: Table) -> bool:
         """Whether the table exists: a run of an older format that is open read-only may lack it."""
@@ -183,6 +211,13 @@ class Store:
             for statement, rows in statements:
                 db.execute(statement, rows) if rows else db.execute(statement)
 
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction beside which nobody writes."""
+        with _database_errors(self.folder), self._engine.begin() as db:
+            db.execute(text("BEGIN IMMEDIATE"))
+            yield db
+
     def put(self, table: Table, rows: Sequence[RowValues]) -> None:
         """Insert or replace rows at once."""
         self.execute_all([(_insert_or_replace(table), list(rows))] if rows else [])
@@ -214,6 +249,9 @@ class Store:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
+        if self._watching is not None:
+            self._watching.close()
+            self._watching = None
         self._engine.dispose()
         if self._lock is not None:
             self._lock.release()
@@ -311,9 +349,7 @@ def _acquire_lock(folder: Path) -> FileLock:
     try:
         lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
     except Timeout as error:
-        raise StoreError(
-            f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C"
-        ) from error
+        raise RunBusy(f"another process is writing to {folder}: wait until it ends, or stop it with Ctrl-C") from error
     except OSError as error:
         raise StoreError(f"cannot write to the run folder {folder}: {error.strerror}") from error
     return lock

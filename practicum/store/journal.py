@@ -218,6 +218,28 @@ class Journal:
         }
 
 
+class NoJournal(Journal):
+    """The journal of work that is never resumed, such as the answer to a query: it keeps nothing."""
+
+    def __init__(self) -> None:
+        self.hits = 0
+
+    def find(self, place: str, digest: str) -> JournalRow | None:
+        return None
+
+    def by_role(self, this_process: bool = False) -> dict[str, Usage]:
+        return {}
+
+    async def write(self, *rows: JournalRow) -> None:
+        pass
+
+    def post(self, row: JournalRow) -> None:
+        pass
+
+    def prompt(self, place: str) -> Prompt | None:
+        return None
+
+
 def _journal_row(row: Any) -> JournalRow:
     usage = Usage(*(getattr(row, name) for name in _USAGE))
     sources = tuple(json.loads(row.sources))

@@ -113,8 +113,7 @@ names = _table(
 
 outcomes = _table(
     "outcomes",
-    Column("id", String, primary_key=True),  # of what the agent was shown
-    *_required(Integer, "number"),  # in the order of asking, from 1
+    Column("id", String, primary_key=True),  # of what the agent was shown; in the order of asking
     *_required(Text, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
 )

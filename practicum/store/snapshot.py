@@ -77,10 +77,11 @@ class SnapshotPages:
         return [_entry(row.number, row.data) for row in rows if row.number is not None]
 
 
-def read_context(store: Store, run_id: str, version: int | None = None) -> Context:
+def read_context(store: Store, run_id: str, version: int | None = None, known: Context | None = None) -> Context:
     """The context at a version (None: the last). Its pages are read on first access.
 
-    Raises UsageError if there is no such version.
+    `known` is a context of the run that is in memory: if it leads there, only the later edits are read. Raises
+    UsageError if there is no such version.
     """
     table = schema.versions
     columns = select(table.c.version, table.c.parent, table.c.next_number)
@@ -88,8 +89,8 @@ def read_context(store: Store, run_id: str, version: int | None = None) -> Conte
     if not heads:
         return Context()
     line = lineage({number: row.parent for number, row in heads.items()}, version)
-    context = _open_snapshot(store, run_id, line)
-    for number in line[line.index(context.version) + 1 :] if context.pages else line:
+    context = known if known is not None and known.version in line else _open_snapshot(store, run_id, line)
+    for number in line[line.index(context.version) + 1 :] if context.pages or context is known else line:
         context = context.replay(read_edits(store, run_id, number), number)
     return replace(context, next_number=max(context.next_number, heads[line[-1]].next_number))
 

@@ -21,7 +21,8 @@ from teams import SHOWING, divided, learned, team, written
 import practicum
 from practicum.agents.team import Team, load_team, make_team
 from practicum.analysis.network.page import answer_page, network_figure
-from practicum.session.ask import Answered, ask
+from practicum.session.ask import Answered
+from practicum.session.space import ask
 
 
 class Reader(HTMLParser):

@@ -53,10 +53,13 @@ def stored() -> AttemptSeam:
     async def show(task: Task, context: Context, run: Run) -> Rollout:
         if task.recorded is None:
             return Rollout(task, Trace("", error="no trace", lost=True), None, Feedback(None, ""), run.place)
-        # The entries that it used were those of another context.
-        trace, score = replace(task.recorded.trace, used=()), task.recorded.score
+        recorded = task.recorded
+        # The entries that an attempt from elsewhere used were those of another context.
+        used = tuple(id for id in recorded.trace.used if recorded.own and id in context)
+        trace, score = replace(recorded.trace, used=used), recorded.score
         score = score if score is not None else await run.score(task, trace)
-        return Rollout(task, trace, score, await learning_feedback(task, trace, score, run), run.place)
+        known = await learning_feedback(task, trace, score, run)
+        return Rollout(task, trace, score, known, run.place, retrieved=recorded.retrieved)
 
     return once(show)
 

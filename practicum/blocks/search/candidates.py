@@ -77,7 +77,7 @@ def best(context: Context) -> Entry | None:
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
     """The best candidate, if it is better than none."""
     shown = best(context)
-    return View() if shown is None else View(pages=(shown.text,), tokens=count_tokens(shown.text))
+    return View() if shown is None else View((shown.text,), ids=(shown.id,), tokens=count_tokens(shown.text))
 
 
 def only(text: str) -> Context:

@@ -62,8 +62,10 @@ class MiproSettings:
 
 async def best_combination(context: Context, task: Task, run: Run) -> View:
     """The best instruction and its demonstrations, the latter as earlier turns."""
-    view, turns = await best_instruction(context, task, run), render_turns(demonstrations(context))
-    return replace(view, turns=turns.turns, tokens=view.tokens + turns.tokens)
+    demos = demonstrations(context)
+    view, turns = await best_instruction(context, task, run), render_turns(demos)
+    ids = tuple(entry.id for entry in context if entry.id in view.ids or entry in demos)
+    return replace(view, turns=turns.turns, ids=ids, tokens=view.tokens + turns.tokens)
 
 
 def demonstrations(context: Context) -> list[Entry]:

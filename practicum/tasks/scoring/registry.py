@@ -74,7 +74,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
     async def score(task: Task, trace: Trace) -> Score:
         try:
             result = function(task, trace.answer, **({"trace": trace} if takes_trace else {}))
-            return _as_score(await result if inspect.isawaitable(result) else result)
+            return as_score(await result if inspect.isawaitable(result) else result)
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {reason}") from error
@@ -134,7 +134,7 @@ def _score_target(name: str, compare: Callable[[str, str], Score], task: Task, t
     return compare(task.target, trace.answer)
 
 
-def _as_score(result: object) -> Score:
+def as_score(result: object) -> Score:
     if isinstance(result, Score):
         score = result
     elif isinstance(result, SupportsFloat):  # includes numpy's bool and floats

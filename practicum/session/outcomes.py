@@ -1,0 +1,151 @@
+"""Outcomes: what the agents of a program were shown of a run, and what the program reported about that later.
+
+An outcome begins as a row with the query and the version that was shown. A report adds the answer, its score or a
+correction. Once a step of the run has learned from it, it is closed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import delete, select, update
+
+from practicum.agents.external import read_answer
+from practicum.core.errors import AgentError, UsageError
+from practicum.core.types import Recorded, Score, Task, Trace
+from practicum.core.views import View
+from practicum.session.records import RUN
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.tasks.scoring.registry import as_score
+
+UNREPORTED = 100_000
+"""Rows without a report that are kept: those of the newest queries."""
+
+TRACE: TypeAdapter[Trace] = TypeAdapter(Trace)
+
+
+class _Anything:
+    """Holds every id: which entries there are is known when the report is learned from."""
+
+    def __contains__(self, id: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row: the query, what was shown for it and what was reported, as `data`, and the `step` that learned from it."""
+
+    id: str
+    data: Mapping[str, Any]
+    raw: str
+    step: int | None = None
+
+    @property
+    def teaches(self) -> bool:
+        """Whether there is something to learn from: what the agent answered, or what it should have answered."""
+        return "trace" in self.data or "correction" in self.data
+
+    @property
+    def scored(self) -> bool:
+        """Whether its score is known without a scorer and without a judge."""
+        return "score" in self.data or "trace" not in self.data
+
+    def as_task(self) -> Task:
+        """A task with a recorded attempt. A correction without an answer counts as an answer that was right."""
+        data, correction = self.data, self.data.get("correction")
+        score = Score(**data["score"]) if "score" in data else None
+        if "trace" in data:
+            trace = TRACE.validate_python(data["trace"])
+        else:
+            trace, score = Trace(str(correction)), Score(1.0, True)
+        retrieved = tuple((id, similarity) for id, similarity in data["retrieved"])
+        return Task(self.id, data["query"], correction, recorded=Recorded(trace, score, own=True, retrieved=retrieved))
+
+
+def outcome_row(id: str, query: str, version: int, retrieved: Iterable[tuple[str, float]]) -> dict[str, Any]:
+    """The row of an outcome that nothing was reported about."""
+    data = {"query": query, "version": version, "retrieved": [*retrieved]}
+    return {"run_id": RUN, "id": id, "data": json.dumps(data, ensure_ascii=False)}
+
+
+def read_report(answer: Any = None, score: Any = None, correction: str | None = None, note: str = "") -> dict[str, Any]:
+    """What is reported, as JSON values. Raises UsageError that names what is wrong."""
+    said: dict[str, Any] = {}
+    try:
+        if answer is not None:
+            said["trace"] = TRACE.dump_python(read_answer(answer, "the report", View(ids=_Anything())), mode="json")
+        if score is not None:
+            said["score"] = asdict(as_score(score))
+    except AgentError as error:
+        raise UsageError(f"answer={answer!r:.60}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"score={score!r:.60} is not a number from 0 to 1, True, False or a Score") from error
+    if note:
+        if score is None:
+            raise UsageError("a note says why an answer got its score: report it together with score=...")
+        said["score"]["note"] = note
+    if correction is not None:
+        if not isinstance(correction, str) or not correction.strip():
+            raise UsageError(f"correction={correction!r:.60} must be the text that would have been right")
+        said["correction"] = correction
+    if not said:
+        raise UsageError("the report is empty: give answer=..., score=... or correction=...")
+    return said
+
+
+def write_shown(store: Store, rows: list[dict[str, Any]], prune: bool = False) -> None:
+    """Keep what was shown; the oldest rows without a report are deleted where there are too many."""
+    table = schema.outcomes
+    statements: list[tuple[Any, list[dict[str, Any]]]] = []
+    if rows:
+        statements.append((table.insert().prefix_with("OR IGNORE"), rows))
+    if prune:
+        mine = table.c.run_id == RUN
+        newest = select(table.c.id).where(mine).order_by(table.c.id.desc())
+        oldest = newest.limit(1).offset(UNREPORTED).scalar_subquery()
+        unreported = table.c.step.is_(None) & table.c.data.not_like('%"reported"%')
+        statements.append((delete(table).where(mine, table.c.id < oldest, unreported), []))
+    store.execute_all(statements)
+
+
+def write_report(store: Store, id: str, said: Mapping[str, Any]) -> None:
+    """Add a report to an outcome; what was reported before and is not given anew stays.
+
+    Raises UsageError if the outcome is unknown, or if it was learned from.
+    """
+    table = schema.outcomes
+    here = (table.c.run_id == RUN) & (table.c.id == id)
+    with store.transaction() as db:
+        row = db.execute(select(table).where(here)).one_or_none()
+        if row is None:
+            raise UsageError(
+                f"nothing is known of {id!r} in {store.folder}: report on the id that context_for gave, or on what it "
+                "returned"
+            )
+        if row.step is not None:
+            raise UsageError(
+                f"step {row.step} of {store.folder} has learned from the report on {id!r}, which cannot be changed now"
+            )
+        data = json.dumps({**json.loads(row.data), "reported": True, **said}, ensure_ascii=False)
+        db.execute(update(table).where(here).values(data=data))
+
+
+def waiting_outcomes(store: Store) -> list[Outcome]:
+    """The outcomes that can be learned from and were not, in the order of asking."""
+    table = schema.outcomes
+    mine = (table.c.run_id == RUN) & table.c.step.is_(None) & table.c.data.like('%"reported"%')
+    rows = store.rows(select(table).where(mine).order_by(table.c.id))
+    found = (Outcome(row.id, json.loads(row.data), row.data) for row in rows)
+    return [outcome for outcome in found if outcome.teaches]
+
+
+def learned_from(outcomes: Iterable[Outcome], step: int) -> list[Any]:
+    """The statements that close outcomes. One that was reported on anew since it was read stays open."""
+    table = schema.outcomes
+    same = ((table.c.run_id == RUN) & (table.c.id == o.id) & (table.c.data == o.raw) for o in outcomes)
+    return [update(table).where(each).values(step=step) for each in same]

@@ -1,0 +1,185 @@
+"""Learning from what users reported: further steps of a run, from attempts that were made elsewhere with its entries.
+
+The outcomes are taken in the order of asking, a batch of the method at a time. Each batch is written as a whole, with
+its version, or not at all. Its calls are journaled and its members noted, so that after an interruption the same batch
+continues and pays for nothing twice, whatever was reported since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
+
+from practicum import methods
+from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
+from practicum.core.context import Context
+from practicum.core.errors import ProviderError, Stopped
+from practicum.core.types import Usage
+from practicum.engine.loop import StepReport
+from practicum.engine.run import Run
+from practicum.models.budget import Budget
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot
+from practicum.session.ask import CHANGEABLE
+from practicum.session.components import Parts
+from practicum.session.config import Config, Splits
+from practicum.session.opening import Shared, open_state, run_embedder
+from practicum.session.outcomes import Outcome, learned_from, waiting_outcomes
+from practicum.session.records import RUN, acting_config, override_config, read_config
+from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
+from practicum.store.database import Store
+from practicum.store.journal import NOTE_ROLE, Journal, JournalRow, digest
+from practicum.store.snapshot import read_context
+
+KEPT = "; what was learned before is kept, and the rest is learned from next time"
+
+
+async def learn_reports(
+    store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None
+) -> Result:
+    """Learn from all outcomes that were reported about and not learned from, until a budget is spent.
+
+    The feedback on an answer is its score; without one, that of the run's scorer if there is a correction, and
+    otherwise a judge's verdict. Raises UsageError before anything is paid for if something does not fit, and
+    ProviderError if a batch was lost; what was learned before is kept.
+    """
+    require_ended(store)
+    values = override_config(acting_config(read_config(store)[0]), given)
+    waiting = waiting_outcomes(store)
+    learner = Learner(store, values, parts, watch, shared, Progress(context := read_context(store, RUN), context))
+    if waiting:
+        await learner.learn(waiting)
+    return learner.result()
+
+
+@dataclass
+class Learner:
+    """Learns from outcomes, batch by batch, and counts what it does."""
+
+    store: Store
+    values: Mapping[str, Any]
+    parts: Parts
+    watch: Watch
+    shared: Shared | None
+    progress: Progress
+    budget: Budget = field(default_factory=Budget)
+    by_role: dict[str, Usage] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    critical: float = 0.0
+    hits: int = 0
+    steps: int = 0
+    scores: list[float] = field(default_factory=list)
+    stopped: str | None = None
+
+    def result(self) -> Result:
+        """What was done."""
+        return Result(
+            run=self.store.folder,
+            context=self.progress.context,
+            scores={"reported": fmean(self.scores)} if self.scores else {},
+            usage=self.budget.spent,
+            by_role=self.by_role,
+            seconds=self.budget.elapsed,
+            critical=self.critical,
+            hits=self.hits,
+            refused=self.progress.refused,
+            errors={key: count for key, count in sorted(self.counts.items()) if count},
+            steps=self.steps,
+            stopped=self.stopped,
+        )
+
+    async def learn(self, waiting: Sequence[Outcome]) -> None:
+        """Learn from these outcomes."""
+        setup = self._set_up(waiting)
+        # The run's limits were set for learning its tasks.
+        self.budget = Budget(setup.config.limits)
+        retriever = Retriever(Vectors(run_embedder(setup.config, self.parts), self.store), counts=self.counts)
+        size = getattr(setup.settings, "batch", 1)
+        steps, before = -(-len(waiting) // size), self.progress.context
+        began = RunInfo(self.store.folder, setup.config, setup.splits, self.budget, steps=steps, context=before)
+        self.watch.began(began)
+        batch = self._interrupted(waiting) or [*waiting[:size]]
+        while batch:
+            try:
+                await self._learn(batch, retriever)
+            except Stopped as stop:
+                self.stopped = stop.reason
+                break
+            except ProviderError as error:
+                raise ProviderError(f"{error}{KEPT}") from error
+            done = {outcome.id for outcome in batch}
+            waiting = [outcome for outcome in waiting if outcome.id not in done]
+            batch = [*waiting[:size]]
+        await save_snapshot(self.store, self.progress.context, retriever)
+
+    def _interrupted(self, waiting: Sequence[Outcome]) -> list[Outcome]:
+        """The batch that was being learned from when learning was interrupted; empty if there is none, or if something
+        was reported anew about one of it."""
+        noted = Journal(self.store, RUN).find(_note(next_step(self.store)), NOTE_ROLE)
+        known = {(outcome.id, digest(outcome.raw)): outcome for outcome in waiting}
+        members = [] if noted is None else [known.get((id, raw)) for id, raw in json.loads(noted.answer)]
+        return [] if None in members else [outcome for outcome in members if outcome is not None]
+
+    async def _learn(self, batch: Sequence[Outcome], retriever: Retriever) -> None:
+        setup, before, step = self._set_up(batch), self.progress.context, next_step(self.store)
+        tasks, method, members = setup.splits.train, setup.method, [(o.id, digest(o.raw)) for o in batch]
+        async with open_state(
+            self.store, RUN, self.store.folder, setup, budget=self.budget, retriever=retriever, shared=self.shared
+        ) as state:
+            state.observer, state.counts = self.watch, self.counts
+            sources = tuple(f"task:{task.id}" for task in tasks)
+            state.journal.post(JournalRow(_note(step), NOTE_ROLE, NOTE_ROLE, json.dumps(members), sources=sources))
+            values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
+            root = Run(state).at(f"learn {step} {digest(members, before.version, values)[:12]}")
+            seconds, reports = self.budget.elapsed, list[StepReport]()
+            try:
+                async for report in method.schedule(method, tasks, before, root, None):
+                    reports.append(replace(report, step=step + len(reports)))
+                await state.write()
+            finally:
+                self.hits += state.journal.hits
+                self.critical += root.chain.seconds
+                for role, usage in state.journal.by_role(this_process=True).items():
+                    self.by_role[role] = self.by_role.get(role, Usage()) + usage
+            closed = learned_from(batch, step)
+            add_steps(self.store, tasks, before, reports, self.budget.elapsed - seconds, *closed)
+        self._count(reports, before)
+
+    def _count(self, reports: Sequence[StepReport], before: Context) -> None:
+        for report in reports:
+            self.progress.stepped(report, False)
+            self.progress.usage = self.budget.spent
+            self.steps += 1
+            self.scores += [r.score.value for r in report.rollouts if r.score is not None]
+            self.watch.stepped(report, self.progress)
+
+    def _set_up(self, outcomes: Sequence[Outcome]) -> Setup:
+        """A run whose tasks are these outcomes. Nothing is attempted, so the agent's settings do not matter."""
+        name = self.values["method"]
+        known = methods.settings_of(name, self.values["profile"] or "full").model_fields
+        once = {setting: value for setting, value in NOT_AGAIN.items() if setting in known}
+        given = methods.for_one_task(name, self.values["settings"])
+        given = {setting: value for setting, value in given.items() if setting not in (*AGAIN, "online")}
+        agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
+        turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT}
+        scored = all(outcome.scored for outcome in outcomes)
+        feedback = {
+            "labels": True,
+            "judged": any(not outcome.scored and "correction" not in outcome.data for outcome in outcomes),
+            "scorer": "exact" if scored else self.values["scorer"],
+        }
+        settings = methods.override_settings(name, given, once)
+        values = {**self.values, **agent, **turns, **feedback, "settings": settings, "from_traces": True}
+        parts = replace(self.parts, agent=None, tools=None, scorer=None if scored else self.parts.scorer)
+        return set_up(values, Splits(tuple(outcome.as_task() for outcome in outcomes)), parts)
+
+
+def _note(step: int) -> str:
+    """The place that holds which outcomes a step learns from."""
+    return f"learn {step}/outcomes"

@@ -1,0 +1,613 @@
+"""A run in a program of one's own: what it learned is shown, what came of that is reported, and learned from.
+
+A `Space` keeps the files, the context and the vectors open. It notices when another process, or learning in this one,
+makes a new version. Showing only reads; a report is a short write beside whoever writes to the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+from uuid import uuid4
+
+from sqlalchemy import Select, func, select
+
+from practicum.agents.base import AgentRun
+from practicum.agents.chat import CHOOSING, USING, first_prompt
+from practicum.agents.external import context_text
+from practicum.blocks.sections import default_sections
+from practicum.core.context import Context
+from practicum.core.errors import MethodError, StoreError, UsageError
+from practicum.core.types import Task, Trace, Turn
+from practicum.core.views import View
+from practicum.engine.loop import Method
+from practicum.engine.run import Run
+from practicum.engine.state import RunState, Seat
+from practicum.methods.settings import GateSettings
+from practicum.models.registry import Models
+from practicum.retrieval.search import Retriever
+from practicum.retrieval.vectors import Vectors
+from practicum.session.amend import writing
+from practicum.session.ask import Answered, answer_query, learn_query
+from practicum.session.components import Parts, make_method, make_settings
+from practicum.session.config import Config, RunOptions, Splits, config_from, require_known
+from practicum.session.opening import Shared, call_options, client_settings, open_clients, open_state, run_embedder
+from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
+from practicum.session.records import RUN, acting_config, load_context, override_config, read_config, split_version
+from practicum.session.reports import learn_reports
+from practicum.session.result import Result, Watch
+from practicum.session.setup import Setup, set_up, take_objects, with_defaults
+from practicum.store import schema
+from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.journal import NoJournal
+from practicum.store.names import delete_name, find_version, name_version, read_names
+from practicum.store.snapshot import read_context
+
+T = TypeVar("T")
+
+PRUNE_EVERY = 1_000
+"""Shown queries after which old ones without a report are deleted."""
+
+UNWRITTEN = 10_000
+"""Shown queries that are kept in memory, at most, while the disk cannot be written to."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What an agent is shown for a query. `report` takes it, or its `id`.
+
+    `version` is the version of the run that it is from. `config` has the instructions and choices of the run.
+    """
+
+    id: str
+    query: str
+    version: int
+    view: View = field(repr=False)
+    context: Context = field(repr=False, compare=False)
+    config: Config = field(repr=False, compare=False)
+
+    @cached_property
+    def text(self) -> str:
+        """The context as one text: what an agent of one's own gets as `context`."""
+        return context_text(self.view)
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """The parts that stand before the query."""
+        return self.view.pages
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """Solved tasks, each as an earlier exchange with the fields `user` and `assistant`."""
+        return self.view.turns
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The entries that were looked up for the query, most similar first, with the cosine of their vectors and that
+        of the query; empty where every query is shown the same."""
+        return dict(self.view.retrieved)
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The entries that are shown: those that were looked up, in the order of `scores`, then the others by age."""
+        found = tuple(self.scores)
+        shown = (entry.id for entry in self.context if not entry.hidden and entry.id in self.view.ids)
+        return (*found, *(id for id in shown if id not in self.scores))
+
+    @cached_property
+    def messages(self) -> list[dict[str, str]]:
+        """The chat that a plain agent of practicum sends, as a client of OpenAI's API takes it: the run's instructions
+        with the pages, the turns, the query. It does not ask for the ids of the entries that the answer rests on."""
+        choosing = CHOOSING.format("; ".join(self.config.choices)) if self.config.choices else ""
+        usage = USING if self.view.citable else ""
+        task = Task(self.id, self.query)
+        prompt = first_prompt(task, self.view, self.view.turns, self.config.instructions, choosing, usage)
+        turns = [(role, text) for t in prompt.turns for role, text in (("user", t.user), ("assistant", t.assistant))]
+        said = [("system", prompt.head), *turns, ("user", prompt.user)]
+        return [{"role": role, "content": text} for role, text in said if text]
+
+
+def open(  # named for `practicum.open`
+    source: Path | str | Context,
+    version: int | str | None = None,
+    *,
+    method: str | Method | None = None,
+    settings: Mapping[str, Any] | GateSettings | None = None,
+    parts: Parts | None = None,
+    wait: float = 0.0,
+    **config: Unpack[RunOptions],
+) -> Space:
+    """Open a run, to use it in a program: its last version, or the one with this number or name, which may also be
+    written RUN@NAME. A playbook file or a Context can be shown and asked, too.
+
+    Other keywords are those of `learn`; those not given are the run's. `parts` holds the Python objects that it was
+    made with: a method to be shown anything, an agent to ask, a scorer to learn. `wait` is how many seconds learning
+    waits for another process that writes to the run.
+
+    Raises UsageError or StoreError if there is no such run or version.
+    """
+    require_known(open, config)
+    values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
+    return Space(source, version, parts, wait, values)
+
+
+class Space:
+    """A run that is open for use; `practicum.open` makes it. It may be used by many tasks and threads at once."""
+
+    def __init__(
+        self, source: Path | str | Context, version: int | str | None, parts: Parts, wait: float, config: dict[str, Any]
+    ) -> None:
+        if not isinstance(source, Context):
+            path, named = split_version(source)
+            if named is not None and version is not None:
+                raise UsageError(f"{source} names a version, and version={version!r} another: give one of them")
+            source, version = path, named if named is not None else version
+        self._given, self._parts = config, parts
+        self._source, self._version, self._wait = source, version, wait
+        run = not isinstance(source, Context) and (source / DATABASE_FILE).is_file()
+        self.folder: Path | None = source if run and isinstance(source, Path) else None
+        """The folder of the run; None for a playbook."""
+        self._local = threading.local()
+        self._readers: list[_Reader] = []
+        self._writer = _Writer(self.folder) if self.folder is not None and os.access(self.folder, os.W_OK) else None
+        self._logs: tempfile.TemporaryDirectory[str] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._reader()
+
+    def __repr__(self) -> str:
+        where = "a context" if isinstance(self._source, Context) else str(self._source)
+        version = "" if self._version is None else f", version={self._version!r}"
+        return f"<practicum.Space {where}{version}{', closed' if self._closed else ''}>"
+
+    @property
+    def context(self) -> Context:
+        """The version that is shown now."""
+        return self._reader().context()
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The named versions of the run."""
+        if self.folder is None:
+            return {}
+        with Store.read(self.folder) as store:
+            return read_names(store, RUN)
+
+    def name(self, name: str, version: int | str | None = None) -> int:
+        """Give a version (None: the last) a name, which another one may have had before; returns its number. Who has
+        opened the run by the name is shown that version from then on."""
+        writer = self._written("a name")
+        return writer.submit(lambda store: name_version(store, RUN, name, version)).result()
+
+    def unname(self, name: str) -> None:
+        """Take a name away; its version stays."""
+        self._written("a name").submit(lambda store: delete_name(store, RUN, name)).result()
+
+    async def context_for(self, query: str) -> Shown:
+        """What the method shows its agent for this query, exactly as in training and evaluation.
+
+        No model is asked, except by a method that writes the context for each query (dynamic_cheatsheet with
+        form=synthesis), which asks for it. Raises UsageError for a method with a network of agents (mael), each of
+        which is shown something else: `ask` it.
+        """
+        text = _checked(query)
+        reader = self._reader()
+        try:
+            context, view = await reader.view(text, self._log_folder)
+        except StoreError:
+            # What was to be read has been replaced, such as by `forget`.
+            reader.reopen()
+            context, view = await reader.view(text, self._log_folder)
+        shown = Shown(_new_id(), text, context.version, view, context, reader.config)
+        if self._writer is not None:
+            self._writer.remember(shown)
+        return shown
+
+    async def report(
+        self,
+        shown: Shown | str,
+        *,
+        answer: Any = None,
+        score: Any = None,
+        correction: str | None = None,
+        note: str = "",
+    ) -> None:
+        """Keep what came of what was shown; it is on the disk when this returns.
+
+        `answer` is all that an agent of one's own may return: a text, a Trace, or a mapping with "answer" and, for
+        example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score, and `note` says why.
+        `correction` is what would have been right. A later report on the same adds to it, and replaces what it gives
+        anew, until `learn` has learned from it; from then on it raises UsageError, as for an id that is unknown.
+        """
+        said = read_report(answer, score, correction, note)
+        writer = self._written("a report")
+        if isinstance(shown, Shown):
+            writer.remember(shown)
+        id = shown if isinstance(shown, str) else shown.id
+        await asyncio.wrap_future(writer.submit(lambda store: write_report(store, id, said)))
+
+    async def learn(
+        self,
+        *,
+        watch: Watch | None = None,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        max_usd: float | None = None,
+        max_minutes: float | None = None,
+    ) -> Result:
+        """Learn from all that was reported and not learned from yet, as further steps of the run. Meanwhile
+        `context_for` shows the last version that is done.
+
+        What a spent budget leaves is learned from next time; after an interruption nothing is paid twice. Work of this
+        process on one run is done one after the other; raises RunBusy if another process is writing to it.
+        """
+        folder = self._run_to_learn()
+        limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
+        given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
+        async with writing(folder, self._wait) as store:
+            return await learn_reports(store, self._parts, watch or Watch(), given, self._shared())
+
+    async def ask(
+        self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
+    ) -> Answered:
+        """Answer a query as in evaluation; with `learn` also learn from it, as one more step of the run.
+
+        The feedback is the score, if `target` is the right answer or the scorer needs none, and otherwise a judge's
+        verdict. `watch` is told of calls and waits, and of `began` where something is learned; after a stop the same
+        query pays for nothing twice. Raises UsageError before anything is paid for if something does not fit, and
+        ProviderError if there is no answer.
+        """
+        text = _checked(query)
+        if learn:
+            folder = self._run_to_learn()
+            async with writing(folder, self._wait) as store:
+                how = (target, self._parts, watch or Watch(), self._given, self._shared())
+                return await learn_query(text, store, *how)
+        if target is not None:
+            raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
+        reader = self._reader()
+        setup, context = reader.acting, reader.context()
+        folder = self._log_folder()
+        async with open_state(
+            None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=self._shared()
+        ) as state:
+            state.observer = watch or Watch()
+            return await answer_query(text, context, setup, state)
+
+    async def close(self) -> None:
+        """Write what is left to be written, and close models and files."""
+        if self._closed:
+            return
+        self._closed = True
+        for reader in self._readers:
+            await reader.close()
+        try:
+            if self._writer is not None:
+                await asyncio.to_thread(self._writer.close)
+        finally:
+            if self._logs is not None:
+                self._logs.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _reader(self) -> _Reader:
+        """What this thread has open: connections, vectors and rendered pages are not shared between threads."""
+        if self._closed:
+            raise UsageError(f"{self!r} is closed: open it again with practicum.open")
+        reader: _Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = _Reader(self._source, self.folder, self._version, self._given, self._parts)
+            with self._lock:
+                self._readers.append(reader)
+        return reader
+
+    def _shared(self) -> Shared:
+        reader = self._reader()
+        return reader.models(self._log_folder())
+
+    def _log_folder(self) -> Path:
+        """Where the logs of models in this process go, which are no part of the run."""
+        with self._lock:
+            if self._logs is None:
+                self._logs = tempfile.TemporaryDirectory(prefix="practicum-space-")
+        return Path(self._logs.name)
+
+    def _written(self, what: str) -> _Writer:
+        self._reader()
+        if self._writer is None:
+            where = f"{self._source} cannot be written to" if self.folder else "this is no run"
+            raise UsageError(f"{what} is kept in a run, and {where}: open a run (practicum import FILE --out RUN)")
+        return self._writer
+
+    def _run_to_learn(self) -> Path:
+        self._reader()
+        if self.folder is None:
+            where = "a context" if isinstance(self._source, Context) else f"{self._source}, which is no run"
+            raise UsageError(
+                f"what is learned is kept in a run, not in {where}: make a run of a playbook file first "
+                "(practicum import FILE --out RUN)"
+            )
+        return self.folder
+
+
+async def ask(
+    query: str,
+    context: Path | str | Context,
+    *,
+    method: str | Method | None = None,
+    settings: Mapping[str, Any] | GateSettings | None = None,
+    learn: bool = False,
+    target: str | None = None,
+    parts: Parts | None = None,
+    watch: Watch | None = None,
+    **config: Unpack[RunOptions],
+) -> Answered:
+    """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
+
+    Keywords are those of `learn`; those not given are the run's. A program that asks often opens the run once
+    (`practicum.open`). See `Space.ask` for what is learned, and for errors.
+    """
+    require_known(ask, config)
+    async with open(context, method=method, settings=settings, parts=parts, **config) as space:
+        return await space.ask(query, learn=learn, target=target, watch=watch)
+
+
+def _checked(query: str) -> str:
+    if not (text := query.strip()):
+        raise UsageError("the query is empty")
+    return text
+
+
+def _new_id() -> str:
+    """An id that nobody else gives; ids sort in the order of asking."""
+    return f"q{time.time_ns() // 1_000:013x}-{uuid4().hex[:12]}"
+
+
+class _Captured(Exception):
+    """Carries the view that an agent was to be shown."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__("captured")
+        self.view = view
+
+
+class _Capture:
+    """An agent that is shown a view and makes no attempt."""
+
+    journaled, max_turns, identity = False, 1, "capture"
+
+    async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
+        raise _Captured(view)
+
+
+class _ModelWanted(Exception):
+    """A model was to be asked before the agent was shown anything."""
+
+
+class _NoSeats(dict[str, Seat]):
+    """No model is open."""
+
+    def __missing__(self, role: str) -> Seat:
+        raise _ModelWanted
+
+
+class _Reader:
+    """What one thread has open to show and to answer."""
+
+    def __init__(
+        self, source: Path | Context, folder: Path | None, version: int | str | None, given: Mapping[str, Any],
+        parts: Parts,
+    ) -> None:  # fmt: skip
+        self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
+        self._store: Store | None = None
+        self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
+        self.reopen()
+
+    config: Config
+    _context: Context
+    _changes: int
+    _head: tuple[Any, ...]
+
+    def reopen(self) -> None:
+        """Read everything anew."""
+        if self._store is not None:
+            self._store.close()
+        self._store = store = None if self._folder is None else Store.read(self._folder)
+        for made in ("acting", "method", "retriever"):
+            self.__dict__.pop(made, None)
+        base = {} if store is None else acting_config(read_config(store)[0])
+        self._values = {**override_config(base, self._given), "from_traces": False}
+        self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
+        if store is not None:
+            self._changes = store.changes()
+            self._head = self._read_head()
+            self._context = read_context(store, RUN, self._head[0])
+        elif isinstance(self._source, Context):
+            self._context = self._source
+        else:
+            self._context = load_context(self._source, self._wanted)
+
+    def context(self) -> Context:
+        """The context to be shown now."""
+        if self._store is not None and (changes := self._store.changes()) != self._changes:
+            self._follow()
+            self._changes = changes
+        return self._context
+
+    def _read_head(self) -> tuple[Any, ...]:
+        """The wanted version, and all that tells whether it, the run's configuration or its file is another one."""
+        assert self._store is not None
+        table, store = schema.versions, self._store
+        number = find_version(store, RUN, self._wanted)
+        if number is None:
+            (number,) = store.rows(select(func.max(table.c.version)).where(table.c.run_id == RUN))[0]
+        snapshot = [row.version for row in store.rows(_snapshot())]
+        config = store.rows(select(schema.runs.c.config).where(schema.runs.c.run_id == RUN))[0].config
+        return (number, self._row_of(number), config, snapshot, store.rewritten())
+
+    def _row_of(self, version: int) -> Any:
+        """What tells a version from another one of the same number: a resumed run may replace its last ones."""
+        assert self._store is not None
+        table = schema.versions
+        columns = (table.c.parent, table.c.step, table.c.next_number, func.length(table.c.applied))
+        rows = self._store.rows(select(*columns).where(table.c.run_id == RUN, table.c.version == version))
+        return tuple(rows[0]) if rows else None
+
+    def _follow(self) -> None:
+        """Bring the context up to date, by what changed alone if that is enough."""
+        assert self._store is not None
+        old, new = self._head, self._read_head()
+        if new[2:] != old[2:]:
+            self.reopen()
+        elif new != old:
+            same = self._row_of(old[0]) == old[1]
+            self._context = read_context(self._store, RUN, new[0], self._context if same else None)
+            self._head = new
+
+    async def view(self, query: str, logs: Callable[[], Path]) -> tuple[Context, View]:
+        """The context, and what is shown of it for a query."""
+        context = self.context()
+        try:
+            return context, await self._capture(query, context, _NoSeats())
+        except _ModelWanted:
+            pass
+        if not (roles := self.method.act_roles):
+            raise UsageError(
+                f"method {self.config.method} asks models before it shows anything, and shows something else in each "
+                "step: there is no one context for a query. Ask the run itself (Space.ask)"
+            )
+        clients = open_clients(self.config, self._parts, roles, self.models(logs()).models)
+        options = call_options(self.config)
+        return context, await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()})
+
+    async def _capture(self, query: str, context: Context, seats: dict[str, Seat]) -> View:
+        """The view that the method's `act` shows its agent first."""
+        config = self.config
+        state = RunState(
+            NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
+            config.profile or "full", config.sections or default_sections(config.profile or "full"), seed=config.seed,
+            given_retriever=self.retriever,
+        )  # fmt: skip
+        try:
+            await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))
+        except _Captured as shown:
+            return shown.view
+        raise MethodError(f"`act` of method {self.method.name} ends without showing its agent anything")
+
+    @cached_property
+    def method(self) -> Method:
+        """The method, of which only `act` is used."""
+        return make_method(self.config, make_settings(self.config), Splits(), self._parts)
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """What searches the context."""
+        return Retriever(Vectors(run_embedder(self.config, self._parts), self._store))
+
+    @cached_property
+    def acting(self) -> Setup:
+        """What answers a query, as in evaluation; nothing is scored."""
+        task, parts = Task("query", "-"), replace(self._parts, scorer=None)
+        return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
+
+    def models(self, logs: Path) -> Shared:
+        """The models that are open in this event loop, to which their connections belong."""
+        loop = asyncio.get_running_loop()
+        if self._models is None or self._models[0] is not loop:
+            self._models = loop, Shared(Models(client_settings(self.config, logs, self._parts)))
+        return self._models[1]
+
+    async def close(self) -> None:
+        """Close connections, models and files."""
+        if self._models is not None:
+            await self._models[1].models.close()
+        if self._store is not None:
+            self._store.close()
+
+
+def _snapshot() -> Select[Any]:
+    return select(schema.snapshots.c.version).where(schema.snapshots.c.run_id == RUN)
+
+
+class _Writer:
+    """Writes what was shown and what was reported, one after the other in a thread of its own, so that neither the disk
+    nor another writer holds up the program."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._store: Store | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="practicum-space")
+        self._waiting: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._scheduled = False
+        self._shown = 0
+        self._warned = False
+
+    def remember(self, shown: Shown) -> None:
+        """Write soon what was shown."""
+        row = outcome_row(shown.id, shown.query, shown.version, shown.view.retrieved)
+        with self._lock:
+            self._waiting[shown.id] = row
+            if len(self._waiting) > UNWRITTEN:
+                del self._waiting[next(iter(self._waiting))]
+            if self._scheduled:
+                return
+            self._scheduled = True
+        self._thread.submit(self._write_soon)
+
+    def submit(self, write: Callable[[Store], T]) -> Future[T]:
+        """Write something, after all that was shown before."""
+        return self._thread.submit(lambda: write(self._flushed()))
+
+    def close(self) -> None:
+        """Write what waits."""
+        try:
+            if self._waiting:
+                self.submit(lambda store: None).result()
+        finally:
+            self._thread.shutdown()
+            if self._store is not None:
+                self._store.close()
+
+    def _write_soon(self) -> None:
+        try:
+            self._flushed()
+        except StoreError as error:
+            if not self._warned:
+                warnings.warn(
+                    f"{error}; what is shown is kept in memory and written later", RuntimeWarning, stacklevel=1
+                )
+            self._warned = True
+
+    def _flushed(self) -> Store:
+        """The store, with everything written that was shown so far."""
+        with self._lock:
+            rows, self._waiting, self._scheduled = self._waiting, {}, False
+        try:
+            if self._store is None:
+                self._store = Store.beside(self._folder)
+            if rows:
+                write_shown(self._store, [*rows.values()], prune=self._shown % PRUNE_EVERY + len(rows) >= PRUNE_EVERY)
+        except BaseException:
+            with self._lock:
+                self._waiting = {**rows, **self._waiting}
+            raise
+        self._shown += len(rows)
+        return self._store
