@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
-
-if TYPE_CHECKING:
-    from practicum.cli.running import Stopper
-    from practicum.session.evaluate import Evaluation
 
 
 @opt.settings(*opt.ATTEMPTS, "concurrency")
@@ -27,7 +23,7 @@ def eval_(
 ) -> int:
     """Score a context on tasks, with a 95% interval. Settings that are not given are those of the run."""
     from practicum.cli.inputs import config_values, read_tasks
-    from practicum.cli.running import Interrupted, parts_for, run_work
+    from practicum.cli.running import Interrupted, run_live
     from practicum.core.context import Context
     from practicum.session.evaluate import evaluate
     from practicum.session.records import load_context, override_config, run_config
@@ -40,10 +36,7 @@ def eval_(
     if repeat > 1 and not config.get("temperature"):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
-    async def work(stop: Stopper) -> Evaluation:
-        return await evaluate(listed, learned, repeat=repeat, parts=parts_for(out), watch=stop, **config)
-
-    evaluation = run_work(work, out)
+    evaluation = run_live(lambda **how: evaluate(listed, learned, repeat=repeat, **config, **how), out)
     out.result(evaluation.as_json())
     if evaluation.n:
         low, high = evaluation.ci95

@@ -6,21 +6,33 @@ import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-from rich.table import Column
+from rich.live import Live as Screen
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from practicum.cli.output import SCORE_NAMES, usage_text
-from practicum.core.types import Task, Trace
+from practicum.cli.output import one_line
 from practicum.core.views import render_full
+from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
-from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.models.client import Wait
+from practicum.session.live import Live, wait_text
+from practicum.session.result import Progress, Result
 
 if TYPE_CHECKING:
     from practicum.cli.output import Printer
 
+NARROWEST, WIDEST = 6, 40
+"""Characters of the bar."""
+
 PLAIN_EVERY = 5.0
 """Seconds between plain lines, where there is no terminal to draw on."""
+
+QUIET = 30.0
+"""Seconds without a plain line after which one is printed even if nothing ended."""
+
+SHORTEST_WAIT = 1.0
+"""Seconds of the shortest wait that has a plain line."""
 
 
 class Download:
@@ -36,118 +48,92 @@ class Download:
             self.console.print(f"downloading the model: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB")
 
 
-class Live(Watch):
-    """Shows how a run goes, and tells a stopper what there is to stop."""
+class Terminal(Live):
+    """A bar in the last line of a terminal, below lines that stay. A context manager."""
 
-    def __init__(self, console: Console, stopper: Watch | None = None) -> None:
+    def __init__(self, console: Console) -> None:
+        super().__init__()
         self.console = console
-        self._stopper = stopper
-        self._download = Download(console)
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=8),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),  # so that the bar alone shrinks
-            TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._row = self._bar.add_task("", visible=False, state="")
-        self._phase = ""
-        self._tasks = 0
-        self._failed = False
-        self._printed = 0.0
-        self._explained = 0.0
-        self._why: str | None = None
-        self._primitives: object = None
+        self._screen = Screen(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> Live:
-        self._bar.start()
+    def __enter__(self) -> Terminal:
+        self._screen.start(refresh=True)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
+        self._screen.stop()
+
+    def say(self, line: str) -> None:
+        self.console.print(line)
+
+    def _drawn(self) -> Table:
+        """The status in one line; the bar takes what the text leaves."""
+        status, width = self.status(), self.console.width
+        text = status.fitted(width, NARROWEST)
+        bar = min(width - len(status.phase) - len(text) - 3, WIDEST)
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_row(
+            Text(status.phase, no_wrap=True),
+            ProgressBar(1.0 if status.share is not None else None, status.share or 0.0, width=max(bar, 1)),
+            Text(text, no_wrap=True, overflow="crop"),
+        )
+        return line
+
+
+class Plain(Live):
+    """Lines where nothing can be drawn: now and then how far the run is, and each long wait. A context manager."""
+
+    tick_seconds = PLAIN_EVERY
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console = console
+        self._download_lines = Download(console)
+        self._printed = self._waited = time.monotonic()
+        self._waited -= PLAIN_EVERY
+
+    def __enter__(self) -> Plain:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def say(self, line: str) -> None:
+        self.console.print(line)
 
     def download(self, done: int, total: int) -> None:
-        """The model's file is being downloaded: bytes so far, bytes in all."""
-        if self._bar.disable:
-            self._download(done, total)
-        else:
-            done, total = done // 10**6, total // 10**6
-            self._bar.update(self._row, description="download", completed=done, total=total, state="MB", visible=True)
-
-    def began(self, run: RunInfo) -> None:
-        if self._stopper is not None:
-            self._stopper.began(run)
-        config, splits = run.config, run.splits
-        self._tasks = len(splits.test)
-        others = f", {len(splits.val)} to validate" if splits.val else ""
-        others += f", {len(splits.test)} held out" if splits.test else ""
-        self.console.print(
-            f"{config.method} on {len(splits.train)} tasks{others}; model {config.models}, profile {config.profile}"
-        )
-        if run.calls is not None:
-            fewest, most = run.calls
-            n = run.steps
-            whole = f"; {n:,} steps make {n * fewest:,} to {n * most:,}" if n else ""
-            self.console.print(f"each step makes {fewest:,} to {most:,} calls{whole}")
-        self.console.print(f"kept in {run.folder}")
-        self._begin("learning")
-
-    def evaluating(self, name: str, tasks: int) -> None:
-        self._begin(name, tasks)
-
-    def attempted(self, task: Task, trace: Trace) -> None:
-        if trace.error is not None and not trace.lost and not self._failed:
-            self._failed = True
-            self.console.print(f"the agent failed on task {task.id}: {trace.error}", style="red")
-        if self._phase in SCORE_NAMES:
-            self._bar.advance(self._row)
-
-    def evaluated(self, name: str, score: float | None, scored: int) -> None:
-        if name == "before":
-            self._begin("learning")
-        if score is None:
-            self.console.print(f"{name}: none of {self._tasks} tasks could be scored")
-            return
-        whole = f"{self._tasks} tasks"
-        tasks = whole if scored == self._tasks else f"the {scored} of {whole} that could be scored"
-        self.console.print(f"{name}: {score:.1%} of {tasks}")
+        self._download_lines(done, total)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
-        steps = report.batch.steps
-        self._explain(report)
-        score, best = progress.score, progress.best_of_k
-        first = [] if score is None else [f"score {score:.0%}"]
-        chosen = [] if best is None else [f"best of k {best:.0%}"]
-        entries, usage = f"{len(report.context)} entries", progress.usage
-        # Beside the bar, the state has to fit into a line of 80 characters.
-        size, unit = (1e6, "M") if usage.tokens >= 1e6 else (1e3, "k")
-        cost = f"${usage.usd:.2f}" if usage.usd else f"{usage.tokens / size:.1f}{unit} tokens"
-        scores = first if best is None else [f"{score or 0:.0%}, best {best:.0%}"]
-        short = " · ".join([*scores, entries, f"{usage.calls:,} calls", cost])
-        self._bar.update(self._row, completed=report.step, total=steps, state=short)
-        due = time.monotonic() - self._printed >= PLAIN_EVERY or report.step == steps
-        if self._bar.disable and due:
+        if report.step in (1, report.batch.steps):
+            self._printed = 0.0  # the first and the last one are always told
+        super().stepped(report, progress)
+
+    def waiting(self, wait: Wait) -> None:
+        now = time.monotonic()
+        if wait.seconds >= SHORTEST_WAIT and now - self._waited >= PLAIN_EVERY:
+            self._waited = self._printed = now
+            why = "" if wait.limited else f": {one_line(wait.reason, 120)}"
+            self.say(f"{wait.model}: {wait_text(wait, round(wait.seconds))}{why}")
+        super().waiting(wait)
+
+    def changed(self) -> None:
+        self._tell(PLAIN_EVERY)
+
+    def tick(self) -> None:
+        self._tell(QUIET)
+
+    def _tell(self, every: float) -> None:
+        """Print how far the run is, if no line was printed for so many seconds."""
+        if time.monotonic() - self._printed >= every:
             self._printed = time.monotonic()
-            of = f" of {steps}" if steps is not None else ""
-            self.console.print(f"step {report.step}{of}: {' · '.join([*first, *chosen, entries, usage_text(usage)])}")
+            status = self.status()
+            self.say(f"{status.phase} {status.done}: {' · '.join(status.parts()) or 'no call has ended yet'}")
 
-    def _explain(self, report: StepReport) -> None:
-        """Print why the step is made as it is: every change of its primitives, other reasons now and then."""
-        why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
-        switched, self._primitives = primitives != self._primitives, primitives
-        due = why != self._why and time.monotonic() - self._explained >= PLAIN_EVERY
-        if why is not None and (switched or due):
-            self._why, self._explained = why, time.monotonic()
-            self.console.print(f"step {report.step}: {len(report.batch.tasks)} tasks; {why}")
 
-    def _begin(self, phase: str, total: int | None = None) -> None:
-        self._phase = phase
-        # A row of the bar cannot lose its total again, so each phase has a new one.
-        self._bar.remove_task(self._row)
-        self._row = self._bar.add_task(phase, total=total, state="")
+def live_view(console: Console) -> Terminal | Plain:
+    """The live view that suits the console."""
+    return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Plain(console)
 
 
 LIMIT_OPTIONS = {"calls": "--max-calls", "tokens": "--max-tokens", "USD": "--max-usd", "minutes": "--max-minutes"}
@@ -162,7 +148,8 @@ def report(out: Printer, result: Result) -> None:
         out.print(f"Stopped early: {result.stopped}. Continue with: practicum resume {result.run}{higher}")
     out.scores(result.scores)
     context = result.context
-    out.print(f"context: version {context.version}, {len(context)} entries, {render_full(context).tokens:,} tokens")
+    size = f"{quantity(len(context), 'entry')}, {quantity(render_full(context).tokens, 'token')}"
+    out.print(f"context: version {context.version}, {size}")
     out.usage(result.usage, result.seconds, result.hits, result.by_role)
     out.counts(result.errors, result.refused)
     out.print(f"look at it: practicum show {result.run}")

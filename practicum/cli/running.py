@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from typing import Any, Protocol, TypeVar
 
-from practicum.cli.live import Download, Live, report
+from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError
 from practicum.core.words import quantity
@@ -97,12 +97,12 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
         raise Interrupted("interrupted") from error
 
 
-def run_live(work: Callable[..., Awaitable[Result]], out: Printer) -> Result:
-    """Run a session with the live view; `work` takes `watch` and `parts`."""
+def run_live(work: Callable[..., Awaitable[T]], out: Printer) -> T:
+    """Run a session or an evaluation with the live view; `work` takes `watch` and `parts`."""
 
-    async def watched(stop: Stopper) -> Result:
-        with Live(out, stop) as live:
-            return await work(watch=live, parts=Parts(progress=live.download))
+    async def watched(stop: Stopper) -> T:
+        with live_view(out) as live:
+            return await work(watch=[stop, live], parts=Parts(progress=live.download))
 
     return run_work(watched, out)
 

@@ -124,22 +124,22 @@ def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) 
 @pytest.mark.parametrize(
     ("typed", "first"),
     [
-        ("--batch-size 4 --epochs 2", "step 1 of 4: "),
-        ("--batch-size 4 --set primitives=adaptive", "step 1 of 2: "),
-        ("--online --batch-size 3", "step 1 of 3: "),
-        ("--method icl", "step 1 of 1: "),
-        ("--method combee", "step 1: "),
-        ("--method combee --asynchronous --batch-size 4", "step 1: "),
-        ("--batch-size 2 --set replay=0.5", "step 1: "),
-        ("--batch-size 2 --set rollouts=auto", "step 1: "),
-        ("--batch-size 8 --steps 3", "step 1 of 3: "),
-        ("--method rcl --set heads=false --set state=false --steps 4", "step 1 of 4: "),
-        ("--method combee --steps 2", "step 1 of 2: "),
+        ("--batch-size 4 --epochs 2", "learning 1/4: "),
+        ("--batch-size 4 --set primitives=adaptive", "learning 1/2: "),
+        ("--online --batch-size 3", "learning 1/3: "),
+        ("--method icl", "learning 1/1: "),
+        ("--method combee", "learning step 1: "),
+        ("--method combee --asynchronous --batch-size 4", "learning step 1: "),
+        ("--batch-size 2 --set replay=0.5", "learning step 1: "),
+        ("--batch-size 2 --set rollouts=auto", "learning step 1: "),
+        ("--batch-size 8 --steps 3", "learning 1/3: "),
+        ("--method rcl --set heads=false --set state=false --steps 4", "learning 1/4: "),
+        ("--method combee --steps 2", "learning 1/2: "),
     ],
 )
 def test_the_number_of_steps_is_printed_if_it_is_known(run: Any, typed: str, first: str) -> None:
     done = run("learn", "tasks.jsonl", "--model", "scripted:model", *typed.split())
-    told = [line for line in done.out.splitlines() if re.match(r"step \d+( of \d+)?: (?!\d+ tasks;)", line)]
+    told = [line for line in done.out.splitlines() if re.match(r"learning ([1-9]\d*/\d+|step \d+): ", line)]
     assert told[0].startswith(first)
 
 

@@ -1,0 +1,347 @@
+"""A run as it goes, in words: what a terminal's bar, plain lines and the display of a notebook have in common.
+
+`Live` keeps what it is told and puts it into `say` (a line that stays) and `status` (what changes all the time).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from practicum.core.types import Score, Task, Trace, Usage
+from practicum.core.words import quantity
+from practicum.engine.loop import StepReport
+from practicum.engine.state import ModelCall
+from practicum.models.client import Wait
+from practicum.session.result import Progress, Result, RunInfo, Watch
+
+if TYPE_CHECKING:
+    from practicum.session.evaluate import Evaluation
+
+OFTEN = 5.0
+"""Seconds between two lines about waits or about why steps are made as they are."""
+
+SHARE = 0.95
+"""The share of a step that counts as done at most, before it is done."""
+
+JOURNAL_READ = 2.0
+"""Seconds within which attempts that the journal holds have been read."""
+
+LONGEST_ERROR = 300
+"""Characters of an agent's error that are shown."""
+
+PHASES = {"before": "before learning", "test": "final test", "eval": "evaluation"}
+"""Evaluations in words."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a phase is. `done` is its `n/N`, `share` that in [0, 1], None if the end is not known. `left` is the time
+    left in seconds, None if nothing is known yet. `inner` says how far the current step is, `wait` what is waited for.
+    """
+
+    phase: str
+    done: str = ""
+    share: float | None = None
+    inner: str = ""
+    left: float | None = None
+    score: float | None = None
+    best: float | None = None
+    cost: str = ""
+    calls: str = ""
+    entries: str = ""
+    wait: str = ""
+
+    def parts(self, shorter: int = 0) -> list[str]:
+        """What stands behind n/N. The higher the level from 0 to 8, the more is left out of what matters least."""
+        best = "" if self.best is None or shorter > 5 else f", best of k {self.best:.0%}"
+        scores = "" if self.score is None else f"{'score ' if shorter < 3 else ''}{self.score:.0%}{best}"
+        wait = self.wait if shorter < 3 else self.wait.partition(" (")[0]
+        parts = (
+            self.inner if shorter < 4 else "",
+            f"{clock(self.left)} left" if self.left is not None and shorter < 5 else "",
+            scores,
+            self.cost if shorter < 7 else "",
+            self.calls if shorter < 2 else "",
+            self.entries if shorter < 1 else "",
+            wait if shorter < 7 else wait.rpartition(": ")[2],
+        )
+        return [part for part in parts if part]
+
+    def fitted(self, width: int, bar: int) -> str:
+        """All that fits behind the phase and a bar of this width, in a line of `width` characters."""
+        room = width - len(self.phase) - bar - 2
+        for shorter in range(8):
+            line = " · ".join(filter(None, (self.done, *self.parts(shorter))))
+            if len(line) < room:
+                break
+        return line[: max(room, 0)]
+
+
+@dataclass(eq=False)
+class _Counted:
+    """What ended since a phase or a step began: calls, attempts, the tasks tried and the first score of each."""
+
+    calls: int = 0
+    attempts: int = 0
+    tasks: set[str] = field(default_factory=set)
+    scores: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def score(self) -> float | None:
+        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+
+class Live(Watch):
+    """Follows a run. Subclasses show it: `say` gets lines that stay, and after `changed` the `status` is another."""
+
+    tick_seconds: float | None = None
+    """Seconds between two calls of `tick`, for what has no clock of its own."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self._run: RunInfo | None = None
+        self._phase = "starting"
+        self._total: int | None = None  # of the steps in learning, of the attempts in an evaluation
+        self._download = (0, 0)
+        self._step, self._batch, self._steps_done = 0, 0, 0
+        self._progress: Progress | None = None
+        self._counted, self._validated = _Counted(), _Counted()
+        self._units: list[int] = []
+        self._anchor: tuple[float, float] = (time.monotonic(), 0.0)
+        self._worked = self._failed = False
+        self._validation: set[int] = set()
+        self._waits: list[tuple[float, Wait]] = []
+        self._said_why = 0.0
+        self._why: object = None
+        self._primitives: object = None
+
+    def say(self, line: str) -> None:
+        """Show a line that stays."""
+        raise NotImplementedError
+
+    def changed(self) -> None:
+        """The status is another."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    # ---- what it is told
+
+    def download(self, done: int, total: int) -> None:
+        """The model's file is being downloaded: bytes so far, bytes in all."""
+        self._download = (done, total)
+        self.changed()
+
+    def began(self, run: RunInfo) -> None:
+        self._run, self._download = run, (0, 0)
+        self._tick_on()
+        config, splits = run.config, run.splits
+        self._validation = {id(task) for task in splits.val}
+        self._total = run.steps
+        models = f"model {config.models}, agent {config.agent}, profile {config.profile or 'full'}"
+        if not splits.train:
+            start = "" if run.context is None else f"; {context_text(run.context)}"
+            self.say(f"{config.method} on {quantity(len(splits.test), 'task')}; {models}{start}")
+            return
+        others = f", {len(splits.val)} to validate" if splits.val else ""
+        others += f", {len(splits.test)} held out" if splits.test else ""
+        self.say(f"{config.method} on {quantity(len(splits.train), 'task')}{others}; {models}")
+        if run.calls is not None:
+            fewest, most = run.calls
+            n = run.steps
+            each = quantity(most, "call") if fewest == most else f"{fewest:,} to {quantity(most, 'call')}"
+            whole = f"; {quantity(n, 'step')} make {n * fewest:,} to {n * most:,}" if n else ""
+            self.say(f"each step makes {each}{whole}")
+        self.say(f"kept in {run.folder}")
+        self._begin("learning", run.steps)
+
+    def evaluating(self, name: str, attempts: int) -> None:
+        self._begin(PHASES.get(name, name), attempts)
+
+    def evaluated(self, name: str, score: float | None, scored: int) -> None:
+        total = self._total or 0
+        if name != "eval":
+            tasks = quantity(total, "task")
+            of = tasks if scored == total else f"the {scored:,} of {tasks} that could be scored"
+            what = f"none of {tasks} could be scored" if score is None else f"score {score:.1%} on {of}"
+            self.say(f"{PHASES.get(name, name)}: {what}")
+        if name == "before":
+            self._begin("learning", self._run.steps if self._run else None)
+
+    def stepping(self, step: int, tasks: int, steps: int | None) -> None:
+        self._step, self._batch, self._total = step, tasks, steps or self._total
+        self.changed()
+
+    def stepped(self, report: StepReport, progress: Progress) -> None:
+        self._explain(report)
+        self._units.append(max(self._counted.calls, self._counted.attempts))
+        self._counted, self._validated = _Counted(), _Counted()
+        self._steps_done, self._batch, self._progress = report.step, 0, progress
+        self._total = report.batch.steps or self._total
+        self.changed()
+
+    def called(self, call: ModelCall) -> None:
+        if not self._worked:
+            # What came before this was in the journal, and says nothing about the pace.
+            self._worked, self._anchor = True, (time.monotonic() - call.seconds, self._share() or 0.0)
+        self._counted.calls += 1
+        self.changed()
+
+    def attempted(self, task: Task, trace: Trace) -> None:
+        counted = self._validated if id(task) in self._validation else self._counted
+        counted.attempts += 1
+        counted.tasks.add(task.id)
+        if trace.error is not None and not trace.lost and not self._failed:
+            self._failed = True
+            error = " ".join(trace.error.split())
+            self.say(f"the agent failed on task {task.id}: {error[:LONGEST_ERROR]}")
+        self.changed()
+
+    def scored(self, task: Task, score: Score | None) -> None:
+        if score is not None and id(task) not in self._validation:
+            self._counted.scores.setdefault(task.id, score.value)
+            self.changed()
+
+    def waiting(self, wait: Wait) -> None:
+        self._waits.append((time.monotonic() + wait.seconds, wait))
+        self.changed()
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick_on(self) -> None:
+        if self.tick_seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(self.tick_seconds, self._ticked)
+
+    def _ticked(self) -> None:
+        self.tick()
+        self._tick_on()
+
+    # ---- what it says
+
+    def status(self) -> Status:
+        """How far the run is now."""
+        done, total = self._download
+        if total:
+            return Status("downloading the model", f"{done // 10**6:,}/{total // 10**6:,} MB", done / total)
+        share, learning = self._share(), self._phase == "learning"
+        progress, counted = self._progress if learning else None, self._counted
+        usage = self._run.budget.spent if self._run else Usage()
+        entries = quantity(len(progress.context), "entry") if progress else ""
+        return Status(
+            self._phase,
+            self._done(),
+            share,
+            self._inner() if learning else "",
+            self._left(share),
+            progress.score if progress else counted.score,
+            progress.best_of_k if progress else None,
+            cost_text(usage) if usage.calls else "",
+            quantity(usage.calls, "call") if usage.calls else "",
+            entries,
+            self._wait(),
+        )
+
+    def _done(self) -> str:
+        """n/N: steps, or tasks where the number of steps is not known; attempts in an evaluation."""
+        if self._phase == "starting":
+            return ""
+        if self._phase != "learning":
+            return f"{self._evaluated():,}/{self._total:,}"
+        if self._total:
+            return f"{self._steps_done:,}/{self._total:,}"
+        tasks, train = len(self._counted.tasks), len(self._run.splits.train) if self._run else 0
+        return f"{tasks:,}/{train:,} tasks" if not self._steps_done else f"step {self._steps_done:,}"
+
+    def _inner(self) -> str:
+        """How far the current step is."""
+        if self._validated.tasks and self._run:
+            return f"{len(self._validated.tasks):,}/{len(self._run.splits.val):,} to validate"
+        tried = len(self._counted.tasks)
+        # What is done within a step matters until there are steps that are done.
+        return f"{tried:,}/{self._batch:,} tasks" if self._batch and (tried or not self._steps_done) else ""
+
+    def _evaluated(self) -> int:
+        """The attempts of an evaluation that are done; several attempts may be made to choose one from."""
+        single = self._run is not None and self._total == len(self._run.splits.test)
+        return len(self._counted.tasks) if single else min(self._counted.attempts, self._total or 0)
+
+    def _share(self) -> float | None:
+        if not self._total:
+            return None
+        if self._phase != "learning":
+            return self._evaluated() / self._total
+        units = max(self._counted.calls, self._counted.attempts)
+        announced = self._run.calls if self._run else None
+        recent: list[float] = [*self._units[-5:]] or ([sum(announced) / 2] if announced else [2 * self._batch])
+        usual = sum(recent) / len(recent)
+        return (self._steps_done + (min(units / usual, SHARE) if usual else 0.0)) / self._total
+
+    def _left(self, share: float | None) -> float | None:
+        """Seconds left in this phase at its pace so far; what the journal held took no time."""
+        began, before = self._anchor
+        seconds = time.monotonic() - began
+        # A resume reads from its journal first, in which nothing says that it does.
+        known = self._worked or (self._phase != "learning" and seconds > JOURNAL_READ)
+        if not known or share is None or not before < share < 1:
+            return None
+        return seconds * (1 - share) / (share - before)
+
+    def _wait(self) -> str:
+        """What is waited for, with the longest time."""
+        now = time.monotonic()
+        self._waits = [(until, wait) for until, wait in self._waits if until > now]
+        if not self._waits:
+            return ""
+        until, wait = max(self._waits, key=lambda each: each[0])
+        return wait_text(wait, ceil(until - now), len(self._waits))
+
+    def _explain(self, report: StepReport) -> None:
+        """Say why the step is made as it is: every change of its primitives, other reasons now and then."""
+        why, primitives = report.batch.data.get("why"), report.batch.data.get("primitives")
+        switched, self._primitives = primitives != self._primitives, primitives
+        due = why != self._why and time.monotonic() - self._said_why >= OFTEN
+        if why is not None and (switched or due):
+            self._why, self._said_why = why, time.monotonic()
+            self.say(f"step {report.step}: {quantity(len(report.batch.tasks), 'task')}; {why}")
+
+    def _begin(self, phase: str, total: int | None) -> None:
+        self._phase, self._total = phase, total
+        self._counted, self._worked, self._anchor = _Counted(), False, (time.monotonic(), 0.0)
+        self.changed()
+
+
+def wait_text(wait: Wait, seconds: int, calls: int = 1) -> str:
+    """What is waited for: `rate limited: waiting 20 s (try 2 of 6)`."""
+    why = "rate limited" if wait.limited else "no answer"
+    who = "waiting" if calls == 1 else f"{calls:,} calls wait up to"
+    return f"{why}: {who} {seconds} s (try {wait.tries + 1} of {wait.most})"
+
+
+def cost_text(usage: Usage) -> str:
+    """US dollars where they are known, else tokens."""
+    if usage.usd:
+        return f"${usage.usd:.4f}" if usage.usd < 0.1 else f"${usage.usd:,.2f}"
+    if usage.tokens < 1000:
+        return quantity(usage.tokens, "token")
+    size, unit = (1e6, "M") if usage.tokens >= 1e6 else (1e3, "k")
+    return f"{usage.tokens / size:.1f}{unit} tokens"
+
+
+def context_text(context: Any) -> str:
+    """A context in a few words."""
+    if not context.version and not len(context):
+        return "an empty context"
+    return f"context: version {context.version}, {quantity(len(context), 'entry')}"
+
+
+def clock(seconds: float) -> str:
+    """A time as 0:40 or 1:02:33."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
