@@ -15,6 +15,7 @@ from practicum.cli import (
     context,
     demo,
     dynamics,
+    edit,
     eval,
     learn,
     memory,
@@ -39,7 +40,7 @@ app = typer.Typer(
 PANELS: dict[str, tuple[Any, ...]] = {
     "Learn and answer": (demo.demo, tasks.tasks, methods.methods, learn.learn, learn.resume, run.run),
     "Look at a run": (show.show, context.diff, monitor.monitor, dynamics.dynamics, pools.pools, context.export),
-    "Change a run": (context.import_, memory.app, context.forget, context.rollback),
+    "Change a run": (edit.edit, context.import_, memory.app, context.forget, context.rollback),
     "Measure": (eval.eval_, compare.compare, bench.app),
 }
 for panel, commands in PANELS.items():

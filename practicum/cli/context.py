@@ -1,10 +1,11 @@
-"""Change what a run learned, or carry it elsewhere: export, import, forget, rollback; and `diff` of two versions."""
+"""Change what a run learned, or carry it elsewhere: export, import, forget, rollback; and `diff`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Argument, Option
 
@@ -15,25 +16,61 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.words import in_number, quantity
 
+if TYPE_CHECKING:
+    from practicum.core.edits import Entry
+
 
 def diff(
-    run: opt.RunFolder,
-    old: int = Argument(..., help="A version."),
-    new: int = Argument(..., help="Another version."),
+    run: Path = Argument(..., help="A run or a playbook file."),
+    other: str = Argument(..., help="A version of the run, or another run or playbook file."),
+    new: int | None = Argument(None, help="Another version of the run."),
     json_: opt.Json = False,
 ) -> None:
-    """Show what changed between two versions of a run."""
-    from practicum.core.views import entry_line
-    from practicum.session.records import RUN
-    from practicum.store.database import Store
-    from practicum.store.versions import diff_contexts, read_versions, rebuild
+    """Show what differs between two versions of a run, or between two runs or playbook files."""
+    from practicum.session.records import load_versions
+    from practicum.store.versions import diff_contexts, diff_runs, rebuild
 
-    with Store.read(run) as store:
-        versions = read_versions(store, RUN)
-    added, removed, changed = diff_contexts(rebuild(versions, old), rebuild(versions, new))
     out = Printer(json_)
+    versions = load_versions(run)
+    if new is not None:
+        difference, sides = diff_contexts(rebuild(versions, _version(other)), rebuild(versions, new)), {}
+    elif other.isdigit() and not Path(other).exists():
+        raise UsageError(f"one version is given: give two (practicum diff {run} OLD NEW)")
+    else:
+        others = load_versions(other)
+        difference = diff_runs(versions, others)
+        sides = {"old": (run, rebuild(versions)), "new": (other, rebuild(others))}
+    about = {
+        side: {"path": str(path), "version": context.version, "entries": len(context)}
+        for side, (path, context) in sides.items()
+    }
+    out.result({**about, **diff_json(*difference)})
+    for side, (path, context) in sides.items():
+        sign = "---" if side == "old" else "+++"
+        out.item(f"{sign} {path}, version {context.version}: {quantity(len(context), 'entry')}")
+    print_diff(out, *difference)
+
+
+def _version(text: str) -> int:
+    if not text.isdigit():
+        raise UsageError(f"{text!r} is no version: give two versions of one run, or two runs or playbook files")
+    return int(text)
+
+
+def diff_json(
+    added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
+) -> dict[str, Any]:
+    """A difference of two contexts as plain values."""
     both = [{"before": entry_json(before), "after": entry_json(after)} for before, after in changed]
-    out.result({"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both})
+    return {"added": [*map(entry_json, added)], "removed": [*map(entry_json, removed)], "changed": both}
+
+
+def print_diff(
+    out: Printer, added: Sequence[Entry], removed: Sequence[Entry], changed: Sequence[tuple[Entry, Entry]]
+) -> None:
+    """Print a difference of two contexts: what was removed, what changed, what was added, and how much of each."""
+    from practicum.core.views import entry_line
+
     for entry in removed:
         out.item(f"- {entry_line(entry)}", style="red")
     for before, after in changed:

@@ -37,7 +37,7 @@ def export(context: Context, format: ExportFormat) -> str:
 def _item(entry: Entry, format: ExportFormat) -> str:
     """An entry as a list item, with its lines indented as markdown wants it. Lines of a text that has several stand
     below the id and the counts, so that a fence or a heading among them is at the beginning of a line."""
-    text = shown_text(entry)
+    text = _shown_text(entry)
     if format == "agents-md":
         return f"- {indented(text)[2:]}"
     several = "\n" in text
@@ -47,7 +47,7 @@ def _item(entry: Entry, format: ExportFormat) -> str:
     return f"- [{entry.id}]{counts}\n{indented(text)}" if several else f"- [{entry.id}] {text}{counts}"
 
 
-def shown_text(entry: Entry) -> str:
+def _shown_text(entry: Entry) -> str:
     """The text of an entry with its answer, if it has one."""
     answer = entry.data.get("answer")
     return entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"

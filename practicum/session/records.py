@@ -27,7 +27,7 @@ from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.names import find_version
 from practicum.store.snapshot import read_context
-from practicum.store.versions import Version, original, rebuild, seed_version, version_row
+from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
 
 RUN = "run"
 """The id of the run in a folder of its own."""
@@ -162,6 +162,15 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     if path.is_dir():
         raise UsageError(f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
     return playbook.load(path)
+
+
+def load_versions(path: Path | str) -> list[Version]:
+    """The versions of a run, oldest first; a playbook file has one."""
+    path = Path(path)
+    if (path / DATABASE_FILE).exists():
+        with Store.read(path) as store:
+            return read_versions(store, RUN)
+    return [seed_version(load_context(path))]
 
 
 def run_config(path: Path) -> dict[str, Any]:

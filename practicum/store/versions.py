@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from typing import Any
 
 from pydantic import TypeAdapter
 from sqlalchemy import delete, select
 
 from practicum.core.context import Context
-from practicum.core.edits import Add, Applied, Entry, Vote
+from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.database import Store
@@ -116,11 +117,61 @@ def entry_history(versions: Sequence[Version], id: str) -> list[EntryEvent]:
     ]
 
 
-def diff_contexts(old: Context, new: Context) -> tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]:
-    """Entries added, removed, and changed (before, after) between two contexts."""
+Difference = tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]
+"""Entries that were added, removed, and changed (before, after)."""
+
+
+def diff_contexts(old: Context, new: Context) -> Difference:
+    """What differs between two contexts of one run."""
     before, after = {e.id: e for e in old}, {e.id: e for e in new}
-    added = [e for id, e in after.items() if id not in before]
-    removed = [e for id, e in before.items() if id not in after]
-    both = [(before[id], e) for id, e in after.items() if id in before]
-    changed = [(b, a) for b, a in both if (b.text, b.section, b.data) != (a.text, a.section, a.data)]
-    return added, removed, changed
+    return _difference(before, after, {id: id for id in after if id in before})
+
+
+def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
+    """What differs between the last contexts of two runs.
+
+    Entries with the same id are one entry if they had the same text at some time, as where one run began with what the
+    other learned. Of the others, those are the same that have the same text, and then those with the same id whose
+    texts are similar, as where a playbook file was edited.
+    """
+    before, after = ({e.id: e for e in rebuild(versions)} for versions in (old, new))
+    had, has = _texts(old), _texts(new)
+    same = {id: id for id in after if id in before and had[id] & has[id]}
+    left: dict[str, list[Entry]] = {}
+    for entry in before.values():
+        if entry.id not in same:
+            left.setdefault(entry.text, []).append(entry)
+    for id, entry in after.items():
+        if id not in same and (found := left.get(entry.text)):
+            found.sort(key=lambda e: e.section != entry.section)
+            same[id] = found.pop(0).id
+    taken = set(same.values())
+    for id in after.keys() & before.keys() - same.keys() - taken:
+        if SequenceMatcher(None, before[id].text, after[id].text).ratio() >= SIMILAR:
+            same[id] = id
+    return _difference(before, after, same)
+
+
+SIMILAR = 0.6
+"""The share of common characters from which two texts with one id count as two states of one entry."""
+
+
+def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
+    """The texts that each entry has had."""
+    texts: dict[str, set[str]] = {}
+    for version in versions:
+        for done in version.applied:
+            if isinstance(done.edit, Add | Update | Merge) and done.edit.text is not None:
+                texts.setdefault(done.id, set()).add(done.edit.text)
+    return texts
+
+
+def _difference(before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str]) -> Difference:
+    """The difference of two contexts, in which these ids of the second are those of the first."""
+    kept = set(same.values())
+    both = [(before[same[id]], entry) for id, entry in after.items() if id in same]
+    return (
+        [entry for id, entry in after.items() if id not in same],
+        [entry for id, entry in before.items() if id not in kept],
+        [(b, a) for b, a in both if (b.text, b.section, b.data) != (a.text, a.section, a.data)],
+    )

@@ -1,0 +1,113 @@
+"""Editing the playbook of a run as a markdown text (`practicum edit`). The change becomes one more version.
+
+The text is an export below a title that names the version it was made of. So a text that was kept can still be applied
+when the run has changed meanwhile, if what it changes has not.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from practicum.core.bounded import clean
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries
+from practicum.core.errors import ContextFileError, UsageError
+from practicum.core.playbook import Item, export, read_items
+from practicum.session.records import RUN
+from practicum.store.database import Store
+from practicum.store.snapshot import read_context
+
+HAND = ("hand",)
+"""The source of what was written by hand."""
+
+HELP = """\
+Change texts, remove items, move them to other sections, add new ones without an id
+("- If ..., then ..."); then save the file and close the editor. An id says which entry
+an item is. Counts (+helpful/-harmful) stay as they are, whatever is written here.
+"""
+
+_TITLE = re.compile(r"# Playbook of .*, version (\d+)$", re.MULTILINE)
+
+_PLAYBOOK = "# Playbook\n"
+
+
+def as_text(run: Path, context: Context) -> str:
+    """The text to edit."""
+    title = f"# Playbook of {run}, version {context.version}\n\n{HELP}"
+    return title + export(context, "markdown").removeprefix(_PLAYBOOK)
+
+
+def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
+    """The last version of a run, and the edits of it that this text asks for.
+
+    Without a title that names a version, the text counts as made of the last one. Raises ContextFileError with the line
+    that cannot be read, and UsageError if what it changes was changed in the run since.
+    """
+    last = read_context(store, RUN)
+    titled = _TITLE.match(text)
+    base = read_context(store, RUN, int(titled[1])) if titled else last
+    delta = _delta(base, text)
+    for edit in delta.edits:
+        for id in changed_entries(edit):
+            if _content(base.get(id)) != _content(last.get(id)):
+                raise UsageError(
+                    f"{id} was changed in {store.folder} since version {base.version}, of which this text was made: "
+                    f"see practicum diff {store.folder} {base.version} {last.version}"
+                )
+    return last, delta
+
+
+def _content(entry: Entry | None) -> object:
+    return None if entry is None else (entry.section, entry.text, entry.key, entry.data)
+
+
+def _delta(base: Context, text: str) -> Delta:
+    """What turns a context into what the text says: removals, changes, then new entries."""
+    if not text.strip():
+        raise ContextFileError("the text is empty: to remove all entries, leave the headings")
+    before = {item.id: item for item in read_items(export(base, "markdown"))}
+    seen: dict[str, int] = {}
+    changed: list[Edit] = []
+    added: list[Edit] = []
+    for item in read_items(text):
+        if item.id is None:
+            added.append(Add(item.section, item.text, sources=HAND, reason="added by hand"))
+            continue
+        if (first := seen.setdefault(item.id, item.line)) != item.line:
+            raise ContextFileError(f"line {item.line}: {item.id} is the id of line {first} already: {_NEW}")
+        entry = base.get(item.id)
+        if entry is None or item.id not in before:
+            raise ContextFileError(f"line {item.line}: version {base.version} has no entry {item.id}: {_NEW}")
+        if not item.text:
+            raise ContextFileError(f"line {item.line}: {item.id} has no text: remove the line to delete the entry")
+        if (edit := _update(entry, before[item.id], item)) is not None:
+            changed.append(edit)
+    removed = [Delete(id, reason="removed by hand") for id in before if id is not None and id not in seen]
+    return Delta((*removed, *changed, *added))
+
+
+_NEW = "leave out the id of a new item"
+
+
+def _update(entry: Entry, before: Item, now: Item) -> Update | None:
+    """The edit that makes an entry what its item says now; None if that is the same."""
+    if (before.section, before.text) == (now.section, now.text):
+        return None
+    text, key, data = None, None, dict(entry.data)
+    if before.text != now.text:
+        text = now.text
+        if data.get("answer") is not None:
+            question, arrow, answer = text.rpartition("→ ")
+            if not arrow:
+                raise ContextFileError(f"line {now.line}: the answer of {entry.id} is missing: write it behind '→ '")
+            text = clean(question)
+            data["answer"] = data["answer"] if answer == str(data["answer"]) else answer
+        # What a memory's text was made of says no longer what the text says.
+        words = [data.pop(name, "") for name in ("title", "description", "content")]
+        if entry.key == "{}. {} {}".format(*words):
+            key = ""
+    return Update(
+        entry.id, text if text != entry.text else None, now.section if now.section != before.section else None, key,
+        data if data != entry.data else None, HAND, reason="edited by hand",
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""`practicum edit` and `practicum diff` of two runs: a playbook changed by hand, and what differs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import Done, run_command
+
+from practicum.core.context import Context
+from practicum.core.edits import Add, Delta, Update, Vote
+from practicum.core.playbook import export
+from practicum.session.amend import apply_edits
+from practicum.session.edit import as_text
+from practicum.session.records import create_seed, load_context, update_run
+from practicum.store.database import Store
+
+CODE = "Go on until a page is empty:\n\n```python\nwhile api.list(page):\n    page += 1\n```"
+
+MEMORY = {"title": "Pages", "description": "end", "content": "Stop."}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with rules, code, an episode, a memory and a hidden note; e0 has votes and a source."""
+    edits = (
+        Add("rules", "If it is a screen, send it to K7.", sources=("task:r7",)),
+        Add("code", CODE, sources=("task:r8",)),
+        Add("rules", "If it is a drive, send it to K9."),
+        Add("episodes", "2 + 2?", data={"answer": 4}),
+        Add("memories", "Pages: end. Stop.", "Pages. end Stop.", MEMORY),
+        Add(".notes", "of the learner"),
+    )  # fmt: skip
+    create_seed(tmp_path / "run", Context().apply(Delta((*edits, Vote("e0", 2, 1, 3)))).context)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def edit(run: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """Runs the command with an editor that executes these Python lines on `text`."""
+    program = run.parent / "editor.py"
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", f"'{sys.executable}' '{program}'")
+    monkeypatch.setattr("tempfile.tempdir", str(run.parent))
+
+    def start(lines: str, *options: object, code: int = 0) -> Done:
+        program.write_text(
+            "import pathlib, sys\npath = pathlib.Path(sys.argv[1])\ntext = path.read_text()\n"
+            f"{lines}\npath.write_text(text)\n"
+        )
+        done = run_command(["edit", "run", *options], run.parent)
+        assert done.code == code, done.out + done.err
+        return done
+
+    return start
+
+
+def content(run: Path) -> dict[str, tuple[object, ...]]:
+    return {
+        e.id: (e.section, e.text, e.key, dict(e.data), e.helpful, e.harmful, e.uses, e.sources)
+        for e in load_context(run)
+    }
+
+
+def test_an_edited_playbook_is_a_new_version_that_keeps_ids_counts_and_provenance(run: Path, edit: Any) -> None:
+    before = content(run)
+    done = edit(
+        "text = text.replace('K7', 'K8').replace('page += 1', 'page += 2').replace('→ 4', '→ four')\n"
+        "text = text.replace('Pages: end. Stop.', 'Stop at the last page.')\n"
+        "text = text.replace('- [e2] If it is a drive, send it to K9.\\n', '- If it burns,\\n  call.\\n')\n"
+        "text += '\\n## tools\\n\\n- [e2] If it is a drive, send it to K9.\\n'"
+    )
+    assert "+ [e0] (rules) If it is a screen, send it to K8." in done.out
+    assert "- [e2] (rules) If it is a drive" in done.out
+    assert "1 added, 0 removed, 5 changed" in done.out
+    assert "version 1 of run; undo it with practicum rollback run 0" in done.out
+    after = content(run)
+    assert after["e0"] == ("rules", "If it is a screen, send it to K8.", "", {}, 2, 1, 3, ("task:r7", "hand"))
+    assert after["e1"][1] == CODE.replace("+= 1", "+= 2")
+    assert after["e2"] == ("tools", *before["e2"][1:-1], ("hand",))
+    assert after["e3"][1:4] == ("2 + 2?", "", {"answer": "four"})
+    assert after["e4"][1:4] == ("Stop at the last page.", "", {})
+    assert after["e5"] == before["e5"]
+    assert after["e6"] == ("rules", "If it burns,\ncall.", "", {}, 0, 0, 0, ("hand",))
+    assert not list(run.parent.glob("practicum-*"))
+
+
+def test_a_deletion_is_asked_for_and_the_text_is_kept_where_it_is_not_confirmed(run: Path, edit: Any) -> None:
+    lines = "text = text.replace('- [e2] If it is a drive, send it to K9.\\n', '')"
+    refused = edit(lines, code=2).line
+    assert refused.startswith("Delete e2 from run? Nobody can answer here: add --yes")
+    assert load_context(run).version == 0
+    command = re.search(r"practicum (edit run --file \S+)$", refused)
+    assert command is not None
+    done = run_command([*command[1].split(), "--yes", "--json"], run.parent).json
+    assert (done["version"], [e["id"] for e in done["removed"]], done["added"], done["changed"]) == (1, ["e2"], [], [])
+    assert "e2" not in load_context(run)
+
+
+def test_nothing_is_written_if_nothing_changed(run: Path, edit: Any) -> None:
+    assert "nothing was changed" in edit("pass").out
+    assert "nothing was changed" in edit("text = text.replace('Counts', 'COUNTS').replace('(+2/-1)', '(+9/-0)')").out
+    path = run.parent / "export.md"
+    path.write_text(export(load_context(run), "markdown"))
+    assert run_command(["edit", "run", "--file", "export.md", "--json"], run.parent).json["version"] is None
+    assert load_context(run).version == 0
+    assert not list(run.parent.glob("practicum-*"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("text = text.replace('[e2]', '[e0]')", r"line \d+: e0 is the id of line \d+ already: leave out the id"),
+        ("text = text.replace('[e2]', '[e77]')", r"line \d+: version 0 has no entry e77: leave out the id"),
+        ("text = text.replace('[e2]', '[e5]')", r"line \d+: version 0 has no entry e5"),
+        ("text = text.replace(' If it is a drive, send it to K9.', '')", r"line \d+: e2 has no text: remove the line"),
+        ("text = text.replace('→ 4', '')", r"line \d+: the answer of e3 is missing: write it behind '→ '"),
+        ("text = ''", "the text is empty"),
+    ],
+)  # fmt: skip
+def test_a_text_that_cannot_be_read_changes_nothing_and_is_kept(run: Path, edit: Any, lines: str, problem: str) -> None:
+    line = edit(lines, code=2).line
+    assert re.match(problem, line), line
+    assert load_context(run).version == 0
+    (kept,) = run.parent.glob("practicum-*.md")
+    assert line.endswith(f"; your text is kept: practicum edit run --file {kept}")
+
+
+def test_a_text_of_an_older_version_is_applied_if_what_it_changes_is_as_it_was(run: Path) -> None:
+    text = as_text(run, load_context(run)).replace("K7", "K8")
+    (run.parent / "kept.md").write_text(text)
+    with Store.open(run) as store:
+        apply_edits(store, lambda context: Delta((Update("e2", "Other."), Add("rules", "New."))))
+    assert "0 added, 0 removed, 1 changed" in run_command(["edit", "run", "--file", "kept.md"], run.parent).out
+    now = load_context(run)
+    assert [e.text for e in now.in_section("rules")] == ["If it is a screen, send it to K8.", "Other.", "New."]
+    assert run_command(["edit", "run", "--file", "kept.md"], run.parent).line == (
+        "e0 was changed in run since version 0, of which this text was made: see practicum diff run 0 2"
+    )
+
+
+def test_an_editor_that_is_missing_or_fails_changes_nothing(
+    run: Path, edit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = edit("path.write_text('x')\nraise SystemExit(3)", code=2).line
+    assert "ended with status 3, so nothing was changed; your text is in" in line
+    monkeypatch.setenv("VISUAL", "/no/such/editor")
+    assert "cannot be started (No such file or directory)" in edit("pass", code=2).line
+    monkeypatch.setenv("VISUAL", "")
+    monkeypatch.setenv("EDITOR", "")
+    assert "no editor is named: set one (export EDITOR=nano)" in edit("pass", code=2).line
+    (run.parent / "x.json").write_text("{}")
+    assert "x.json is JSON: edit markdown" in edit("pass", "--file", "x.json", code=2).line
+    with Store.open(run) as store:
+        update_run(store, state="stopped")
+    assert "run has not ended" in edit("pass", code=2).line
+    assert load_context(run).version == 0
+
+
+def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by_text(run: Path) -> None:
+    def go(*arguments: object) -> Done:
+        return run_command(["diff", *arguments], run.parent)
+
+    (run.parent / "p.md").write_text("## rules\n\n- If it is a drive, send it to K9.\n- Something of its own.\n")
+    assert run_command(["import", "p.md", "--out", "other"], run.parent).code == 0
+    found = go("run", "other", "--json").json
+    assert found["old"] == {"path": "run", "version": 0, "entries": 6}
+    assert [e["text"] for e in found["added"]] == ["Something of its own."]
+    assert [e["id"] for e in found["removed"]] == ["e0", "e1", "e3", "e4", "e5"]
+    assert found["changed"] == []
+
+    create_seed(run.parent / "next", load_context(run))
+    with Store.open(run.parent / "next") as store:
+        apply_edits(store, lambda context: Delta((Add("rules", "New."), Update("e0", "Entirely different words."))))
+    shown = go("run", "next").out
+    assert "--- run, version 0: 6 entries\n+++ next, version 1: 7 entries\n" in shown
+    assert "- [e0] (rules) If it is a screen, send it to K7.\n+ [e0] (rules) Entirely different words.\n" in shown
+    assert shown.endswith("1 added, 0 removed, 1 changed\n")
+    assert "0 added, 0 removed, 0 changed" in go("p.md", "other").out
+
+    assert "one version is given: give two (practicum diff run OLD NEW)" in go("run", 1).line
+    assert "'a' is no version" in go("run", "a", 1).line
+    assert "cannot read the playbook nowhere" in go("run", "nowhere").line
