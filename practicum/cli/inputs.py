@@ -43,6 +43,8 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
             values[name] = False
     if "retries" in values:
         values["attempts"] = values.pop("retries") + 1
+    if "price" in values:
+        values["prices"] = values.pop("price")
     if "instructions" in values:
         values["instructions"] = read_instructions(values["instructions"])
     if "sections" in values:

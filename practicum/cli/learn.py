@@ -48,19 +48,33 @@ def learn(
     )
 
 
-@opt.settings(*opt.LIMITS)
-def resume(run: opt.RunFolder, json_: opt.Json = False, **limits: Any) -> int:
-    """Continue a run that was stopped, with its own tasks and settings. Budgets can only be raised."""
+@opt.settings(
+    "model", "role", "price", "agent", "structure", "temperature", "timeout", "retries", "window", "concurrency",
+    *opt.LIMITS,
+)  # fmt: skip
+def resume(run: opt.RunFolder, json_: opt.Json = False, **given: Any) -> int:
+    """Continue a run that was stopped, with its own tasks and settings.
+
+    Options correct what was wrong: a model, as long as the run keeps no answer of it; the agent, as long as it keeps no
+    attempt; limits and the others at any time.
+    """
+    from practicum.cli.inputs import config_values
     from practicum.cli.running import run_session
     from practicum.session.learn import resume as go_on
-    from practicum.session.records import read_run
+    from practicum.session.records import LIMITS, read_run, spent_limit
     from practicum.store.database import Store
 
+    corrections = config_values(given)
+    del corrections["settings"]  # those of the method cannot change
     with Store.open(run) as store:
-        _, _, state = read_run(store)
+        config, _, state = read_run(store)
+        spent = spent_limit(store, config)
     if state == "done":
         raise UsageError(
             f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "
             f"from what it learned with practicum learn TASKS --seed-playbook {run}"
         )
-    return run_session(lambda **how: go_on(run, limits=limits, **how), json_)
+    if state == "stopped" and spent is not None and spent not in corrections:
+        limit = f"{getattr(config, spent)} {LIMITS[spent]}"
+        raise UsageError(f"the budget of {limit} of {run} is spent: give a higher one with `{spent}`")
+    return run_session(lambda **how: go_on(run, **corrections, **how), json_)

@@ -104,6 +104,9 @@ class Plain(Live):
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)
 
+    def warned(self, text: str) -> None:
+        self.console.print(text)
+
     def stepped(self, report: StepReport, progress: Progress) -> None:
         if report.step in (1, report.batch.steps):
             self._printed = 0.0  # the first and the last one are always told

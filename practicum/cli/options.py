@@ -72,6 +72,9 @@ SETTINGS: dict[str, Any] = {
     "seed": _option(METHOD, int, help="The seed of every random choice."),
     "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
     "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),
+    "price": _option(
+        MODEL, list[str], metavar="in=X,out=X", help="USD per million tokens, cached=X too; 'NAME in=…' for one model."
+    ),
     "agent": _option(MODEL, str, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
     "instructions": _option(MODEL, str, help="Text, or @FILE, that the agent sees with each task."),
     "reasoning": _option(MODEL, bool, "--reasoning", help="The chat agent writes its reasoning before the answer."),
@@ -96,15 +99,16 @@ SETTINGS: dict[str, Any] = {
 """Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
 
 MODELS = (
-    "scorer", "choices", "model", "role", "profile", "agent", "instructions", "reasoning", "max_turns", "tool_timeout",
-    "temperature", "max_output_tokens", "timeout", "structure", "embedder",
+    "scorer", "choices", "model", "role", "price", "profile", "agent", "instructions", "reasoning", "max_turns",
+    "tool_timeout", "temperature", "max_output_tokens", "timeout", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")
 
 RENAMED = {
     "attempts": "--retries", "labels=False": "--no-labels", "reasoning=False": "--no-reasoning", "judged": "--judge",
-    "batch": "--batch-size", "settings": "--set", "roles": "--role", "seed_context": "--seed-playbook",
+    "batch": "--batch-size", "settings": "--set", "prices": "--price", "roles": "--role",
+    "seed_context": "--seed-playbook",
 }  # fmt: skip
 """Options whose names are not those of the settings."""
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from practicum.core.errors import UsageError
 from practicum.core.types import Usage
 from practicum.models.client import Client, Structure
+from practicum.models.prices import Price, list_price, pricing
 
 ROLES: Mapping[str, str] = {
     "agent": "agent",
@@ -44,8 +45,9 @@ class ClientSettings:
     """Settings that all clients of a run share.
 
     `concurrency` is the number of calls in flight, `attempts` the number of tries per call, and `window` the context
-    window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). llama.cpp writes
-    its log into the folder `log`; `progress` is called with the bytes downloaded so far and their total.
+    window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
+    that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
+    the bytes downloaded so far and their total.
     """
 
     concurrency: int = 16
@@ -53,6 +55,7 @@ class ClientSettings:
     attempts: int = 6
     window: int | None = None
     log: Path = Path(".")
+    prices: Mapping[str, Price] = field(default_factory=dict)
     progress: Callable[[int, int], None] | None = None
 
 
@@ -106,7 +109,7 @@ class Models:
         server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
         return self._openai_compatible(
             name, server.url, path.stem, server.close,
-            structure="grammar", slots=slots, window=server.window, price=lambda usage: 0.0,
+            structure="grammar", slots=slots, window=server.window, price=pricing(name, _free, self.settings.prices),
         )  # fmt: skip
 
     def _openai_compatible(
@@ -136,7 +139,8 @@ class Models:
             await connection.close()
             stop()
 
-        options = {"structure": self.settings.structure, "window": self.settings.window, "price": lambda usage: None}
+        price = pricing(name, lambda usage: None, self.settings.prices)
+        options = {"structure": self.settings.structure, "window": self.settings.window, "price": price}
         return ProviderClient(
             name=name,
             model=OpenAIChatModel(
@@ -174,7 +178,7 @@ class Models:
             model=inferred,
             endpoint=provider,
             structure=self.settings.structure,
-            price=_list_price(model, provider),
+            price=pricing(name, list_price(model, provider), self.settings.prices),
             attempts=self.settings.attempts,
             window=self.settings.window,
             supports_seed=provider.startswith("openai"),
@@ -186,20 +190,5 @@ def is_local(name: str) -> bool:
     return name == "local" or name.startswith("local:")
 
 
-def _list_price(model: str, provider: str) -> Callable[[Usage], float | None]:
-    """The price of a usage in US dollars by genai-prices, None for a model that it does not know."""
-
-    def price(usage: Usage) -> float | None:
-        import genai_prices
-
-        counts = genai_prices.Usage(
-            input_tokens=usage.input_tokens,
-            cache_read_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-        )
-        try:
-            return float(genai_prices.calc_price(counts, model, provider_id=provider).total_price)
-        except LookupError:
-            return None
-
-    return price
+def _free(usage: Usage) -> float:
+    return 0.0

@@ -4,7 +4,7 @@ A script is a file of JSON lines, each a rule: {"role"?: "reflector", "match"?: 
 first rule with the role of the call and a pattern that is found in its messages gives the answer, in which \\1 and
 \\g<name> stand for the groups of the match. If the call wants text, an object gives its field "answer", below the other
 parts that the prompt asks for.
-{"error": "429"} instead of an answer makes the call fail with a provider's error.
+{"error": "429"} instead of an answer makes the call fail with a provider's error; 401, 402, 403 and 404 stop the run.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ def _answer(rules: list[ScriptRule], call: Call, path: Path) -> str | Exception:
         if match is None:
             continue
         if rule.error is not None:
-            return ProviderError(f"{path} answers with error {rule.error}")
+            kind = ModelError if rule.error in ("401", "402", "403", "404") else ProviderError
+            return kind(f"{path} answers with error {rule.error}")
         in_text = call.schema is None and isinstance(rule.answer, dict) and "answer" in rule.answer
         return _fill(in_parts(call.prompt, rule.answer) if in_text else rule.answer, match)
     return ModelError(f"no rule of {path} matches this call of the {call.role}: {call.prompt.user[:80]!r}")

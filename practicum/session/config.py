@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import signature
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,9 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
+from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
+
+T = TypeVar("T")
 
 PYTHON = "python:"
 """Begins the name, in a configuration, of a Python object, which no name can bring back."""
@@ -86,6 +89,9 @@ class RunOptions(TypedDict, total=False):
     """How often a call is tried if the provider fails."""
     window: int | None
     """Tokens that a model reads; if None, 8192 for models in this process, and the known window for others."""
+    prices: GivenPrices
+    """Prices of models that genai-prices does not list: "in=0.4,cached=0.1,out=1.6" in US dollars per million tokens,
+    or such texts by the names of models; "*" stands for every model without a price."""
     embedder: str
     """The name of the embedder."""
     validate_every: int
@@ -107,7 +113,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Config(BaseModel):
-    """Everything a run is made of, stored with it. Only the limits may change when a run is resumed.
+    """Everything a run is made of, stored with it. `session.corrections` says what may change when a run is resumed.
 
     `method` is the name of the method and `settings` are its own; `RunOptions` describes the other fields.
     """
@@ -137,6 +143,7 @@ class Config(BaseModel):
     timeout: float = Field(default=120.0, gt=0)
     attempts: int = Field(default=6, ge=1)
     window: int | None = Field(default=None, ge=256)
+    prices: Annotated[dict[str, Price], BeforeValidator(read_prices)] = Field(default_factory=dict)
     embedder: str = "wordllama"
     validate_every: int = Field(default=1, ge=1)
     from_traces: bool = False
@@ -196,7 +203,12 @@ class Splits:
 def require_known(function: Callable[..., object], given: Mapping[str, object]) -> None:
     """Raises UsageError for a keyword that is neither an argument of the function nor one of `RunOptions`."""
     own = [p.name for p in signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known = [*own, *RunOptions.__annotations__]
+    require_names(given, [*own, *RunOptions.__annotations__])
+
+
+def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raises UsageError for a keyword that is not known."""
+    known = [*known]
     for name in given:
         if name not in known:
             close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
@@ -213,15 +225,7 @@ def config_from(values: Mapping[str, Any]) -> Config:
         raise UsageError(f"{name}={first.get('input')!r}: {first['msg']}") from error
 
 
-def raise_limits(config: Config, limits: Mapping[str, Any]) -> Config:
-    """The same configuration with higher limits. Raises UsageError for a lower one."""
-    given = {name: value for name, value in limits.items() if value is not None}
-    for name, value in given.items():
-        old = getattr(config, name)
-        if old is None or value < old:
-            limit = "no limit" if old is None else old
-            raise UsageError(
-                f"--{name.replace('_', '-')} {value} is lower than the limit of this run ({limit}): a resume may only "
-                "raise it"
-            )
-    return config_from({**config.model_dump(), **given})
+def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:
+    """Those prices that are of these models, or of all models without one."""
+    names = (UNLISTED, model, *roles.values())
+    return {name: price for name, price in prices.items() if name in names}

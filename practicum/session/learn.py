@@ -25,7 +25,8 @@ from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, raise_limits, require_known
+from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.corrections import Corrections, corrected
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, open_state
 from practicum.session.records import (
@@ -34,15 +35,16 @@ from practicum.session.records import (
     as_seed,
     begin,
     create,
+    discard_journal,
     new_folder,
+    read_kept,
     read_run,
     rollout_row,
-    seconds_spent,
     step_rows,
     update_run,
 )
 from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch, one_watch
-from practicum.session.setup import Setup, build_setup, set_up
+from practicum.session.setup import Setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.snapshot import invalidate_snapshot
@@ -50,6 +52,9 @@ from practicum.store.versions import Version, delete_versions_after, version_row
 
 CONTINUE = ". What was done is kept; continue with: practicum resume "
 """Stands between what stopped a run and its folder."""
+
+OTHER_MODEL = ", or with another model: practicum resume {folder} --model NAME"
+"""Ends the error of a model that cannot be used."""
 
 SAVE_TIME_EVERY = 5.0
 """Seconds of work that may be missing from the count of minutes after a kill."""
@@ -81,6 +86,8 @@ async def learn(
     embedder. `watch`, or each of several, observes the run. `shared` is what the run has in common with runs beside
     it. `RunOptions` describes the other keywords.
 
+    A folder whose run was stopped before anything was paid for or made is used again, so that a corrected call works.
+
     Raises UsageError before anything is paid for if something does not fit, and other PracticumErrors if the run cannot
     continue; what was done is kept.
     """
@@ -99,7 +106,8 @@ async def learn(
             leg = Leg(1, seed, 0, setup.splits.train)
             async with open_session(store, folder, setup, leg, watch, shared) as session:
                 session.reserve.check()
-                begin(store, setup.config, setup.splits, seed)
+                if begin(store, setup.config, setup.splits, seed):
+                    session.watch.warned(f"{folder} held a run that had made nothing yet: it is begun anew")
                 return await session.run()
     except PracticumError:
         # A run that did not begin leaves no folder, so that the corrected command can use the same name.
@@ -111,22 +119,28 @@ async def learn(
 async def resume(
     folder: Path | str,
     *,
-    limits: Mapping[str, Any] | None = None,
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    **corrections: Unpack[Corrections],
 ) -> Result:
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
 
-    `limits` (max_calls, max_tokens, max_usd, max_minutes) may only be raised. `parts` holds the Python objects that the
-    run was started with.
+    `parts` holds the Python objects that the run was started with. `Corrections` describes the other keywords: settings
+    that were wrong, and limits, which may be raised, lowered and added.
+
+    Raises UsageError for a correction on which something depends that the run keeps, and for a limit that is spent.
     """
     folder = Path(folder)
     with Store.open(folder) as store:
         config, splits, state = read_run(store)
-        setup = build_setup(raise_limits(config, limits or {}), splits, parts or Parts())
-        leg = begin_leg(store, splits.train) if state in CHANGED else last_leg(store, splits.train)
-        async with open_session(store, folder, setup, leg, watch, shared) as session:
+        leg = None if state in CHANGED else last_leg(store, splits.train)
+        kept = read_kept(store, leg.number if leg is not None else None)
+        setup = corrected(config, corrections, splits, parts or Parts(), kept)
+        if kept.nothing:
+            discard_journal(store)
+        leg = leg or begin_leg(store, splits.train)
+        async with open_session(store, folder, setup, leg, watch, shared, kept.seconds) as session:
             update_run(store, state="running", config=setup.config.model_dump_json())
             return await session.run()
 
@@ -149,9 +163,10 @@ async def open_session(
     leg: Leg,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
-    """A session with its models open. Nothing is written yet."""
-    async with open_state(store, RUN, folder, setup, seconds=seconds_spent(store), shared=shared) as state:
+    """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
+    async with open_state(store, RUN, folder, setup, seconds=seconds, shared=shared) as state:
         yield Session(folder, setup, state, store, leg, one_watch(watch))
 
 
@@ -183,7 +198,8 @@ class Session:
             with suppress(StoreError):
                 update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
             if isinstance(error, ProviderError | ModelError | BrokenAgentError):
-                error.args = (f"{error}{CONTINUE}{self.folder}",)
+                other = OTHER_MODEL.format(folder=self.folder) if isinstance(error, ModelError) else ""
+                error.args = (f"{error}{CONTINUE}{self.folder}{other}",)
             raise
         finally:
             self.watch.ended(result)

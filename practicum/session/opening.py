@@ -63,7 +63,8 @@ async def open_state(
             role, name = unpriced[0]
             raise UsageError(
                 f"the price of {name} ({role}) is not known, so the budget of {config.max_usd:g} USD cannot be "
-                "enforced: limit the tokens instead (--max-tokens)"
+                "enforced: give `prices=in=0.4,cached=0.1,out=1.6` (US dollars per million tokens), or limit the "
+                "tokens instead (`max_tokens`)"
             )
         journal = NoJournal() if store is None else Journal(store, run_id)
         yield RunState(
@@ -109,7 +110,9 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
 
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
     """How a run opens its models; their logs go to its folder."""
-    return ClientSettings(config.concurrency, config.structure, config.attempts, config.window, folder, parts.progress)
+    return ClientSettings(
+        config.concurrency, config.structure, config.attempts, config.window, folder, config.prices, parts.progress
+    )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Refused
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, best_of_k, mean_score
+from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
-from practicum.session.config import Config, Splits
+from practicum.session.config import Config, Splits, prices_for
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
@@ -35,10 +37,37 @@ RUN = "run"
 CHANGED = ("forgotten", "rolled back", "edited", "asked")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
+LIMITS = {"max_calls": "calls", "max_tokens": "tokens", "max_usd": "USD", "max_minutes": "minutes"}
+"""The limits of a run, each with its unit."""
+
 _ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 _LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
 _REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 _TASK: TypeAdapter[Task] = TypeAdapter(Task)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a run that was stopped holds: the results and failures in its journal, by role; the number of its steps and
+    versions; and what it has spent."""
+
+    answers: Mapping[str, int]
+    failures: Mapping[str, int]
+    made: int
+    spent: Usage
+    seconds: float
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing was paid for or made."""
+        return not self.answers and not self.made
+
+    def of(self, role: str) -> str:
+        """What there is of a role, in words; empty if there is nothing."""
+        if self.nothing:
+            return ""
+        counts = {"answer": self.answers.get(role, 0), "failure": self.failures.get(role, 0)}
+        return " and ".join(f"{n} {what}{'s' if n > 1 else ''}" for what, n in counts.items() if n)
 
 
 def new_folder(name: str) -> Path:
@@ -56,22 +85,46 @@ def free_folder(wanted: Path) -> Path:
 
 
 def create(folder: Path) -> Store:
-    """The store of a new run. A folder whose run was killed before its first row counts as new."""
+    """The store of a new run. A folder whose run was stopped before it paid for or made anything counts as new; what
+    its journal has, failures and notes, is discarded."""
     if (folder / DATABASE_FILE).is_file():
         store = Store.open(folder)
-        if not store.rows(select(schema.runs.c.run_id)):
+        states = [row.state for row in store.rows(select(schema.runs.c.state))]
+        if states in ([], ["running"], ["stopped"]) and read_kept(store).nothing:
+            discard_journal(store)
             return store
         store.close()
     return Store.create(folder)
 
 
-def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> None:
-    """Write what a run starts from, as a whole or not at all."""
+def read_kept(store: Store, leg: int | None = 1) -> Kept:
+    """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
+    where it is yet to begin (None)."""
+    journal, steps, versions = Journal(store, RUN), schema.steps.c, schema.versions.c
+    answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
+    made = [*store.rows(select(steps.step).where(steps.run_id == RUN))]
+    made += store.rows(select(versions.version).where(versions.run_id == RUN, versions.version > 0))
+    made += store.rows(select(schema.journal.c.place).where(schema.journal.c.place.startswith("leg ")).limit(1))
+    return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
+
+
+def discard_journal(store: Store) -> None:
+    """Remove what a run asked and what came of it. Its configuration, tasks and versions stay."""
+    of_places = (schema.journal, schema.prompts, schema.rollouts, schema.lessons)
+    store.execute(*(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
+
+
+def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> bool:
+    """Write what a run starts from, as a whole or not at all, in place of a run that was there. Returns whether one
+    was."""
+    old = bool(store.rows(select(schema.runs.c.run_id)))
     run = {"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}
     tasks = [task_row(task, split, i) for split, tasks in splits.by_name.items() for i, task in enumerate(tasks)]
     version = version_row(RUN, seed_version(seed))
     rows = {schema.tasks: tasks, schema.versions: [version], schema.runs: [run]}
-    store.execute_all((table.insert(), values) for table, values in rows.items() if values)
+    removed = [(table.delete().where(table.c.run_id == RUN), ()) for table in rows]
+    store.execute_all([*removed, *((table.insert(), values) for table, values in rows.items() if values)])
+    return old
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
@@ -207,7 +260,9 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     settings = config.get("settings", {}) if changed.get("method", method) == config.get("method", method) else {}
     roles = {r: m for r, m in config.get("roles", {}).items() if "model" not in changed or r != "agent"}
     settings = methods.override_settings(method, settings, given.get("settings") or {})
-    return {**values, "settings": settings, "roles": {**roles, **(given.get("roles") or {})}}
+    roles |= given.get("roles") or {}
+    prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(given.get("prices") or {})
+    return {**values, "settings": settings, "roles": roles, "prices": prices}
 
 
 def run_summary(store: Store, versions: Sequence[Version], version: int | None = None) -> dict[str, Any]:
@@ -220,6 +275,16 @@ def run_summary(store: Store, versions: Sequence[Version], version: int | None =
     steps = store.rows(select(schema.steps.c.step).where(schema.steps.c.run_id == RUN))
     scored = original(versions, last.get("version")) == original(versions, version) if last else False
     return {"scores": last["scores"] if scored else {}, "usage": last.get("usage", {}), "steps": len(steps)}
+
+
+def spent_limit(store: Store, config: Config) -> str | None:
+    """The limit of the configuration that stopped the run when it last ended, if one did."""
+    (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
+    stopped = (json.loads(row.result).get("stopped") or "") if row.result else ""
+    limits = {name: getattr(config, name) for name in LIMITS}
+    texts = {name: f"{limit:g}" if isinstance(limit, float) else str(limit) for name, limit in limits.items()}
+    found = [name for name, unit in LIMITS.items() if stopped.startswith(f"the budget of {texts[name]} {unit} ")]
+    return found[0] if found else None
 
 
 def step_data(store: Store) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
+from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
 from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
@@ -79,6 +80,10 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     for role in setup.roles if splits.train else setup.act_roles:
         if setup.client(role) is None:
             config.model_copy(update={"roles": roles}).model_of(role)
+    models = {config.model, *roles.values(), *setup.method.models.values()}
+    if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
+        asked = ", ".join(sorted(filter(None, models))) or "none"
+        raise UsageError(f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})")
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
     settings = {name: read[name] for name in config.settings}

@@ -160,6 +160,14 @@ class Journal:
         found = self.store.rows(mine.where(self._last < ROW) if this_process else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
+    def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
+        """The numbers of rows by role, of results and of failures, at places that begin so. Notes are left out."""
+        table = schema.journal
+        mine = (table.c.run_id == self.run_id) & (table.c.role != NOTE_ROLE) & table.c.place.startswith(prefix)
+        found = self.store.rows(select(table.c.role, table.c.ok, func.count()).where(mine).group_by("role", "ok"))
+        done, failed = ({role: n for role, ok, n in found if bool(ok) == good} for good in (True, False))
+        return done, failed
+
     async def write(self, *rows: JournalRow) -> None:
         """Put rows on the disk, all of them or none."""
         for row in rows:

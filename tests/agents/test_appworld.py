@@ -204,7 +204,7 @@ def test_a_resume_pays_for_nothing_twice(server: AppWorlds, tmp_path: Path, call
     stopped = learned(server, coding(half, curriculum), tmp_path / "run", max_calls=calls)
     assert stopped.stopped is not None
     parts = practicum.Parts(clients={"agent": coding(half, curriculum)})
-    again = practicum.run_sync(practicum.resume(tmp_path / "run", limits={"max_calls": 1000}, parts=parts))
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=1000, parts=parts))
     assert (context_bytes(again), again.scores) == (context_bytes(whole), whole.scores)
     assert again.usage.calls == whole.usage.calls
 

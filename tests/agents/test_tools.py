@@ -485,7 +485,7 @@ def learn(folder: Path, tools: object, model: ScriptedClient, **config: Any) -> 
 
 def resume(folder: Path, tools: object, model: ScriptedClient, **limits: Any) -> practicum.Result:
     parts = practicum.Parts(tools=tools, scorer=by_state, clients={"agent": model})
-    return practicum.run_sync(practicum.resume(folder, limits=limits, parts=parts))
+    return practicum.run_sync(practicum.resume(folder, **limits, parts=parts))
 
 
 def test_a_finished_run_resumed_touches_no_tool(tmp_path: Path, dice: type[Box]) -> None:

@@ -243,7 +243,7 @@ def test_a_run_out_of_budget_is_measured_and_resumes_to_the_same_end(tmp_path: P
     assert found.usage.calls == len(found.checkpoints) * len(DEV)
     assert everything_else(tmp_path / "cut") == before
     parts = practicum.Parts(clients={"agent": client()})
-    resumed = practicum.run_sync(practicum.resume(tmp_path / "cut", limits={"max_calls": 9999}, parts=parts))
+    resumed = practicum.run_sync(practicum.resume(tmp_path / "cut", max_calls=9999, parts=parts))
     assert context_bytes(resumed) == context_bytes(whole)
     assert resumed.usage.calls == whole.usage.calls + found.usage.calls
     after = measure(tmp_path / "cut", tasks=DEV)

@@ -263,7 +263,7 @@ def test_a_resumed_run_ends_the_same_and_pays_nothing_twice(tmp_path: Path, call
     result = practicum.run_sync(
         practicum.resume(
             cut.folder,
-            limits={"max_calls": 10_000},
+            max_calls=10_000,
             parts=practicum.Parts(clients={"agent": rest}),
             watch=Learned(rest, cut.folder),
         )

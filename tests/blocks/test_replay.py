@@ -522,10 +522,10 @@ def often(call: Call) -> str | Exception:
 
 
 def trained(folder: Path, **how: Any) -> list[StepReport]:
-    """The steps of a run of the method `rcl` in a folder. With `limits` the run there is resumed."""
+    """The steps of a run of the method `rcl` in a folder. A run that is there is resumed."""
     watch = Learned(client(often), folder)
     parts = Parts(clients={"agent": watch.model})
-    if "limits" in how:
+    if folder.exists():
         practicum.run_sync(resume(folder, parts=parts, watch=watch, **how))
     else:
         how = {"method": "rcl", "settings": LIGHT, **how}
@@ -576,7 +576,7 @@ def test_show_prints_the_buffer_of_an_interrupted_run_and_a_resume_continues_it(
     assert 1 < len(half) < len(whole)
     expected = replay_buffer(o for step in half for o in results_of(step))
     assert {row["task"]: BufferedTask(**row) for row in rows_of(show("run", "--replay", "--json"))} == expected
-    again = trained(tmp_path / "run", limits={"max_calls": 9_999})
+    again = trained(tmp_path / "run", max_calls=9_999)
     assert [step.batch for step in again] == [step.batch for step in whole]
     assert rows_of(show("run", "--replay", "--json")) == rows_of(show("whole", "--replay", "--json"))
 

@@ -111,13 +111,37 @@ def test_online_learning_has_a_score(run: Any) -> None:
     assert value["scores"] == {"online": 5 / 8}
 
 
+def test_a_corrected_command_works_where_a_wrong_one_has_made_nothing(run: Any, here: Path) -> None:
+    (here / "wrong").write_text('{"error": "401"}')
+    command = ("learn", "tasks.jsonl", "--set", "rounds=0", "--out", "run", "--model")
+    line = run(*command, "scripted:wrong", code=1).line
+    assert line.endswith("practicum resume run, or with another model: practicum resume run --model NAME")
+    assert "run held a run that had made nothing yet: it is begun anew" in run(*command, "scripted:model").out
+    assert "already holds a run" in run(*command, "scripted:model", code=1).line
+
+
+def test_a_resume_corrects_what_nothing_depends_on_that_is_kept(run: Any, here: Path) -> None:
+    (here / "wrong").write_text('{"role": "reflector", "error": "404"}\n' + (here / "model").read_text())
+    run("learn", "tasks.jsonl", "--set", "rounds=0", "--out", "run", "--model", "scripted:wrong", code=1)
+    line = run("resume", "run", "--model", "scripted:model", code=2).line
+    assert "the model of the agent cannot change from scripted:wrong to scripted:model: the run keeps 1 answer" in line
+    assert "--role" in line
+    assert "the agent cannot change" in run("resume", "run", "--agent", "os.path:join", code=2).line
+    assert "the temperature cannot change" in run("resume", "run", "--temperature", 1, code=2).line
+    told = run("resume", "run", "--role", "reflector=scripted:model", "--structure", "tool", "--retries", 1, "--json")
+    assert told.json["usage"]["calls"] == 24
+    assert told.json["journal"]["hits"] == 1
+
+
 def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) -> None:
     first = ("learn", "tasks.jsonl", "--model", "scripted:model", "--out", "run")
     done = run(*first, "--max-calls", 9, "--json")
     assert set(done.json) == {*LEARN_KEYS, "stopped"}
     assert done.json["usage"]["calls"] <= 9
     assert "practicum resume run" in done.err
-    assert "lower than the limit of this run (9)" in run("resume", "run", "--max-calls", 8, code=2).line
+    assert "--max-calls 8 is spent: this run has used 9 calls" in run("resume", "run", "--max-calls", 8, code=2).line
+    again = run("resume", "run", code=2).line
+    assert "the budget of 9 calls of run is spent: give a higher one with --max-calls" in again
     assert set(run("resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
 
 

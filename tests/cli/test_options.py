@@ -87,7 +87,13 @@ def test_help_shows_the_defaults_of_new_runs(command: str) -> None:
 
 
 def test_options_of_a_run_are_fields_of_its_configuration_or_settings_of_its_method() -> None:
-    made_of_others = {"set_": "settings", "role": "roles", "retries": "attempts", "no_labels": "labels"}
+    made_of_others = {
+        "set_": "settings",
+        "role": "roles",
+        "retries": "attempts",
+        "price": "prices",
+        "no_labels": "labels",
+    }
     for name in SETTINGS.keys() - set(METHOD_OPTIONS) - {"no_reasoning"}:
         assert made_of_others.get(name, name) in Config.model_fields
 

@@ -814,7 +814,7 @@ def learned(folder: Path, model: ScriptedClient, n: int = 30, settings: Any = No
 
 
 def resumed(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
-    return practicum.run_sync(practicum.resume(folder, limits=limits, parts=practicum.Parts(clients={"agent": model})))
+    return practicum.run_sync(practicum.resume(folder, **limits, parts=practicum.Parts(clients={"agent": model})))
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:

@@ -40,7 +40,7 @@ def learn(folder: Path, model: ScriptedClient, n: int = 12, **config: Any) -> Re
 
 def resume(folder: Path, model: ScriptedClient, **limits: Any) -> Result:
     parts = practicum.Parts(clients={"agent": model})
-    return practicum.run_sync(practicum.resume(folder, limits=limits, parts=parts))
+    return practicum.run_sync(practicum.resume(folder, **limits, parts=parts))
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
@@ -284,12 +284,14 @@ def test_time_is_held_back_at_the_pace_of_all_sittings(tmp_path: Path, agent: An
     assert held[0][-1] > 0
 
 
-def test_limits_may_only_be_raised(tmp_path: Path) -> None:
+def test_limits_are_raised_lowered_and_added_but_not_below_what_is_spent(tmp_path: Path) -> None:
     learn(tmp_path / "run", client(), max_calls=20)
-    with pytest.raises(UsageError, match="--max-calls 10 is lower than the limit of this run"):
+    with pytest.raises(UsageError, match="`max_calls=10` is spent: this run has used 20 calls already"):
         resume(tmp_path / "run", client(), max_calls=10)
-    with pytest.raises(UsageError, match="--max-tokens 10 is lower than the limit of this run"):
+    with pytest.raises(UsageError, match="`max_tokens=10` is spent: this run has used"):
         resume(tmp_path / "run", client(), max_tokens=10)
+    assert resume(tmp_path / "run", client(), max_calls=25, max_tokens=10**6).usage.calls == 25
+    assert resume(tmp_path / "run", client(), max_calls=10**6, max_tokens=10**5).stopped is None
 
 
 def test_a_changed_prompt_is_refused_and_its_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_a_run_stopped_by_its_budget_resumes_to_the_same_result(tmp_path: Path, 
     cut = learned(tmp_path / "cut", learner, 24, {"batch": 8}, method=method, max_calls=calls)
     assert cut.result.stopped == f"the budget of {calls} calls is spent"
     parts = practicum.Parts(clients={"agent": cut.model})
-    again = practicum.run_sync(practicum.resume(tmp_path / "cut" / "run", limits={"max_calls": 1000}, parts=parts))
+    again = practicum.run_sync(practicum.resume(tmp_path / "cut" / "run", max_calls=1000, parts=parts))
     assert context_bytes(again) == context_bytes(whole.result)
     assert len(cut.model.calls) == whole.result.usage.calls
 

@@ -150,7 +150,7 @@ def test_a_budget_too_small_for_one_step_ends_the_run_and_what_was_paid_is_kept(
     assert (result.steps, len(result.context), result.usage.calls) == (0, 0, 7)
     assert "test" in result.scores
     parts = practicum.Parts(clients={"agent": model})
-    again = practicum.run_sync(practicum.resume(tmp_path / "run", limits={"max_calls": 1000}, parts=parts))
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=1000, parts=parts))
     assert context_bytes(again) == context_bytes(whole)
     # The evaluation of the seed is the only work that an unlimited run does not do.
     assert len(model.calls) == whole.usage.calls + 5

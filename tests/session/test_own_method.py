@@ -58,7 +58,7 @@ def test_a_resume_needs_the_object_again_and_pays_nothing_twice(tmp_path: Path) 
         practicum.run_sync(practicum.resume(tmp_path / "run"))
     model = client()
     parts = practicum.Parts(method=NOTES, clients={"agent": model})
-    result = practicum.run_sync(practicum.resume(tmp_path / "run", limits={"max_calls": 100}, parts=parts))
+    result = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=100, parts=parts))
     assert (len(result.context), len(model.calls)) == (6, 2)
 
 

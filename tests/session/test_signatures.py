@@ -14,6 +14,7 @@ from helpers import make_tasks
 import practicum
 from practicum.core.errors import UsageError
 from practicum.methods import ace, combee
+from practicum.models.prices import GivenPrices
 from practicum.session.config import Config, RunOptions
 from practicum.session.setup import set_up
 
@@ -23,6 +24,7 @@ WIDER: dict[str, Any] = {
     "roles": Mapping[str, str],
     "sections": Mapping[str, str] | Sequence[str],
     "choices": Sequence[str],
+    "prices": GivenPrices,
 }
 """Where callers may give more than `Config` keeps."""
 

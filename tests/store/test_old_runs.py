@@ -95,9 +95,7 @@ def test_an_old_run_with_other_prompts_is_not_resumed_and_nothing_is_paid(name: 
     before = paid_rows(run)
     model = ScriptedClient.from_file(Path("script.jsonl"))
     with pytest.raises(JournalMismatch, match="--seed-playbook RUN"):
-        practicum.run_sync(
-            practicum.resume(run, limits={"max_calls": 1_000}, parts=practicum.Parts(clients={"agent": model}))
-        )
+        practicum.run_sync(practicum.resume(run, max_calls=1_000, parts=practicum.Parts(clients={"agent": model})))
     assert paid_rows(run) == before
 
 

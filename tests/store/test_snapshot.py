@@ -174,7 +174,7 @@ def test_a_resumed_run_invalidates_the_snapshot(tmp_path: Path, monkeypatch: pyt
     assert first.stopped
     assert len(load_context(tmp_path)) == 0
     monkeypatch.setattr("practicum.store.snapshot.DUE", 1_000)
-    practicum.run_sync(practicum.resume(tmp_path, parts=parts, limits={"max_calls": 1_000}))
+    practicum.run_sync(practicum.resume(tmp_path, parts=parts, max_calls=1_000))
     with Store.read(tmp_path) as store:
         versions = read_versions(store, RUN)
         assert versions[-1].version > first.context.version

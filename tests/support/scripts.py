@@ -156,7 +156,7 @@ def resumed(run: Learned, model: ScriptedClient, parts: Mapping[str, Any] | None
     """The same run, gone on with."""
     watched = Learned(model, run.folder)
     made = practicum.Parts(clients={"agent": model}, **(parts or {}))
-    watched.result = practicum.run_sync(practicum.resume(run.folder, limits=limits, parts=made, watch=watched))
+    watched.result = practicum.run_sync(practicum.resume(run.folder, **limits, parts=made, watch=watched))
     return watched
 
 

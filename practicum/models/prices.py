@@ -1,0 +1,102 @@
+"""What calls cost: by the price list of genai-prices, or by prices that the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from practicum.core.errors import UsageError
+from practicum.core.types import Usage
+
+UNLISTED = "*"
+"""Stands, in a mapping of prices, for every model whose price is not listed."""
+
+_NAMES = {"in": "input", "cached": "cached", "out": "output"}
+_FORM = "in=0.4,cached=0.1,out=1.6 (US dollars per million tokens; cached may be left out)"
+
+GivenPrices = str | Sequence[str] | Mapping[str, "str | Mapping[str, float] | Price"]
+"""Prices as a caller may give them; see `read_prices`."""
+
+Pricing = Callable[[Usage], float | None]
+"""US dollars for a usage; None if no price is known."""
+
+
+class Price(BaseModel):
+    """US dollars per million tokens. `cached` is the price of input that the provider had in its cache; if None, it
+    costs as much as other input."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+
+    def of(self, usage: Usage) -> float:
+        """US dollars for a usage."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
+
+
+def read_prices(value: Any) -> Any:
+    """Prices by the names of models, from a mapping or from texts: "in=0.4,out=1.6" is that of all models whose price
+    is not listed, "NAME in=0.4,out=1.6" that of one model. Raises UsageError for a text of another form."""
+    if isinstance(value, Mapping):
+        return {name: _read_price(price) if isinstance(price, str) else price for name, price in value.items()}
+    texts: Sequence[str] = [value] if isinstance(value, str) else value
+    found: dict[str, dict[str, float]] = {}
+    for text in texts:
+        name, _, price = text.strip().rpartition(" ")
+        if (name := name.strip() or UNLISTED) in found:
+            raise UsageError(f"two prices are given for {'models without one' if name == UNLISTED else name}")
+        found[name] = _read_price(price)
+    return found
+
+
+def _read_price(text: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        try:
+            found[_NAMES[name.strip()]] = float(number)
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"price {text!r} must read {_FORM}") from error
+    if not {"input", "output"} <= found.keys() or min(found.values()) < 0:
+        raise UsageError(f"price {text!r} must read {_FORM}")
+    return found
+
+
+def pricing(name: str, listed: Pricing, prices: Mapping[str, Price]) -> Pricing:
+    """The price of the model with this name: one that the user gave for it, otherwise that of the list, otherwise one
+    that the user gave for all others."""
+    if name in prices:
+        return prices[name].of
+    if UNLISTED not in prices:
+        return listed
+
+    def price(usage: Usage) -> float | None:
+        known = listed(usage)
+        return prices[UNLISTED].of(usage) if known is None else known
+
+    return price
+
+
+def list_price(model: str, provider: str) -> Pricing:
+    """The price of a model by genai-prices."""
+
+    def price(usage: Usage) -> float | None:
+        import genai_prices
+
+        counts = genai_prices.Usage(
+            input_tokens=usage.input_tokens,
+            cache_read_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+        )
+        try:
+            return float(genai_prices.calc_price(counts, model, provider_id=provider).total_price)
+        except LookupError:
+            return None
+
+    return price

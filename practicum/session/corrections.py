@@ -1,0 +1,99 @@
+"""What may change when a run is resumed: whatever nothing that is kept depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from practicum.core.errors import UsageError
+from practicum.models.client import Structure
+from practicum.models.prices import GivenPrices, read_prices
+from practicum.models.registry import ROLES
+from practicum.session.components import Parts
+from practicum.session.config import Config, Splits, config_from, prices_for, require_names
+from practicum.session.records import LIMITS, Kept
+from practicum.session.setup import Setup, build_setup, set_up
+
+
+class Corrections(TypedDict, total=False):
+    """The keywords of `resume` that correct settings of the run. The model of a role may change as long as the run
+    keeps no answer of that role, the agent as long as it keeps no attempt, the temperature as long as it keeps nothing.
+    All others may change at any time."""
+
+    model: str | None
+    roles: Mapping[str, str]
+    agent: str | None
+    structure: Structure | None
+    prices: GivenPrices
+    temperature: float | None
+    timeout: float | None
+    attempts: int | None
+    concurrency: int | None
+    window: int | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_usd: float | None
+    max_minutes: float | None
+
+
+def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: Parts, kept: Kept) -> Setup:
+    """The set-up of a stored run with these corrections. Raises UsageError for one that does not fit what is kept."""
+    require_names(given, Corrections.__annotations__)
+    values = {name: value for name, value in given.items() if value is not None and value != {}}
+    if "roles" in values:
+        values["roles"] = config.roles | {ROLES.get(role, role): name for role, name in values["roles"].items()}
+    if "prices" in values:
+        values["prices"] = {**config.prices, **read_prices(values["prices"])}
+    new = config_from({**config.model_dump(), **values})
+    _check_limits(new, values, kept)
+    changed = {name for name in values if getattr(new, name) != getattr(config, name)}
+    _check_unchanged(config, new, changed, kept)
+    if not changed & {"model", "roles", "agent"}:
+        return build_setup(new, splits, parts)
+    new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
+    setup = set_up(new.model_dump(), splits, parts)
+    for role in setup.roles:
+        old, name = config.roles.get(role, config.model), new.roles.get(role, new.model)
+        if old != name and setup.client(role) is None and (there := kept.of(role)):
+            raise UsageError(
+                f"the model of the {role} cannot change from {old} to {name}: the run keeps {there} of it. Name models "
+                "of other roles alone with `roles`, or start a new run from what this one learned (`seed_context`)"
+            )
+    return setup
+
+
+def _check_limits(config: Config, given: Mapping[str, Any], kept: Kept) -> None:
+    """Refuse a limit that is spent already."""
+    spent = {
+        "max_calls": kept.spent.calls, "max_tokens": kept.spent.tokens, "max_usd": kept.spent.usd,
+        "max_minutes": kept.seconds / 60,
+    }  # fmt: skip
+    for name, unit in LIMITS.items():
+        if name not in given:
+            continue
+        limit, used = getattr(config, name), spent[name]
+        if used is None:
+            raise UsageError(f"`{name}={limit:g}` cannot be kept: the price of earlier calls of this run is not known")
+        if limit <= used:
+            raise UsageError(f"`{name}={limit:g}` is spent: this run has used {used:.6g} {unit} already; give more")
+
+
+def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept) -> None:
+    """Refuse another agent, temperature or form of answers where results of the old one are kept."""
+    if "agent" in changed and (there := kept.of("agent")):
+        raise UsageError(
+            f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
+            "from what this one learned (`seed_context`)"
+        )
+    if "temperature" in changed and kept.answers:
+        raise UsageError(
+            f"the temperature cannot change from {config.temperature} to {new.temperature}: the run keeps "
+            f"{sum(kept.answers.values())} results. Start a new run from what this one learned (`seed_context`)"
+        )
+    grammar = "structure" in changed and "grammar" in (config.structure, new.structure)
+    # A grammar holds the agent to the choices, so it is asked in another way.
+    if grammar and config.choices and (there := kept.of("agent")):
+        raise UsageError(
+            f"the structure cannot change from {config.structure} to {new.structure} with `choices`: the run keeps "
+            f"{there} of the agent"
+        )
