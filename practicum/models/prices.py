@@ -16,9 +16,6 @@ UNLISTED = "*"
 _NAMES = {"in": "input", "cached": "cached", "out": "output"}
 _FORM = "in=0.4,cached=0.1,out=1.6 (US dollars per million tokens; cached may be left out)"
 
-GivenPrices = str | Sequence[str] | Mapping[str, "str | Mapping[str, float] | Price"]
-"""Prices as a caller may give them; see `read_prices`."""
-
 Pricing = Callable[[Usage], float | None]
 """US dollars for a usage; None if no price is known."""
 
@@ -38,6 +35,10 @@ class Price(BaseModel):
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         return (fresh * self.input + usage.cached_tokens * cached + usage.output_tokens * self.output) / 1e6
+
+
+GivenPrices = str | Sequence[str] | Mapping[str, str | Mapping[str, float] | Price]
+"""Prices as a caller may give them; see `read_prices`."""
 
 
 def read_prices(value: Any) -> Any:
