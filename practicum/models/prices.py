@@ -49,8 +49,9 @@ def read_prices(value: Any) -> Any:
     texts: Sequence[str] = [value] if isinstance(value, str) else value
     found: dict[str, dict[str, float]] = {}
     for text in texts:
-        name, _, price = text.strip().rpartition(" ")
-        if (name := name.strip() or UNLISTED) in found:
+        first, _, rest = text.strip().partition(" ")
+        name, price = (UNLISTED, text) if first.partition("=")[0] in _NAMES else (first, rest)
+        if name in found:
             raise UsageError(f"two prices are given for {'models without one' if name == UNLISTED else name}")
         found[name] = _read_price(price)
     return found
