@@ -6,6 +6,13 @@ from collections.abc import Sequence
 
 UNKNOWN = "–"
 
+SCORE_NAMES = {
+    "before": "test score before", "before_best_of_k": "test score before, best of k",
+    "test": "test score", "test_best_of_k": "test score, best of k",
+    "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
+}  # fmt: skip
+"""The scores of a run, by their names in results."""
+
 
 def percent(value: float | None) -> str:
     """Write a share of 1 in percent."""
@@ -39,6 +46,8 @@ def seconds(value: float | None) -> str:
     """Write a time given in seconds, in seconds, minutes or hours."""
     if value is None:
         return UNKNOWN
+    if 0 < value < 0.01:
+        return "< 0.01 s"
     for least, size, unit in ((5400, 3600, "h"), (90, 60, "min")):
         if value >= least:
             return f"{value / size:.3g} {unit}"

@@ -25,6 +25,7 @@ from practicum.cli import (
     run,
     show,
     tasks,
+    view,
 )
 from practicum.cli.options import Learning, as_options
 from practicum.cli.output import print_error
@@ -39,7 +40,15 @@ app = typer.Typer(
 )
 PANELS: dict[str, tuple[Any, ...]] = {
     "Learn and answer": (demo.demo, tasks.tasks, methods.methods, learn.learn, learn.resume, run.run),
-    "Look at a run": (show.show, context.diff, monitor.monitor, dynamics.dynamics, pools.pools, context.export),
+    "Look at a run": (
+        show.show,
+        view.view,
+        context.diff,
+        monitor.monitor,
+        dynamics.dynamics,
+        pools.pools,
+        context.export,
+    ),
     "Change a run": (edit.edit, context.import_, memory.app, context.forget, context.rollback),
     "Measure": (eval.eval_, compare.compare, bench.app),
 }

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from practicum.analysis.formats import SCORE_NAMES
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
@@ -25,12 +26,6 @@ T = TypeVar("T")
 
 LONGEST_LINE = 4_000
 """Characters of the longest line of a table, where no terminal limits it."""
-
-SCORE_NAMES = {
-    "before": "test score before", "before_best_of_k": "test score before, best of k",
-    "test": "test score", "test_best_of_k": "test score, best of k",
-    "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
-}  # fmt: skip
 
 
 class Printer(Console):

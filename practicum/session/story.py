@@ -407,7 +407,7 @@ class Story:
             model=config.model or "",
             state=state,
             config=config.model_dump(mode="json"),
-            scores=last.get("scores", {}),
+            scores=last["scores"] if last and self._original(last.get("version")) == self._original(None) else {},
             counts=last.get("errors", {}),
             usage=sum(by_role.values(), Usage()),
             by_role=by_role,
@@ -519,6 +519,13 @@ class Story:
         return tuple(dict.fromkeys(id for place in places if (id := self._id_at(place)) is not None))
 
     @property
+    def splits(self) -> list[str]:
+        """The splits whose attempts are stored: train, then those of evaluations."""
+        learned = select(schema.rollouts.c.step).where(schema.rollouts.c.run_id == RUN, schema.rollouts.c.step > 0)
+        evaluated = sorted({self._split(one) for one in self._evaluations()})
+        return [*(["train"] if self.store.rows(learned.limit(1)) else []), *evaluated]
+
+    @property
     def evaluations_missing(self) -> bool:
         """Whether the run has evaluations whose attempts are not stored, as in runs of older versions."""
         calls, attempts = schema.journal, schema.rollouts
@@ -625,6 +632,16 @@ class Story:
         table = schema.versions
         rows = self.store.rows(select(table.c.version, table.c.parent).where(table.c.run_id == RUN))
         return {row.version: row.parent for row in rows}
+
+    def _original(self, version: int | None) -> int:
+        """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
+        table, parents = schema.versions, self._parents
+        number = max(parents, default=0) if version is None else version
+        copies = select(table.c.version).where(table.c.run_id == RUN, table.c.applied == "[]", table.c.parent.is_not(None))
+        unchanged = {row.version for row in self.store.rows(copies)}
+        while number in unchanged:
+            number = parents[number] or 0
+        return number
 
     @cached_property
     def _final(self) -> int:

@@ -7,20 +7,20 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import combinations
+from math import hypot
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scripts
 from helpers import client, make_tasks, run_command
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from scripts import Learned
 from teams import SHOWING, divided, learned, team, written
 
 import practicum
 from practicum.agents.team import Team, load_team, make_team
-from practicum.analysis.network.page import answer_page, network_figure
+from practicum.analysis.network.picture import HEIGHT, RADIUS, WIDTH, picture
+from practicum.analysis.view.attempt import answer_page
 from practicum.session.ask import Answered
 from practicum.session.space import ask
 
@@ -49,33 +49,26 @@ def asked(run: Learned, query: str = "Message 9: say word9", **how: Any) -> Answ
     return practicum.run_sync(ask(query, run.folder, parts=parts, **how))
 
 
-def page_of(answered: Answered, network: Team | None) -> Reader:
-    return Reader(answer_page(answered, network))
+def page_of(answered: Answered, network: Team | None, folder: Path) -> Reader:
+    return Reader(answer_page(answered, network, folder))
 
 
 def moves_of(answered: Answered) -> Sequence[Any]:
     return answered.rollout.trace.data["moves"]
 
 
-def drawn(figure: Figure) -> dict[str, list[Line2D]]:
-    """The agents and links of a network's picture, by what they are."""
-    lines: dict[str, list[Line2D]] = {}
-    for line in figure.axes[0].lines:
-        lines.setdefault(str(line.get_gid()), []).append(line)
-    return lines
-
-
 def test_the_page_shows_the_network_and_its_steps_in_order(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
     answered, network = asked(run), make_team(4, "complete")
-    page = page_of(answered, network)
-    figure = network_figure(network, moves_of(answered))
+    page = page_of(answered, network, run.folder)
+    drawn = picture(network, moves_of(answered))
     # agent4 was given nothing.
-    numbers = {kind: len(lines) for kind, lines in drawn(figure).items()}
-    assert numbers == {"entry": 1, "agent": 2, "idle": 1, "handed": 2, "link": 4}
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert [text for text in texts if text != "●"] == ["6", "agent1", "2", "agent2", "1", "agent3", "0", "agent4"]
-    assert texts.count("●") == 4 + 1 + 1
+    assert [(node.name, node.role, node.steps, len(node.kinds)) for node in drawn.nodes] == [
+        ("agent1", "entry", 6, 4), ("agent2", "agent", 2, 1), ("agent3", "agent", 1, 1), ("agent4", "idle", 0, 0),
+    ]  # fmt: skip
+    assert [link.handed for link in drawn.links].count(True) == 2
+    shown = {kind: len(page.of(kind)) for kind in ("entry", "agent", "idle", "handed", "link")}
+    assert shown == {"entry": 1, "agent": 2, "idle": 1, "handed": 2, "link": 4}
     steps = re.findall(r"(agent\d)\n (\w+) (the whole|part \d)(, round \d)?", page.words)
     assert [(who, did, what) for who, did, what, _ in steps] == [
         ("agent1", "judged", "the whole"), ("agent1", "decomposed", "the whole"),
@@ -89,26 +82,24 @@ def test_the_page_shows_the_network_and_its_steps_in_order(tmp_path: Path) -> No
 
 def test_the_page_shows_rewards_if_the_query_was_learned_from(tmp_path: Path) -> None:
     run = learned(tmp_path, divided(2))
-    page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"))
+    page = page_of(asked(run, learn=True, target="word9"), make_team(4, "complete"), run.folder)
     # The critiques that changed nothing have none.
     assert len(page.of("reward")) == 7
-    assert re.search(r"aggregated the whole\nreward 1\.00", page.words)
+    assert re.search(r"aggregated the whole *\nreward 1\.00", page.words)
+    # What was learned from is in the run, with its calls.
+    assert "What the agent was shown" in page.words
 
 
 @pytest.mark.parametrize("settings", [{"agents": 1}, {"topology": "chain", "agents": 2}, {"agents": 12}])
 def test_any_network_has_a_picture_within_its_frame(tmp_path: Path, settings: dict[str, Any]) -> None:
     answered = asked(learned(tmp_path, 1, settings))
-    figure = network_figure(make_team(settings["agents"], settings.get("topology", "complete")), moves_of(answered))
-    figure.draw_without_rendering()
-    agents = [line for kind, lines in drawn(figure).items() if kind in ("entry", "agent", "idle") for line in lines]
-    assert len(agents) == settings["agents"]
-    boxes = [line.get_window_extent() for line in agents]
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-    for box in (*boxes, *(text.get_window_extent() for text in figure.axes[0].texts)):
-        assert figure.bbox.padded(1).containsx(box.x0)
-        assert figure.bbox.padded(1).containsx(box.x1)
-        assert figure.bbox.padded(1).containsy(box.y0)
-        assert figure.bbox.padded(1).containsy(box.y1)
+    drawn = picture(make_team(settings["agents"], settings.get("topology", "complete")), moves_of(answered))
+    assert len(drawn.nodes) == settings["agents"]
+    for one, other in combinations(drawn.nodes, 2):
+        assert hypot(one.x - other.x, one.y - other.y) > 2 * RADIUS
+    for node in drawn.nodes:
+        assert RADIUS < node.x < WIDTH - RADIUS
+        assert RADIUS < node.y < HEIGHT - RADIUS
 
 
 def test_foreign_text_is_escaped_and_the_page_needs_no_other_file(tmp_path: Path) -> None:
@@ -117,20 +108,18 @@ def test_foreign_text_is_escaped_and_the_page_needs_no_other_file(tmp_path: Path
     file.write_text(json.dumps({**value, "links": [["<b>x</b>", "y" * 40]]}))
     run = learned(tmp_path, divided(1), {"topology": str(file)})
     found = asked(run, "Message 9: <script>alert(1)</script>")
-    text = answer_page(found, load_team(file))
+    text = answer_page(found, load_team(file), run.folder)
     page = Reader(text)
-    assert {tag for tag, _ in page.tags} <= {
-        "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "pre", "p", "figure", "img", "span", "i",
-        "ol", "li", "b", "details", "summary",
-    }  # fmt: skip
-    assert "<script>alert(1)</script>" in page.words
-    assert re.findall(r"(?:src|href)=.{15}|url\(|@import", text) == ['src="data:image/png']
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert "Message 9: <script>alert(1)</script>" in page.words
+    assert "<b>x</b>" in page.words
+    assert re.findall(r"(?:src|href)=[^ >]*|url\(|@import", text) == ['href="data:,"', 'href="#main"']
 
 
 def test_the_page_of_another_method_shows_its_steps(tmp_path: Path) -> None:
     run = learned(tmp_path, 1, {"depth": 0})
-    page = page_of(asked(run), None)
-    assert not [tag for tag, _ in page.tags if tag == "img"]
+    page = page_of(asked(run), None, run.folder)
+    assert not [tag for tag, _ in page.tags if tag == "svg"]
     assert "word9" in page.words
 
 

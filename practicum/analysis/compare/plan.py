@@ -45,15 +45,16 @@ class PlannedRun:
     @property
     def folder(self) -> str:
         """The run's folder, relative to the comparison's."""
-        return _folder(self.variant.name, self.seed)
+        return run_folder(self.variant.name, self.seed)
 
     @property
     def start(self) -> str:
         """The folder of the run whose result this one starts from; empty if there is none."""
-        return _folder(self.variant.after, self.seed) if self.variant.after else ""
+        return run_folder(self.variant.after, self.seed) if self.variant.after else ""
 
 
-def _folder(variant: str, seed: int) -> str:
+def run_folder(variant: str, seed: int | str) -> str:
+    """The folder of a run, relative to that of its comparison."""
     name = re.sub(r"[^\w.=+-]+", "_", variant)
     return f"runs/{name}-{seed}"
 
@@ -118,7 +119,7 @@ def make_plan(
     variants = study.variants
     if online and any(variant.stream for variant in variants):
         raise UsageError("some of these variants take the test tasks as a stream: leave out --online, and give --test")
-    folders = [_folder(v.name, 0) for v in variants]
+    folders = [run_folder(v.name, 0) for v in variants]
     if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
         raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
     # A stream predicts the test tasks one by one, and learns from them alone.

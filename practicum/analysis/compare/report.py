@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,9 @@ def markdown(report: ReportData) -> str:
     return render("comparison.md", **_contents(report))
 
 
-def html(report: ReportData) -> str:
-    """The whole report as one page that needs no other file."""
+def html(report: ReportData, links: Mapping[str, Sequence[tuple[str, str]]] | None = None, **frame: Any) -> str:
+    """The whole report as one page that needs no other file. `links` has for each variant the seeds of its runs with
+    the addresses of their pages; `frame` is what the template takes beside the report."""
     rows = report["variants"]
     learners = [row for row in rows if len(row["curve"]) > 1]
     # Not every step need be validated.
@@ -62,8 +63,9 @@ def html(report: ReportData) -> str:
     return render(
         "comparison.html",
         **_contents(report),
+        **frame,
+        links=links or {},
         number={row["name"]: i for i, row in enumerate(rows, 1)},
-        colour=figures.colour,
         difference_pictures=[
             data_url(figures.differences_figure(table["rows"], table["baseline"])) for table in report["tables"]
         ],

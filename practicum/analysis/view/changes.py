@@ -1,0 +1,62 @@
+"""What changed between two texts, and between two contexts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from practicum.core.context import Context
+from practicum.core.edits import Entry
+from practicum.store.versions import diff_contexts
+
+MOST_WORDS = 2_000
+"""In longer texts single words are not marked: to find them would take seconds."""
+
+Piece = tuple[str, bool]
+"""A part of a text, and whether it is marked as changed."""
+
+
+def marked(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
+    """Both texts in pieces; words that the other one does not have are marked."""
+    before, after = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (old, new))
+    if max(len(before), len(after)) > MOST_WORDS:
+        return [(old, False)], [(new, False)]
+    removed: list[Piece] = []
+    added: list[Piece] = []
+    for op, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        removed.append(("".join(before[a:b]), op != "equal"))
+        added.append(("".join(after[c:d]), op != "equal"))
+    return [piece for piece in removed if piece[0]], [piece for piece in added if piece[0]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """An entry that was added (`old` is None), removed (`new` is None) or changed, with both texts in pieces."""
+
+    old: Entry | None
+    new: Entry | None
+    minus: Sequence[Piece] = ()
+    plus: Sequence[Piece] = ()
+
+    @property
+    def entry(self) -> Entry:
+        """The entry as it is now, or was last."""
+        entry = self.new or self.old
+        assert entry is not None
+        return entry
+
+    @property
+    def word(self) -> str:
+        """What happened to it, in a word."""
+        return "added" if self.old is None else "removed" if self.new is None else "changed"
+
+
+def changes(old: Context, new: Context) -> list[Change]:
+    """What changed from one context to another, in the order of birth of the entries."""
+    added, removed, changed = diff_contexts(old, new)
+    found = [Change(None, e, plus=[(e.text, False)]) for e in added]
+    found += [Change(e, None, minus=[(e.text, False)]) for e in removed]
+    found += [Change(before, after, *marked(before.text, after.text)) for before, after in changed]
+    return sorted(found, key=lambda change: change.entry.number)

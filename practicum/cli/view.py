@@ -1,0 +1,49 @@
+"""`practicum view`: runs as pages in a browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from typer import Argument, Option
+
+from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
+
+
+def view(
+    runs: list[Path] = Argument(..., metavar="RUN...", help="Runs, comparisons, or folders of them, such as ./runs."),
+    output: Path | None = Option(None, help="Write the pages into this folder instead, to be opened without a server."),
+    port: int | None = Option(None, min=0, max=65_535, help="The port of the server (default: a free one)."),
+    no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),
+) -> None:
+    """Look at runs in a browser: scores, attempts, what was asked and answered, lessons, and each change of a playbook.
+
+    The pages are made when they are opened: a reload shows what a run at work has done since. Ctrl-C ends it.
+    """
+    from practicum.analysis.view.server import Server
+    from practicum.analysis.view.site import Site
+
+    if output is not None and (port is not None or no_open):
+        raise UsageError("--output writes files and starts no server: leave out --port and --no-open")
+    site, out = Site(runs, served=output is None), Printer(False)
+    if output is not None:
+        out.print(f"{site.write(output):,} pages written: open {output / 'index.html'}")
+        return
+    with Server(site.page, port or 0) as server:
+        out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
+        sys.stdout.flush()
+        if not no_open and _has_screen():
+            import webbrowser
+
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            out.print()
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open in a window, and not in this terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
