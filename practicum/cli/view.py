@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from typer import Argument, Option
 
+from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
 
@@ -17,6 +19,7 @@ def view(
     output: Path | None = Option(None, help="Write the pages into this folder instead, to be opened without a server."),
     port: int | None = Option(None, min=0, max=65_535, help="The port of the server (default: a free one)."),
     no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),
+    json_: opt.Json = False,
 ) -> None:
     """Look at runs in a browser: scores, attempts, what was asked and answered, lessons, and each change of a playbook.
 
@@ -27,21 +30,21 @@ def view(
 
     if output is not None and (port is not None or no_open):
         raise UsageError("--output writes files and starts no server: leave out --port and --no-open")
-    site, out = Site(runs, served=output is None), Printer(False)
+    site, out = Site(runs, served=output is None), Printer(json_)
     if output is not None:
-        out.print(f"{site.write(output):,} pages written: open {output / 'index.html'}")
+        pages, first = site.write(output), output / "index.html"
+        out.result({"pages": pages, "index": str(first)})
+        out.print(f"{pages:,} pages written: open {first}")
         return
-    with Server(site.page, port or 0) as server:
+    with suppress(KeyboardInterrupt), Server(site.page, port or 0) as server:
+        out.result({"address": server.address})
         out.print(f"{server.address} shows {', '.join(map(str, runs))}; Ctrl-C ends it")
         sys.stdout.flush()
         if not no_open and _has_screen():
             import webbrowser
 
             webbrowser.open(server.address)
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            out.print()
+        server.serve_forever()
 
 
 def _has_screen() -> bool:
