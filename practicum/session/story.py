@@ -637,7 +637,9 @@ class Story:
         """The version that this one (None: the last) is a copy of, by rollbacks; itself if it changed anything."""
         table, parents = schema.versions, self._parents
         number = max(parents, default=0) if version is None else version
-        copies = select(table.c.version).where(table.c.run_id == RUN, table.c.applied == "[]", table.c.parent.is_not(None))
+        copies = select(table.c.version).where(
+            table.c.run_id == RUN, table.c.applied == "[]", table.c.parent.is_not(None)
+        )
         unchanged = {row.version for row in self.store.rows(copies)}
         while number in unchanged:
             number = parents[number] or 0

@@ -21,7 +21,7 @@ from practicum.analysis.view.curve import curve
 from practicum.analysis.view.names import slug, unslug
 from practicum.core.counts import Count
 from practicum.core.edits import Applied, Refused
-from practicum.core.errors import UsageError
+from practicum.core.errors import PracticumError, UsageError
 from practicum.core.intervals import mean_ci95
 from practicum.core.views import render_full
 from practicum.session.records import RUN
@@ -88,12 +88,12 @@ class RunPages:
             "attempt": self._attempt, "lessons": self._lessons, "playbook": self._playbook, "diff": self._diff,
             "entry": self._entry, "calls": self._calls, "call": self._call,
         }.get(folder)  # fmt: skip
-        if make is None or not path.endswith(".html"):
+        if make is None or not path.endswith(".html") or path.startswith("/"):
             return None
         try:
             made = make(name, frame)
-        except UsageError:
-            # The run has no step, attempt, version, entry or call of this name.
+        except (UsageError, OverflowError):
+            # The run has no step, attempt, version, entry or call of this name or number.
             return None
         if made is None:
             return None
@@ -199,8 +199,7 @@ class RunPages:
         return "Overview", {"leaf": _leaf([*self.steps.values()], listed[1], ROWS, "all", frame.query)}
 
     def _step(self, name: str, frame: Frame) -> Made:
-        step = self.steps.get(int(name)) if name.isdecimal() else None
-        if step is None:
+        if (step := self.steps.get(_number(name, 0) or 0)) is None:
             return None
         numbers = [*self.steps]
         at = numbers.index(step.step)
@@ -416,12 +415,18 @@ def _leaf(
 
 
 def run_row(folder: Path) -> dict[str, Any]:
-    """A run in a line of a list."""
-    with Story.open(folder) as story:
-        info, context = story.info, story.context()
+    """A run in a line of a list. One that cannot be read says why."""
+    try:
+        with Story.open(folder) as story:
+            info, size = story.info, len(story.context())
+    except PracticumError as error:
+        return {"state": "unreadable", "what": str(error), "steps": "", "entries": "", "score": "", "cost": ""}
     score = next((info.scores[name] for name in ("test", "online", "val_best") if name in info.scores), None)
     return {
-        "state": info.state, "what": f"{info.method} with {info.model}" if info.model else info.method,
-        "steps": f"{info.steps:,}", "entries": f"{len(context):,}", "score": percent(score) if score is not None else "",
+        "state": info.state,
+        "what": f"{info.method} with {info.model}" if info.model else info.method,
+        "steps": f"{info.steps:,}",
+        "entries": f"{size:,}",
+        "score": "" if score is None else percent(score),
         "cost": money(info.usage.usd) if info.usage.usd else "",
-    }  # fmt: skip
+    }
