@@ -1,6 +1,6 @@
 """A DSPy module, trained by ACE: the playbook is added to the instructions of its predictors.
 
-It needs `pip install 'practicum[dspy]'`.
+It needs `pip install '.[dspy]'`.
 
     python examples/frameworks/with_dspy.py  # needs OPENAI_API_KEY
     cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_dspy:agent --model openai:gpt-4.1-mini

@@ -31,6 +31,7 @@ from practicum.cli.options import Learning, as_options
 from practicum.cli.output import print_error
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
+from practicum.core.requirements import unmet_requirements
 
 app = typer.Typer(
     help="Agents that learn from experience by changing what is in their context, never their weights.",
@@ -115,6 +116,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
         message = error.format_message().replace("Value error, ", "")
         command = getattr(getattr(error, "ctx", None), "command_path", "practicum")
         return code, f"{message.rstrip('.')}; see {command} --help"
+    if isinstance(error, ImportError | AttributeError) and (unmet := unmet_requirements()):
+        return 1, "; ".join(unmet)
     return 1, f"{type(error).__name__}: {error} (this is a bug in practicum; --debug shows where)"
 
 

@@ -16,6 +16,7 @@ from practicum.cli import bench_mael
 from practicum.cli import options as opt
 from practicum.cli.output import Printer, save_json
 from practicum.core.errors import UsageError
+from practicum.core.requirements import pip_install
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def store(
     from practicum.retrieval.index import index_installed
 
     if not index_installed():
-        raise UsageError("there is no index to measure: pip install 'practicum[index]'")
+        raise UsageError(f"there is no index to measure: {pip_install('index')}")
     out, load = Printer(json_), load_average()
     found = measure(memories, out.print)
     _print_targets(out, found.targets(), load)

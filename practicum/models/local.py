@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import ModelError
+from practicum.core.requirements import pip_install
 
 _CACHE_RAM_MIB = 1024
 _HTTP_THREADS = 64
@@ -108,7 +109,7 @@ def _require_xllamacpp() -> None:
     from importlib.util import find_spec
 
     if find_spec("xllamacpp") is None:
-        raise ModelError("local models need llama.cpp: pip install 'practicum[local]'")
+        raise ModelError(f"local models need llama.cpp: {pip_install('local')}")
 
 
 def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:

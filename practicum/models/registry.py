@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from practicum.core.errors import UsageError
+from practicum.core.requirements import unmet_requirements
 from practicum.core.types import Usage
 from practicum.models.client import Client, Structure
 from practicum.models.prices import Price, list_price, pricing
@@ -72,7 +73,12 @@ class Models:
         Raises UsageError if the name or the API key is wrong, and ModelError if a local model does not start.
         """
         if name not in self._clients:
-            self._clients[name] = self._create(name)
+            try:
+                self._clients[name] = self._create(name)
+            except (ImportError, AttributeError) as error:
+                if unmet := unmet_requirements():
+                    raise UsageError(f"model {name!r} cannot be used: {unmet[0]}") from error
+                raise
         return self._clients[name]
 
     @property
@@ -172,6 +178,8 @@ class Models:
             # The first sentence says what is missing (usually a key); the rest addresses users of pydantic-ai.
             raise UsageError(f"model {name!r} cannot be used: {str(error).partition('. ')[0]}") from error
         except ImportError as error:
+            if unmet_requirements():
+                raise
             raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
         return ProviderClient(
             name=name,

@@ -11,6 +11,7 @@ from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.requirements import pip_install
 from practicum.core.types import Task
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
@@ -150,7 +151,7 @@ def _check_method(setup: Setup) -> None:
     """Refuse what the method cannot do, or what would have no effect."""
     config, settings, splits = setup.config, setup.settings, setup.splits
     if extra := methods.missing_extra(config.method):
-        raise UsageError(f"method {config.method} needs the package {extra}: pip install 'practicum[{extra}]'")
+        raise UsageError(f"method {config.method} needs the package {extra}: {pip_install(extra)}")
     if settings.NEEDS_LABELS and not config.labels:
         raise UsageError(f"method {config.method} shows right answers, so it cannot learn without labels")
     if config.judged and config.labels and not config.from_traces:

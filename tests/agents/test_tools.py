@@ -613,7 +613,7 @@ def test_the_command_line_ends_though_a_tool_never_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mcp_servers_give_tools(tmp_path: Path) -> None:
-    pytest.importorskip("mcp", reason="pip install 'practicum[mcp]'")
+    pytest.importorskip("mcp", reason="the extra mcp is not installed")
     server = tmp_path / "server.py"
     server.write_text(
         textwrap.dedent(

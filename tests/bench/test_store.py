@@ -60,7 +60,7 @@ def test_without_the_library_the_error_names_the_package(
     monkeypatch.setattr("practicum.retrieval.index.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main(["bench", "store", "--memories", "1000"])
-    assert "pip install 'practicum[index]'" in capsys.readouterr().err
+    assert "pip install 'usearch>=2.20'" in capsys.readouterr().err
 
 
 def test_opening_needs_a_run(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_missing_packages_are_named_and_are_no_failure(
     assert here(place, "--json") == 0
     said = capsys.readouterr()
     assert "not sent to http://127.0.0.1" in said.err
-    assert "pip install 'practicum[otel]'" in said.err
+    assert "pip install 'opentelemetry-exporter-otlp-proto-http>=1.45'" in said.err
     assert json.loads(said.out)["success"]["rate"] == 0.5
     assert collector.got == []
 

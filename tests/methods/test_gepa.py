@@ -219,7 +219,7 @@ def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, Any
 
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gepa", None)
-    with pytest.raises(UsageError, match=re.escape("pip install 'practicum[gepa]'")):
+    with pytest.raises(UsageError, match=re.escape("pip install 'gepa>=0.1.4'")):
         run_of(tmp_path)
     assert not (tmp_path / "run").exists()
 

@@ -253,7 +253,7 @@ def test_impossible_settings_are_refused(
 @pytest.mark.parametrize("package", ["dspy", "optuna"])
 def test_without_a_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UsageError, match=re.escape("pip install 'practicum[dspy]'")):
+    with pytest.raises(UsageError, match=re.escape("pip install 'dspy>=3.4'")):
         run_of(tmp_path)
     assert not (tmp_path / "run").exists()
 

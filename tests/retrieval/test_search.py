@@ -208,7 +208,7 @@ def test_without_the_library_all_are_compared_and_it_is_counted_once(monkeypatch
         search = asyncio.run(retriever.nearest(memories("card", "bank", "fee"), "bank", 1))
         assert (search.found[0].entry.text, search.exact) == ("bank", True)
     assert counts == {Count.UNINDEXED_SEARCH: 1}
-    assert "pip install 'practicum[index]'" in Count.UNINDEXED_SEARCH.meaning
+    assert "pip install usearch" in Count.UNINDEXED_SEARCH.meaning
 
 
 def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:

@@ -20,6 +20,7 @@ from practicum.analysis.monitor.attempts import ALL_DOMAINS
 from practicum.analysis.monitor.report import MonitorReport
 from practicum.analysis.monitor.series import Series
 from practicum.core.errors import PracticumError, UsageError
+from practicum.core.requirements import pip_install
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
@@ -76,7 +77,7 @@ def obstacle() -> str | None:
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter  # noqa: F401
     except ModuleNotFoundError:
-        return "metrics need packages that are not installed: pip install 'practicum[otel]'"
+        return f"metrics need packages that are not installed: {pip_install('otel')}"
     return None
 
 

@@ -1,0 +1,33 @@
+"""What is missing is named with a command that installs it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+import pytest
+
+from practicum.core import requirements
+from practicum.core.errors import UsageError
+from practicum.core.requirements import pip_install, unmet_requirements
+from practicum.models.registry import Models
+
+
+def test_an_extra_is_installed_by_the_names_of_its_packages() -> None:
+    assert pip_install("index") == "pip install 'usearch>=2.20'"
+    assert pip_install("dspy") == "pip install 'dspy>=3.4' 'litellm<1.83' 'optuna>=3.4'"
+
+
+def test_a_package_of_the_wrong_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unmet_requirements() == []
+
+    def installed(name: str) -> str:
+        return "3.1.0" if name == "openai" else metadata.version(name)
+
+    monkeypatch.setattr(requirements, "version", installed)
+    said = "openai 3.1.0 is installed, practicum needs >=3.40: pip install -U 'openai[aiohttp]>=3.40'"
+    assert unmet_requirements() == [said]
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UsageError) as caught:
+        Models().open("http://127.0.0.1:9/v1#any")
+    assert str(caught.value).endswith(said)
