@@ -111,12 +111,13 @@ def run_live(work: Callable[..., Awaitable[T]], out: Printer) -> T:
 
 
 def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
-    """Run a session with the live view and print its report. The exit code is 130 if the user stopped it, else 0."""
+    """Run a session with the live view and print its report. The exit code is 130 if the user stopped it, 1
+    if something was lost to the provider at the end, else 0."""
     out = Printer(json_)
     result = run_live(work, out)
     out.result(result.as_json())
     report(out, result)
-    return 130 if result.interrupted else 0
+    return 130 if result.interrupted else int(result.cut_short)
 
 
 def parts_for(out: Printer) -> Parts:

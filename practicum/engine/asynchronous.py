@@ -213,10 +213,13 @@ class _Flow:
     attempts: int = 0
     reductions: int = 0
     step: int = 0
+    losses: Losses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.losses = Losses(self.run)
 
     async def steps(self, tasks: Sequence[Task]) -> AsyncIterator[StepReport]:
         """Run to the end. A step is one applied delta."""
-        losses = Losses(self.run)
         unchecked = Attempted([], [])
         batches = self.method.sample(tasks, (), self.run.at("sample"))
         event = 0
@@ -234,19 +237,28 @@ class _Flow:
                     self._take(done)
                     unchecked += done
                     if len(unchecked.rollouts) >= self.groups[0].size:
-                        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unparsed)
+                        self._count(unchecked)
                         unchecked = Attempted([], [])
                 self._fill(batches)
             if self.arrived.rollouts:
                 yield await self._applied(Reduced(0, (), self.context, Delta()), clock)
         finally:
             await self._drain()
-        losses.count(unchecked.rollouts, unchecked.lessons, unchecked.unparsed)
-        losses.close()
+            self.losses.note()  # again, with what was in flight
+        self._count(unchecked)
+        self.losses.close()
+
+    def _count(self, done: Attempted) -> None:
+        """Count so many attempts as a step. What is under way belongs to the next one, like all that follows."""
+        self.losses.count(done.rollouts, done.lessons, done.unparsed)
+        if not self.losses.places:
+            self.losses.places += [at.place for at, _ in self.running.values()]
 
     def _clock(self) -> Clock:
         self.step += 1
-        return Clock(self.run.at(f"step {self.step}"))
+        at = self.run.at(f"step {self.step}")
+        self.losses.places.append(at.place)
+        return Clock(at)
 
     def _fill(self, batches: Iterator[Batch]) -> None:
         """Start attempts from the newest context while slots are free; at the end, reduce the groups as they are."""
@@ -261,6 +273,7 @@ class _Flow:
         self, name: str, work: Callable[[Run], Awaitable[Attempted | Reduced]], about: tuple[str, ...] | None = None
     ) -> None:
         at = self.run.apart(name, about)
+        self.losses.places.append(at.place)
         at.begins()
         job = asyncio.ensure_future(at.do(work))
         job.add_done_callback(lambda _: self.ended.put_nowait(name))
@@ -290,6 +303,7 @@ class _Flow:
 
     async def _next(self, event: int) -> Attempted | Reduced:
         """The next result: in the order of the journal, and otherwise in the order of arrival, which is journaled."""
+        self.losses.places.append(f"{self.run.place}/event {event}")
         name = self.run.recall(f"event {event}")
         if name is None:
             while (name := await self.ended.get()) not in self.running:
@@ -302,7 +316,7 @@ class _Flow:
             )
         at, job = self.running.pop(name)
         done = await job
-        self.run.chain.seconds = max(self.run.chain.seconds, at.chain.seconds)
+        self.run.chain.join([at.chain])
         return done
 
     def _take(self, done: Attempted) -> None:

@@ -131,6 +131,7 @@ async def sequential(
     check = Check(method.name)
     for step, batch in enumerate(check.batches(method.sample(tasks, history, run.at("sample"))), 1):
         at = run.at(f"step {step}")
+        losses.places.append(at.place)
         run.stepping(step, len(batch.tasks), batch.steps)
         clock, check = Clock(at), Check(method.name, step)
         rollouts = await check.each("attempt", Rollout, method.attempt, batch, context, at.at("attempt"))
@@ -237,11 +238,14 @@ class Clock:
 
 @dataclass
 class Losses:
-    """Counts steps in a row that produced nothing through no fault of the agent."""
+    """Counts steps in a row that produced nothing through no fault of the agent. `places` are those of the work since
+    the last step that produced something: if the run stops, a resume tries again what was lost there."""
 
     run: Run
     row: int = 0
     ever: bool = False
+    places: list[str] = field(default_factory=list)
+    over: bool = False
 
     def count(self, rollouts: Sequence[Rollout], lessons: Sequence[Lesson], unparsed: bool = False) -> None:
         """Count a step, unless it had no attempts. Raises ProviderError at the third lost step in a row.
@@ -255,15 +259,26 @@ class Losses:
         lost = all(r.trace.lost for r in rollouts) or (failed and not any(x.text or x.votes for x in lessons))
         if not lost:
             self.row, self.ever = 0, True
+            self.places.clear()
             return
         self.row += 1
         if self.row >= LOST_STEPS and (self.run.provider_failed or not self.ever):
-            raise ProviderError(f"{LOST_STEPS} steps in a row were lost: {self.run.last_error}")
+            raise self._error(f"{LOST_STEPS} steps in a row were lost")
 
     def close(self) -> None:
         """Raises ProviderError if every step of the run was lost, however few they were."""
         if self.row and not self.ever:
-            raise ProviderError(f"every step was lost: {self.run.last_error}")
+            raise self._error("every step was lost")
+
+    def _error(self, text: str) -> ProviderError:
+        self.over = True
+        self.note()
+        return ProviderError(f"{text}: {self.run.last_error}")
+
+    def note(self) -> None:
+        """Have a resume try again what was lost, if that ended the run: all that was written there until now."""
+        if self.over and self.places:
+            self.run.try_again(self.places)
 
 
 def unknown_ids(delta: Delta, context: Context) -> list[str]:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, WindowError
+from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, Stopped, WindowError
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.state import ModelCall, RunState, need_of
@@ -59,9 +59,24 @@ ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 
 @dataclass
 class Chain:
-    """Seconds of calls that waited for each other, up to some place. A run's longest chain is its critical path."""
+    """What one line of work has behind it, up to some place: the seconds of calls that waited for each other (a run's
+    longest chain is its critical path), and the places of the provider's failures that it may rest on.
+
+    Jobs of one `gather` have a chain each, so none of them makes the failure of another one permanent.
+    """
 
     seconds: float = 0.0
+    losses: set[str] = field(default_factory=set)
+
+    def apart(self) -> Chain:
+        """The chain of a job that begins here."""
+        return Chain(self.seconds, {*self.losses})
+
+    def join(self, others: Iterable[Chain]) -> None:
+        """Go on after these chains."""
+        for other in others:
+            self.seconds = max(self.seconds, other.seconds)
+            self.losses |= other.losses
 
 
 @dataclass(frozen=True)
@@ -149,8 +164,8 @@ class Run:
 
     @property
     def provider_failed(self) -> bool:
-        """Whether the provider failed since the last result."""
-        return bool(self._state.failures)
+        """Whether the provider failed before this place, and no result rests on that yet."""
+        return not self.chain.losses.isdisjoint(self._state.lost)
 
     @property
     def last_error(self) -> str:
@@ -177,7 +192,7 @@ class Run:
     def apart(self, name: str, about: tuple[str, ...] | None = None) -> Run:
         """The same for work that runs beside what follows here: it is a job with a chain of its own."""
         at = self.at(name, about)
-        return replace(at, job=at.place, chain=Chain(self.chain.seconds))
+        return replace(at, job=at.place, chain=self.chain.apart())
 
     def begins(self) -> None:
         """The job at this place, which `apart` made, is about to begin."""
@@ -213,11 +228,27 @@ class Run:
         place = f"{self.place}/{name}"
         self._open(place)
         row = JournalRow(place, NOTE_ROLE, NOTE_ROLE, json.dumps(value), sources=self.about)
-        if self._state.failures:
+        if self.provider_failed:
             # A resume tries a lost call again, and must not find what followed from the loss.
-            self._state.failures.append(row)
+            self._lose(row)
         else:
             self._state.journal.post(row)
+
+    def _lose(self, row: JournalRow) -> None:
+        self._state.lost[row.place] = row
+        self.chain.losses.add(row.place)
+
+    async def _write(self, *rows: JournalRow) -> None:
+        """Write results to disk, together with the failures that they may rest on: a resume never forgets a failure
+        that the run went on from, and tries again what was lost besides."""
+        settled = self._state.settle(self.chain.losses)
+        self.chain.losses.clear()
+        await self._state.journal.write(*settled, *rows)
+
+    def try_again(self, places: Sequence[str]) -> None:
+        """Have a resume try again what the provider failed at or below these places. Other results there count as long
+        as the same is asked."""
+        self._state.journal.note_outage(again=places)
 
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on the outside world returned, as a JSON value. A resume repeats the action, because the world
@@ -242,10 +273,13 @@ class Run:
         results = await asyncio.gather(
             *(child.do(job) for (_, job), child in zip(jobs, children, strict=True)), return_exceptions=True
         )
-        self.chain.seconds = max((self.chain.seconds, *(child.chain.seconds for child in children)))
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        failure = next((result for result in results if isinstance(result, BaseException)), None)
+        if isinstance(failure, Stopped):
+            # Nothing goes on from here, and what was lost is tried again.
+            raise failure
+        self.chain.join(child.chain for child in children)
+        if failure is not None:
+            raise failure
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def ask(
@@ -417,12 +451,17 @@ class Run:
         Raises ProviderError if no new attempt was answered. Unparsed answers stop the run only if no evaluation ever
         had others: the journal holds them, so a resume could not get past them.
         """
-        top = Run(self._state, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=self.chain)
+        # What is asked there follows from the place, so it rests on no failure.
+        chain = Chain(self.chain.seconds)
+        top = Run(self._state, f"evaluate {split} {context.digest} {repeat}", teaches=False, chain=chain)
         keys = [(split, task.id, context.digest, repeat) for task in tasks]
         known = self._state.evaluated
         todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
         fresh = await top.gather([(task.id, partial(_attempt, act, task, context)) for task in todo.values()])
         await self.require_working_agent()
+        self.chain.join([chain])
+        self._state.rests_on.update(dict.fromkeys(todo, frozenset(chain.losses)))
+        self.chain.losses.update(*(self._state.rests_on.get(key, ()) for key in keys))
         dead = self.provider_failed or all(rollout.trace.lost for rollout in known.values())
         if fresh and dead and all(rollout.trace.lost for rollout in fresh):
             raise ProviderError(f"none of {len(fresh)} tasks could be evaluated: {fresh[0].trace.error}")
@@ -460,7 +499,7 @@ class Run:
         proof = self._state.proof
         if known is not None:
             if role == "agent" and (failed := proof.give()):
-                await self._state.write(*failed)
+                await self._write(*failed)
             if not known.ok:
                 raise load_failure(known.answer)
             self._timed(known)
@@ -474,7 +513,7 @@ class Run:
             try:
                 result = await do()
             except ProviderError as error:
-                self._state.failures.append(replace(record, answer=dump_failure(error), ok=False))
+                self._lose(replace(record, answer=dump_failure(error), ok=False))
                 self._state.last_error = str(error)
                 raise
             except (AgentError, OutputError) as error:
@@ -482,14 +521,14 @@ class Run:
                 if role == "agent" and isinstance(error, AgentError) and not proof.given:
                     proof.failed(failure)
                 elif role == "agent":
-                    await self._state.write(*proof.give(), failure)
+                    await self._write(*proof.give(), failure)
                 raise
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
             # The calls that it made are part of its own time.
             self.chain.seconds = before
             self._timed(record)
-            await self._state.write(*(proof.give() if role == "agent" else ()), record)
+            await self._write(*(proof.give() if role == "agent" else ()), record)
             return result
 
     async def _call(
@@ -554,7 +593,7 @@ class Run:
                 call = replace(call, text=reply.text, usage=reply.usage)
             except ProviderError as error:
                 call = replace(call, error=str(error))
-                state.failures.append(replace(record, answer=str(error), ok=False))
+                self._lose(replace(record, answer=str(error), ok=False))
                 state.last_error = str(error)
                 raise
             finally:
@@ -564,7 +603,7 @@ class Run:
             answer = json.dumps([reply.text, reply.cut], ensure_ascii=False)
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)
-            await state.write(record)
+            await self._write(record)
         if estimate > 200:
             seen = usage.input_tokens / estimate
             state.token_ratio[client.name] = max(state.token_ratio.get(client.name, 1.25), seen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol
 
@@ -103,8 +103,9 @@ class RunState:
     """Everything that places share: the journal, the models in their roles, agent, scorer, budget and counters.
 
     `labels=False` hides targets and scores from everything that learns; `judged` lets a judge give feedback instead.
-    `failures` holds failures of the provider and notes that no result was built on yet: they are written together with
-    the next result. `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
+    `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
+    the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
+    `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
     failure of a model. `pace` is the number of attempts made and their seconds in sum. `token_ratio` is, for each
     model, the tokens it counted per token that was estimated. `keep_evaluated` stores the attempts of an evaluation.
     """
@@ -127,7 +128,8 @@ class RunState:
     opened: set[str] = field(default_factory=set)
     evaluated: dict[tuple[str, str, str, int], Rollout] = field(default_factory=dict)
     reusable: dict[str, dict[tuple[object, str, int], Rollout]] = field(default_factory=dict)
-    failures: list[JournalRow] = field(default_factory=list)
+    lost: dict[str, JournalRow] = field(default_factory=dict)
+    rests_on: dict[tuple[str, str, str, int], frozenset[str]] = field(default_factory=dict)
     unparsed: list[str] = field(default_factory=list)
     token_ratio: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
@@ -184,14 +186,10 @@ class RunState:
         for n in range(SHORTENINGS):
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
-    async def write(self, *records: JournalRow) -> None:
-        """Write results to disk, after the provider's failures that they may rest on.
-
-        So a resume never forgets a failure that the run went on from, and always tries again what was lost at the end.
-        """
-        waiting, self.failures = self.failures, []
-        if waiting or records:
-            await self.journal.write(*waiting, *records)
+    def settle(self, places: Iterable[str]) -> list[JournalRow]:
+        """The failures and notes at these places that were not written yet, to be written now."""
+        settled = {*places}
+        return [self.lost.pop(place) for place in [*self.lost] if place in settled]
 
 
 def need_of(client: Client, input_tokens: float, output_tokens: int) -> Need:

@@ -146,8 +146,8 @@ async def learn_query(
         root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")
         report, trouble = await _only_step(method.schedule(method, (task,), before, root, None), state)
         learned, usage, seconds = None, budget.spent, budget.elapsed
-        if not (trouble and state.failures):
-            await state.write()
+        if not (trouble and state.lost):
+            await state.journal.write(*state.settle([*state.lost]))
             add_steps(store, [task], before, [replace(report, step=step)], budget.elapsed)
             await save_snapshot(store, report.context, state.retriever)
             learned = Learned(step, report.context, report.applied, len(report.refused))

@@ -19,7 +19,7 @@ from practicum.core.counts import Count
 from practicum.core.errors import BrokenAgentError, ModelError, PracticumError, ProviderError, Stopped, StoreError
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
-from practicum.engine.run import Run
+from practicum.engine.run import Chain, Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
@@ -43,7 +43,7 @@ from practicum.session.records import (
     step_rows,
     update_run,
 )
-from practicum.session.result import INTERRUPTED, Progress, Result, RunInfo, Watch, one_watch
+from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch, one_watch
 from practicum.session.setup import Setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
@@ -224,7 +224,7 @@ class Session:
                 self.state.counts[counter] += 1
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
-        self.store.execute(invalidate_snapshot(RUN))
+        self.store.execute(invalidate_snapshot(RUN), *self._delete_lost_steps(root))
         stopped = None
         try:
             await self._learn(root)
@@ -237,7 +237,7 @@ class Session:
                 await self._evaluate(root, "test", best)
             except Stopped as stop:
                 stopped = stop.reason
-        await self.state.write()
+        stopped = stopped or await self._settle()
         await self.store.flush()
         result = Result(
             run=self.folder,
@@ -256,6 +256,28 @@ class Session:
         )
         await save_snapshot(self.store, best, self.state.retriever)
         return result
+
+    def _delete_lost_steps(self, root: Run) -> list[Any]:
+        """The statements that delete the steps from the first one on that an outage ended: they are made anew, perhaps
+        with other tasks."""
+        start = f"{root.place}/step ".lstrip("/")
+        lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
+        tables = (schema.steps, schema.rollouts, schema.lessons) if lost else ()
+        return [
+            table.delete().where(table.c.run_id == RUN, table.c.step >= self.leg.step + min(lost)) for table in tables
+        ]
+
+    async def _settle(self) -> str | None:
+        """What was lost to the provider and nothing rests on is tried again by a resume, which is the reason to stop
+        that this returns. What is lost there once more stays lost."""
+        lost, journal = self.state.lost, self.state.journal
+        failed = [row.place for row in lost.values() if not row.ok]
+        if not failed or journal.lost_last.issuperset(failed):
+            await journal.write(*self.state.settle([*lost]))
+            return None
+        journal.note_outage(lost=failed)
+        calls = "1 call was" if len(failed) == 1 else f"{len(failed):,} calls were"
+        return f"{OUTAGE}: {calls} lost ({self.state.last_error})"
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start
@@ -309,9 +331,12 @@ class Session:
         tasks, since a resume asks again what was lost last."""
         test = self.setup.splits.test
         self.watch.evaluating(name, len(test))
-        rollouts = await root.evaluate(self.setup.method.act, "test", test, context)
+        # Learning does not rest on it, so what was lost here can be tried again.
+        aside = replace(root, chain=Chain(root.chain.seconds))
+        rollouts = await aside.evaluate(self.setup.method.act, "test", test, context)
+        root.chain.seconds = aside.chain.seconds
         scored = [rollout for rollout in rollouts if rollout.first.score is not None]
-        if not scored and self.state.failures:
+        if not scored and aside.provider_failed:
             raise ProviderError(f"none of {len(rollouts)} test tasks could be scored: {self.state.last_error}")
         self.progress.rollouts[name] = tuple(rollouts)
         if scored:

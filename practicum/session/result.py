@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 INTERRUPTED = "interrupted"
 """The reason of a stop that the user requested."""
 
+OUTAGE = "the provider failed at the end"
+"""The reason of a stop where something was lost to the provider that nothing else rests on begins with this."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -58,6 +61,11 @@ class Result:
     def interrupted(self) -> bool:
         """Whether the user stopped the run."""
         return self.stopped == INTERRUPTED
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether something was lost to the provider that a resume tries again."""
+        return (self.stopped or "").startswith(OUTAGE)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; `stopped` only if the run ended early."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Integer, func, literal_column, select
@@ -28,6 +28,7 @@ class JournalRow:
     """One effect: the digest of what was asked, the answer and its cost.
 
     `prompt` is what a model or an agent was shown. It is stored for those who look at the run, and read by them alone.
+    `number` is its place in the order of writing.
     """
 
     place: str
@@ -39,6 +40,7 @@ class JournalRow:
     ok: bool = True
     sources: tuple[str, ...] = ()
     prompt: Prompt | None = None
+    number: int = field(default=0, compare=False)
 
 
 def digest(*parts: Any) -> str:
@@ -98,6 +100,22 @@ ROW = literal_column("rowid", Integer)
 _USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 
 
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A note that the provider failed until the run stopped; `number` is that of its row (see `note_outage`)."""
+
+    number: int
+    again: Sequence[str]
+    lost: Sequence[str]
+
+    def covers(self, row: JournalRow) -> bool:
+        """Whether the row was written at one of the places before the run stopped. Notes below them stay valid."""
+        below = row.role != NOTE_ROLE
+        return row.number < self.number and any(
+            row.place == place or (below and row.place.startswith(f"{place}/")) for place in self.again
+        )
+
+
 class Journal:
     """The journal of one run. `hits` counts the effects that were found, and so not repeated.
 
@@ -111,6 +129,7 @@ class Journal:
         ((last,),) = store.rows(select(func.max(ROW)).select_from(schema.journal))
         # This process writes its rows after this one.
         self._last: int = last or 0
+        self._outages = [Outage(row.number, **json.loads(row.answer)) for row in self._read_outages()]
         self._known: dict[str, JournalRow] = {}
         self._texts: set[bytes] = set()
         self._read: set[int] = set()
@@ -124,6 +143,12 @@ class Journal:
         """The row of a place, or None. Raises JournalMismatch if it has another digest."""
         row = self._take(place)
         if row is None:
+            return None
+        if any(outage.covers(row) for outage in self._outages) and (
+            not row.ok or row.digest != digest or row.role == NOTE_ROLE
+        ):
+            if row.usage.calls:
+                self.post(replace(row, place=f"{place} (before outage {len(self._outages)})"))
             return None
         if row.digest != digest:
             raise JournalMismatch(
@@ -146,9 +171,30 @@ class Journal:
         self._read.add(block)
         first, last = block * ROWS_PER_BLOCK + 1, min((block + 1) * ROWS_PER_BLOCK, self._last)
         # Without a condition on the run, for which SQLite would look at all its rows.
-        rows = self.store.rows(select(table).where(ROW.between(first, last)))
+        rows = self.store.rows(select(table, ROW.label("number")).where(ROW.between(first, last)))
         self._known.update((row.place, _journal_row(row)) for row in rows if row.run_id == self.run_id)
         return self._known.pop(place)
+
+    def _read_outages(self) -> list[Any]:
+        table = schema.journal
+        mine = (table.c.run_id == self.run_id) & table.c.place.startswith("outage ") & (table.c.role == NOTE_ROLE)
+        return self.store.rows(select(table.c.answer, ROW.label("number")).select_from(table).where(mine).order_by(ROW))
+
+    @property
+    def lost_last(self) -> frozenset[str]:
+        """Places at which the provider failed at the end of the run before it was resumed."""
+        return frozenset(place for outage in self._outages for place in outage.lost)
+
+    @property
+    def again(self) -> list[str]:
+        """Places that are tried again, because the provider failed there until the run stopped."""
+        return [place for outage in self._outages for place in outage.again]
+
+    def note_outage(self, *, again: Sequence[str] = (), lost: Sequence[str] = ()) -> None:
+        """Note that the provider failed until the run stopped. A resume tries again what failed at or below the places
+        `again`, and asks again what was then asked otherwise. `lost` are places that failed at the end."""
+        place, value = f"outage {len(self._outages) + 1}", json.dumps({"again": [*again], "lost": [*lost]})
+        self.post(JournalRow(place, NOTE_ROLE, NOTE_ROLE, value))
 
     def by_role(self, this_process: bool = False) -> dict[str, Usage]:
         """The usage of each role, in all processes of the run or in this one only."""
@@ -251,4 +297,6 @@ class NoJournal(Journal):
 def _journal_row(row: Any) -> JournalRow:
     usage = Usage(*(getattr(row, name) for name in _USAGE))
     sources = tuple(json.loads(row.sources))
-    return JournalRow(row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources)
+    return JournalRow(
+        row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources, number=row.number
+    )

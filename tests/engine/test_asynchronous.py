@@ -164,7 +164,7 @@ class Stage:
                 await self.wait(run)
                 error = fails(task)
                 if isinstance(error, ProviderError):
-                    run._state.failures.append(JournalRow(run.place, "agent", "", str(error), ok=False))
+                    run._lose(JournalRow(run.place, "agent", "", str(error), ok=False))
                     run._state.last_error = str(error)
                     return [Rollout(task, Trace("", error=str(error), lost=True), None, NOTHING, run.place)]
                 if error is not None:

@@ -320,20 +320,26 @@ def test_a_run_killed_before_its_row_was_written_can_be_started_again(tmp_path: 
 def test_losses_before_a_kill_stay_lost(tmp_path: Path) -> None:
     """An attempt lost in step 1 shapes all later prompts; a crash right after them must not bring it back."""
 
+    first: list[str] = []
+    curated: list[Call] = []
+
     def flaky(call: Call) -> str | Exception:
-        if call.role == "agent" and "Message 3:" in call.prompt.user:
+        first[:] = first or [call.prompt.user]
+        if call.role == "agent" and call.prompt.user == first[0]:
             return ProviderError("overloaded")
         return world(call)
 
     def crashing(call: Call) -> str | Exception:
-        if call.role == "curator":
+        curated.extend([call] * (call.role == "curator"))
+        if len(curated) == 2:
             raise KeyboardInterrupt
         return flaky(call)
 
-    expected = learn(tmp_path / "whole", client(flaky), settings={"batch": 12})
+    how = {"batch": 6, "rounds": 0}
+    expected = learn(tmp_path / "whole", client(flaky), settings=how)
     assert expected.errors["lost_attempts"] == 1
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "run", client(crashing), settings={"batch": 12})
+        learn(tmp_path / "run", client(crashing), settings=how)
     healthy = client()
     again = resume(tmp_path / "run", healthy)
     assert context_bytes(again) == context_bytes(expected)

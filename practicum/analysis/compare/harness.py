@@ -20,7 +20,7 @@ from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import Study, of_methods
 from practicum.core.context import Context
-from practicum.core.errors import PracticumError, UsageError
+from practicum.core.errors import PracticumError, ProviderError, UsageError
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget
@@ -215,6 +215,8 @@ class _Runs:
                 )  # fmt: skip
             if result.interrupted:
                 return None
+            if result.cut_short:
+                raise ProviderError(str(result.stopped))
             # A stream is scored by its predictions before it learned from each task.
             streamed = self.plan.online or run.variant.stream
             attempts = watch.predicted.values() if streamed else result.rollouts.get("test", ())
