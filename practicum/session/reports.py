@@ -141,7 +141,7 @@ class Learner:
             try:
                 async for report in method.schedule(method, tasks, before, root, None):
                     reports.append(replace(report, step=step + len(reports)))
-                await state.write()
+                await state.journal.write(*state.settle([*state.lost]))
             finally:
                 self.hits += state.journal.hits
                 self.critical += root.chain.seconds
