@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 def diff(
     run: Path = Argument(..., help="A run or a playbook file."),
-    other: str = Argument(..., help="A version of the run, or another run or playbook file."),
-    new: int | None = Argument(None, help="Another version of the run."),
+    other: str = Argument(..., help="A version of the run or its name, or another run or playbook file."),
+    new: str | None = Argument(None, help="Another version of the run, or its name."),
     json_: opt.Json = False,
 ) -> None:
     """Show what differs between two versions of a run, or between two runs or playbook files."""
-    from practicum.session.records import load_versions
+    from practicum.session.records import load_context, load_versions
     from practicum.store.versions import diff_contexts, diff_runs, rebuild
 
     out = Printer(json_)
-    versions = load_versions(run)
+    sides = {}
     if new is not None:
-        difference, sides = diff_contexts(rebuild(versions, _version(other)), rebuild(versions, new)), {}
+        difference = diff_contexts(load_context(run, other), load_context(run, new))
     elif other.isdigit() and not Path(other).exists():
         raise UsageError(f"one version is given: give two (practicum diff {run} OLD NEW)")
     else:
-        others = load_versions(other)
+        versions, others = load_versions(run), load_versions(other)
         difference = diff_runs(versions, others)
         sides = {"old": (run, rebuild(versions)), "new": (other, rebuild(others))}
     about = {
@@ -49,12 +49,6 @@ def diff(
         sign = "---" if side == "old" else "+++"
         out.item(f"{sign} {path}, version {context.version}: {quantity(len(context), 'entry')}")
     print_diff(out, *difference)
-
-
-def _version(text: str) -> int:
-    if not text.isdigit():
-        raise UsageError(f"{text!r} is no version: give two versions of one run, or two runs or playbook files")
-    return int(text)
 
 
 def diff_json(

@@ -218,11 +218,13 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
 
 
 def load_versions(path: Path | str) -> list[Version]:
-    """The versions of a run, oldest first; a playbook file has one."""
-    path = Path(path)
+    """The versions of a run, oldest first, up to the one that is written behind its folder (RUN@prod); a playbook file
+    has one."""
+    path, named = split_version(path)
     if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
-            return read_versions(store, RUN)
+            versions, last = read_versions(store, RUN), find_version(store, RUN, named)
+            return [v for v in versions if last is None or v.version <= last]
     return [seed_version(load_context(path))]
 
 

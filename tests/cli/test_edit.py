@@ -16,8 +16,9 @@ from practicum.core.edits import Add, Delta, Update, Vote
 from practicum.core.playbook import export
 from practicum.session.amend import apply_edits
 from practicum.session.edit import as_text
-from practicum.session.records import create_seed, load_context, update_run
+from practicum.session.records import RUN, create_seed, load_context, update_run
 from practicum.store.database import Store
+from practicum.store.names import name_version
 
 CODE = "Go on until a page is empty:\n\n```python\nwhile api.list(page):\n    page += 1\n```"
 
@@ -176,6 +177,9 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
     create_seed(run.parent / "next", load_context(run))
     with Store.open(run.parent / "next") as store:
         apply_edits(store, lambda context: Delta((Add("rules", "New."), Update("e0", "Entirely different words."))))
+        name_version(store, RUN, "prod", 0)
+    with Store.open(run) as store:
+        name_version(store, RUN, "prod", 0)
     shown = go("run", "next").out
     assert "--- run, version 0: 6 entries\n+++ next, version 1: 7 entries\n" in shown
     assert "- [e0] (rules) If it is a screen, send it to K7.\n+ [e0] (rules) Entirely different words.\n" in shown
@@ -183,5 +187,8 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
     assert "0 added, 0 removed, 0 changed" in go("p.md", "other").out
 
     assert "one version is given: give two (practicum diff run OLD NEW)" in go("run", 1).line
-    assert "'a' is no version" in go("run", "a", 1).line
+    assert "run has no version named 'a': the named ones are prod (0)" in go("run", "a", 1).line
+    assert "p.md is not a run, so it has no version 1" in go("p.md", 0, 1).line
+    for named in (("next", "prod", 1), ("next@0", "next@1"), ("run@prod", "next")):
+        assert "1 added, 0 removed, 1 changed" in go(*named).out
     assert "cannot read the playbook nowhere" in go("run", "nowhere").line
