@@ -1,0 +1,220 @@
+"""What trackers of experiments have in common: what is sent of a run, when, and what happens if it cannot be sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, ClassVar, Literal
+
+from practicum.core.context import Context
+from practicum.core.counts import Count
+from practicum.core.errors import UsageError
+from practicum.core.files import write_atomic
+from practicum.core.types import Usage
+from practicum.core.views import render_full
+from practicum.engine.loop import StepReport, mean_score
+from practicum.session.evaluate import Evaluation
+from practicum.session.result import Progress, Result, RunInfo, Watch
+
+State = Literal["done", "stopped", "failed"]
+
+PATIENCE = 30.0
+"""Seconds that the end of a run waits for what is left to send."""
+
+SPREAD = 1.25
+"""A context is sent if the run has this many times the steps it had at the last one: 28 of the first 1,000 steps."""
+
+UNSENT = {"instructions", "choices", "sections", "trace_faults"}
+"""Fields of the configuration that are texts about the tasks."""
+
+log = logging.getLogger("practicum.trackers")
+
+
+def require(name: str, *packages: str) -> None:
+    """Raises UsageError if a package of the tracker is not installed."""
+    if any(find_spec(package) is None for package in packages):
+        raise UsageError(f"the tracker {name} needs packages that are not installed: pip install 'practicum[{name}]'")
+
+
+def parameters(run: RunInfo) -> dict[str, Any]:
+    """The configuration of a run as flat values, without texts about the tasks and without credentials in addresses."""
+    config = run.config.model_dump(mode="json", exclude=UNSENT, exclude_none=True)
+    settings, roles = config.pop("settings"), config.pop("roles")
+    config |= {f"settings.{name}": value for name, value in settings.items()}
+    config |= {f"roles.{name}": value for name, value in roles.items()}
+    config |= {f"tasks.{name}": len(tasks) for name, tasks in run.splits.by_name.items()}
+    hidden = {name: re.sub(r"//[^/@\s]+@", "//", value) for name, value in config.items() if isinstance(value, str)}
+    return {**config, **hidden, "folder": str(run.folder)}
+
+
+def step_values(report: StepReport, progress: Progress) -> dict[str, float]:
+    """The numbers of a step: what was reached so far, what the step itself did, and what everything has cost."""
+    found = {
+        "score": progress.score,
+        "best_of_k": progress.best_of_k,
+        "step_score": mean_score(report.rollouts) if any(r.first.score for r in report.rollouts) else None,
+        "val": report.val,
+        "val_best": progress.best_score,
+        "version": report.context.version,
+        "entries": len(report.context),
+        "context_tokens": render_full(report.context).tokens,
+        "lessons": sum(bool(x.text) for lesson in report.lessons for x in lesson.each),
+        "edits": len(report.applied),
+        "refused_edits": progress.refused,
+        "step_seconds": report.seconds,
+        **usage_values(progress.usage),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def usage_values(usage: Usage) -> dict[str, float]:
+    """What calls cost; the price where it is known."""
+    return {"tokens": usage.tokens, **{name: value for name, value in asdict(usage).items() if value is not None}}
+
+
+def final_values(result: Result | Evaluation) -> dict[str, float]:
+    """The numbers of a run or an evaluation that ended."""
+    if isinstance(result, Result):
+        scores, counts = result.scores, {**result.errors, "refused_edits": result.refused}
+    else:
+        scores = {"eval": result.score, **result.measures} if result.n else result.measures
+        counts = {**result.counts, "errors": result.errors}
+    counted = {f"counts.{name}": count for name, count in counts.items()}
+    return {**scores, **counted, **usage_values(result.usage), "seconds": result.seconds}
+
+
+class Tracker(Watch):
+    """Sends a run to a service, from a thread of its own, so that a slow service holds up nothing.
+
+    What fails is said once, counted, and left out: it never stops the run. A resumed run goes on under the id that its
+    folder keeps, from the first step that was not sent. `name` is that of the run at the service (default: its
+    folder's), `group` what it belongs to.
+    """
+
+    service: ClassVar[str]
+
+    def __init__(self, name: str | None = None, group: str | None = None) -> None:
+        self.name, self.group = name, group
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def open(self, run: RunInfo, id: str | None) -> str:
+        """Start a run at the service, or go on with the one of this id, and return its id."""
+
+    @abstractmethod
+    def send(self, values: Mapping[str, float], step: int) -> None:
+        """Send numbers of a step."""
+
+    @abstractmethod
+    def save(self, context: Context, step: int, label: str) -> None:
+        """Send a context as markdown and as JSON. The label is "best" for the one that the run ended with."""
+
+    @abstractmethod
+    def close(self, state: State, why: str) -> None:
+        """End the run at the service; `why` it was stopped, if it was."""
+
+    def began(self, run: RunInfo) -> None:
+        if self._thread is not None and self._thread.is_alive():
+            raise UsageError(f"a tracker follows one run at a time: make a {type(self).__name__} for each")
+        self._run, self._context, self._step, self._lost, self._opened = run, run.context, 0, 0, False
+        self._jobs: SimpleQueue[tuple[Callable[[], object], int] | None] = SimpleQueue()
+        known = _read(self._file) if run.splits.train else {}
+        self._id, self._sent = known.get("id"), known.get("step", 0)
+        self._due = self._sent * SPREAD
+        self._thread = threading.Thread(target=self._work, name=f"practicum-{self.service}", daemon=True)
+        self._thread.start()
+
+    def stepped(self, report: StepReport, progress: Progress) -> None:
+        new = report.context.version != (self._context.version if self._context else 0)
+        self._context, self._step = report.context, report.step
+        if report.step <= self._sent:
+            return  # a resume tells the steps of the journal again
+        self._put(partial(self.send, step_values(report, progress), report.step), report.step)
+        if new and report.step >= self._due:
+            self._due = report.step * SPREAD
+            self._put(partial(self.save, report.context, report.step, f"step-{report.step}"))
+
+    def evaluated(self, name: str, score: float | None, scored: int) -> None:
+        if score is not None:
+            self._put(partial(self.send, {name: score, f"{name}_tasks": scored}, self._step))
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        why = (result.stopped if result is not None else None) or ""
+        if result is not None:
+            self._put(partial(self.send, final_values(result), self._step))
+        best = result.context if isinstance(result, Result) else self._context
+        if best is not None and best != self._context and self._context is not None:
+            self._put(partial(self.save, self._context, self._step, "last"))
+        if best is not None:
+            self._put(partial(self.save, best, self._step, "last" if result is None else "best"))
+        self._put(partial(self.close, "failed" if result is None else "stopped" if why else "done", why))
+        self._jobs.put(None)
+
+    async def flush(self) -> None:
+        assert self._thread is not None
+        await asyncio.to_thread(self._thread.join, PATIENCE)
+        if self._thread.is_alive():
+            left = self._jobs.qsize()
+            log.warning("%s: gave up after %g seconds; %d records were not sent", self.service, PATIENCE, left)
+            self._lost += left
+        self._run.counts[Count.UNTRACKED_RECORDS] += self._lost
+
+    @property
+    def _file(self) -> Path:
+        return self._run.folder / f"{self.service}.json"
+
+    def _put(self, job: Callable[[], object], step: int = 0) -> None:
+        self._jobs.put((job, step))
+
+    def _work(self) -> None:
+        """Do the jobs in order."""
+        try:
+            self._id = self.open(self._run, self._id)
+            self._opened = True
+            self._keep()
+        except Exception as error:
+            self._fail(error)
+        while (entry := self._jobs.get()) is not None:
+            job, step = entry
+            try:
+                if self._opened:
+                    job()
+                    self._sent = step or self._sent
+                    if step and self._jobs.empty():
+                        self._keep()
+                else:
+                    self._lost += 1
+            except Exception as error:
+                self._fail(error)
+        if self._opened:
+            self._keep()
+
+    def _keep(self) -> None:
+        """Keep the id for a resume, and the last step that was sent."""
+        if self._run.splits.train:
+            write_atomic(self._file, json.dumps({"id": self._id, "step": self._sent}))
+
+    def _fail(self, error: Exception) -> None:
+        if not self._lost:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            log.warning("%s: a record could not be sent, the run goes on without it (%s)", self.service, reason)
+        self._lost += 1
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What `_keep` kept; nothing where it is missing or damaged, and then a run at the service is begun."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return {"id": str(known["id"]), "step": int(known["step"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
