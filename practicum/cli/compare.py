@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,9 +16,10 @@ from practicum.core.words import quantity
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison
     from practicum.analysis.compare.outcome import RunOutcome
-    from practicum.analysis.compare.plan import ComparisonPlan
+    from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun
     from practicum.analysis.compare.variants import Study
     from practicum.cli.running import Stopper
+    from practicum.session.result import Watch
 
 
 @opt.settings(*opt.MODELS, "sections", "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
@@ -42,6 +44,7 @@ def compare(
     budget_tokens: int | None = opt.budget(None, min=1, help="Instead, tokens of each run, input and output together."),
     runs_at_once: int | None = opt.budget(None, min=1, help="Runs open at a time (default: as many as calls)."),
     folder: Path | None = opt.output(None, "--out", help="Folder of the comparison; the same command continues there."),
+    log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
@@ -61,11 +64,13 @@ def compare(
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out, halt = Printer(json_), Halt()
+    progress = _Progress(out, log)
+    progress.trackers()  # what one lacks is refused before anything is paid for
 
     async def work(stop: Stopper) -> Comparison:
         return await start(
             train, test=tests, val=vals, methods=study, seeds=seeds, online=online, seed_context=seed,
-            out=folder, runs_at_once=runs_at_once, watch=_Progress(out), halt=stop.stops(halt), parts=parts_for(out),
+            out=folder, runs_at_once=runs_at_once, watch=progress, halt=stop.stops(halt), parts=parts_for(out),
             **config,
         )  # fmt: skip
 
@@ -97,10 +102,19 @@ def _study(methods: str, ablate: str | None, sweep: str, baseline: str | None) -
 class _Progress:
     """Prints a line about each run."""
 
-    def __init__(self, out: Printer) -> None:
-        self.out = out
+    def __init__(self, out: Printer, log: Sequence[str]) -> None:
+        self.out, self.log = out, log
+
+    def trackers(self, **how: Any) -> list[Watch]:
+        from practicum.cli.running import trackers
+
+        return trackers(self.log, self.out, **how)
+
+    def watching(self, run: PlannedRun) -> list[Watch]:
+        return self.trackers(name=run.folder.removeprefix("runs/"), group=self.group)
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
+        self.group = folder.absolute().name
         for warning in plan.warnings:
             self.out.print(f"warning: {warning}")
         variants, seeds = quantity(len(plan.study.variants), "variant"), quantity(plan.seeds, "seed")

@@ -18,6 +18,7 @@ def eval_(
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
     fields: opt.Fields = None,
+    log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
@@ -36,7 +37,7 @@ def eval_(
     if repeat > 1 and not config.get("temperature"):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
-    evaluation = run_live(lambda **how: evaluate(listed, learned, repeat=repeat, **config, **how), out)
+    evaluation = run_live(lambda **how: evaluate(listed, learned, repeat=repeat, **config, **how), out, log)
     out.result(evaluation.as_json())
     if evaluation.n:
         low, high = evaluation.ci95

@@ -25,6 +25,7 @@ def learn(
     fields: opt.Fields = None,
     seed_playbook: Path | None = opt.method(None, help="Start from a playbook file or from another run."),
     folder: opt.Out = None,
+    log: opt.Log = [],
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
@@ -44,7 +45,7 @@ def learn(
         config.update(from_traces=True, trace_faults=traces.faults)
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     return run_session(
-        lambda **how: start(train, val=vals, test=tests, out=folder, seed_context=seed, **config, **how), json_
+        lambda **how: start(train, val=vals, test=tests, out=folder, seed_context=seed, **config, **how), json_, log
     )
 
 
@@ -52,7 +53,7 @@ def learn(
     "model", "role", "price", "agent", "structure", "temperature", "timeout", "retries", "window", "concurrency",
     *opt.LIMITS,
 )  # fmt: skip
-def resume(run: opt.RunFolder, json_: opt.Json = False, **given: Any) -> int:
+def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **given: Any) -> int:
     """Continue a run that was stopped, with its own tasks and settings.
 
     Options correct what was wrong: a model, as long as the run keeps no answer of it; the agent, as long as it keeps no
@@ -77,4 +78,4 @@ def resume(run: opt.RunFolder, json_: opt.Json = False, **given: Any) -> int:
     if state == "stopped" and spent is not None and spent not in corrections:
         limit = f"{getattr(config, spent)} {LIMITS[spent]}"
         raise UsageError(f"the budget of {limit} of {run} is spent: give a higher one with `{spent}`")
-    return run_session(lambda **how: go_on(run, **corrections, **how), json_)
+    return run_session(lambda **how: go_on(run, **corrections, **how), json_, log)

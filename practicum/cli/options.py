@@ -29,6 +29,10 @@ Json = Annotated[bool, output("--json", help="Print one JSON object on standard 
 Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
 Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask whether to go on.")]
+Log = Annotated[
+    list[str],
+    output("--log", metavar="NAME", help="Send the run to wandb, mlflow or otel; repeatable (docs/monitor.md)."),
+]
 BenchFolder = Annotated[Path | None, output("--out", help="Folder of the results; the same command continues there.")]
 
 

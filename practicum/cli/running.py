@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any, Protocol, TypeVar
 
 from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
-from practicum.core.errors import PracticumError
+from practicum.core.errors import PracticumError, UsageError
 from practicum.core.words import quantity
 from practicum.session.components import Parts
 from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
@@ -100,21 +101,47 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
         raise Interrupted("interrupted") from error
 
 
-def run_live(work: Callable[..., Awaitable[T]], out: Printer) -> T:
-    """Run a session or an evaluation with the live view; `work` takes `watch` and `parts`."""
+class _Printing(logging.Handler):
+    """Prints what is logged as a line."""
+
+    def __init__(self, out: Printer) -> None:
+        super().__init__()
+        self.out = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.out.print(record.getMessage())
+
+
+def trackers(names: Sequence[str], out: Printer, **how: Any) -> list[Watch]:
+    """The trackers of `--log`, whose messages are printed. Raises UsageError if one lacks a package or a login."""
+    if not names:
+        return []
+    from practicum.analysis.trackers import TRACKERS
+
+    if unknown := [name for name in names if name not in TRACKERS]:
+        raise UsageError(f"there is no tracker {unknown[0]!r} for --log: known are {', '.join(TRACKERS)}")
+    logger = logging.getLogger("practicum.trackers")
+    logger.handlers, logger.propagate = [_Printing(out)], False
+    logger.setLevel(logging.INFO)
+    return [TRACKERS[name](**how) for name in dict.fromkeys(names)]
+
+
+def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str] = ()) -> T:
+    """Run a session or an evaluation with the live view and these trackers; `work` takes `watch` and `parts`."""
+    others = trackers(log, out)
 
     async def watched(stop: Stopper) -> T:
         with live_view(out) as live:
-            return await work(watch=[stop, live], parts=Parts(progress=live.download))
+            return await work(watch=[stop, live, *others], parts=Parts(progress=live.download))
 
     return run_work(watched, out)
 
 
-def run_session(work: Callable[..., Awaitable[Result]], json_: bool) -> int:
-    """Run a session with the live view and print its report. The exit code is 130 if the user stopped it, 1
-    if something was lost to the provider at the end, else 0."""
+def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequence[str] = ()) -> int:
+    """Run a session with the live view and these trackers, and print its report. The exit code is 130 if the user
+    stopped it, 1 if something was lost to the provider at the end, else 0."""
     out = Printer(json_)
-    result = run_live(work, out)
+    result = run_live(work, out, log)
     out.result(result.as_json())
     report(out, result)
     return 130 if result.interrupted else int(result.cut_short)

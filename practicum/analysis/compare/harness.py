@@ -47,6 +47,10 @@ class ComparisonWatch(Protocol):
         """This many runs begin."""
         return
 
+    def watching(self, run: PlannedRun) -> Sequence[Watch]:
+        """What watches this run, which is about to begin."""
+        return ()
+
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         """A run ended; `done` of all runs are over."""
         return
@@ -204,7 +208,8 @@ class _Runs:
     async def _run(self, run: PlannedRun, shared: Shared) -> RunOutcome | None:
         """The outcome of a run, or None where it was interrupted. An error in one run does not stop the others."""
         path, watch, at_once = self.folder / run.folder, _RunWatch(self.halt), self._calls_at_once(shared)
-        options: dict[str, Any] = {"parts": self.parts, "watch": watch, "shared": shared}
+        watches = [watch, *self.watch.watching(run)]
+        options: dict[str, Any] = {"parts": self.parts, "watch": watches, "shared": shared}
         try:
             if begun(path):
                 result = await resume(path, **options)

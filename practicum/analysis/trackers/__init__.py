@@ -14,4 +14,5 @@ from practicum.analysis.trackers.wandb import Wandb
 TRACKERS: dict[str, type[Wandb | Mlflow | Otel]] = {"wandb": Wandb, "mlflow": Mlflow, "otel": Otel}
 """Trackers by the name that `--log` takes."""
 
+
 __all__ = ["TRACKERS", "Mlflow", "Otel", "Wandb"]

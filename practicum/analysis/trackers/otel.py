@@ -271,7 +271,7 @@ def _counting(given: SpanExporter | None) -> Any:
                 result = self._exporter.export(spans)
             if result is not SpanExportResult.SUCCESS:
                 if not self.lost:
-                    reason = " ".join((reasons or ["no reason given"])[-1].split())
+                    reason = " ".join(reasons[0].split()) if reasons else "no reason given"
                     log.warning("otel: spans could not be sent, the run goes on without them (%s)", reason)
                 self.lost += len(spans)
             return result

@@ -53,8 +53,8 @@ def parameters(run: RunInfo) -> dict[str, Any]:
     config |= {f"settings.{name}": value for name, value in settings.items()}
     config |= {f"roles.{name}": value for name, value in roles.items()}
     config |= {f"tasks.{name}": len(tasks) for name, tasks in run.splits.by_name.items()}
-    hidden = {name: re.sub(r"//[^/@\s]+@", "//", value) for name, value in config.items() if isinstance(value, str)}
-    return {**config, **hidden, "folder": str(run.folder)}
+    hidden: dict[str, Any] = json.loads(re.sub(r'//[^/@\s"]+@', "//", json.dumps(config)))
+    return {**hidden, "folder": str(run.folder)}
 
 
 def step_values(report: StepReport, progress: Progress) -> dict[str, float]:

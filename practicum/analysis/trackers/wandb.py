@@ -41,10 +41,12 @@ class Wandb(Tracker):
         import wandb
 
         settings = wandb.Settings(
-            console="off", silent=True, init_timeout=PATIENCE, finish_timeout=PATIENCE,
+            console="off", silent=True, init_timeout=PATIENCE * 0.6, finish_timeout=PATIENCE,
             # The command line, a diff of the folder's repository and its code may hold texts of tasks.
             disable_git=True, disable_code=True, save_code=False, x_disable_meta=True,
         )  # fmt: skip
+        # Weave, which wandb would start where it is installed, sends prompts.
+        os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
         id = id or uuid4().hex[:8]
         how: dict[str, Any] = {
             "project": self.project, "id": id, "name": self.name or run.folder.name, "group": self.group,
