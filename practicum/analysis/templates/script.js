@@ -30,6 +30,7 @@
     // In files nobody answers a form, so the rows of this page are searched in the page.
     const rows = document.querySelector("table[data-rows]");
     if (search && search.dataset.here !== undefined && rows) {
+      search.form.addEventListener("submit", (event) => event.preventDefault());
       search.addEventListener("input", () => {
         const wanted = search.value.toLowerCase();
         for (const row of rows.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
