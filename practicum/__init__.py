@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from practicum.core.context import Context
     from practicum.core.counts import Count
     from practicum.core.edits import Add, Applied, Delete, Delta, Entry, Merge, Refused, Update, Vote
-    from practicum.core.errors import PracticumError, ProviderError, UsageError
+    from practicum.core.errors import PracticumError, ProviderError, RunBusy, UsageError
     from practicum.core.playbook import export, load
     from practicum.core.types import Feedback, Lesson, Prompt, Rollout, Score, Task, Trace, Usage
     from practicum.core.views import View
@@ -59,7 +59,7 @@ _HOMES = {
     "core.context": ("Context",),
     "core.counts": ("Count",),
     "core.edits": ("Add", "Applied", "Delete", "Delta", "Entry", "Merge", "Refused", "Update", "Vote"),
-    "core.errors": ("PracticumError", "ProviderError", "UsageError"),
+    "core.errors": ("PracticumError", "ProviderError", "RunBusy", "UsageError"),
     "core.playbook": ("export", "load"),
     "core.types": ("Feedback", "Lesson", "Prompt", "Rollout", "Score", "Task", "Trace", "Usage"),
     "core.views": ("View",),
@@ -140,6 +140,7 @@ __all__ = [
     "Result",
     "Rollout",
     "Run",
+    "RunBusy",
     "RunInfo",
     "RunOptions",
     "SampleSeam",

@@ -24,9 +24,9 @@ from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.opening import open_state
-from practicum.session.records import load_context
+from practicum.session.records import load_context, override_config, run_config
 from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
-from practicum.session.setup import set_up
+from practicum.session.setup import set_up, take_objects
 from practicum.store.database import DATABASE_FILE, Store
 
 
@@ -91,7 +91,7 @@ async def evaluate(
     tasks: Sequence[Task],
     context: Path | str | Context,
     *,
-    method: str | Method = "ace",
+    method: str | Method | None = None,
     settings: Mapping[str, Any] | GateSettings | None = None,
     repeat: int = 1,
     out: Path | str | None = None,
@@ -102,14 +102,18 @@ async def evaluate(
     """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
     alone.
 
-    Keywords are those of `learn`. The interval is over tasks, because repeats of one
+    Keywords are those of `learn`; those not given are the run's. The interval is over tasks, because repeats of one
     task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
     journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
     it. `watch`, or each of several, observes it. Raises ProviderError if nothing could be scored.
     """
     require_known(evaluate, config)
-    setup = set_up({**config, "method": method, "settings": settings or {}}, Splits(test=tuple(tasks)), parts)
-    context = context if isinstance(context, Context) else load_context(context)
+    given = {**config, **({"method": method} if method else {}), "settings": settings or {}}
+    values, parts = take_objects(given, parts or Parts())
+    if not isinstance(context, Context):
+        values = override_config(run_config(Path(context)), values)
+        context = load_context(context)
+    setup = set_up(values, Splits(test=tuple(tasks)), parts)
     with ExitStack() as opened:
         folder = (
             Path(out)

@@ -327,6 +327,16 @@ def test_an_agent_that_is_a_function_can_be_judged(tmp_path: Path) -> None:
     assert practicum.run_sync(work).by_role.keys() == {"judge"}
 
 
+def test_the_context_of_a_run_is_scored_as_the_run_was_set_up(tmp_path: Path) -> None:
+    learn(tmp_path / "run", n=4, instructions="Say it.", method="episodes", settings={"k": 1})
+    model = client()
+    evaluate(make_tasks(2), model, context=tmp_path / "run")
+    evaluate(make_tasks(2), model, context=tmp_path / "run", instructions="Shout it.", settings={"k": 2})
+    heads, turns = ([f(call.prompt) for call in model.calls] for f in (lambda p: p.head, lambda p: len(p.turns)))
+    assert ["Say it." in head for head in heads] == [True, True, False, False]
+    assert turns == [1, 1, 2, 2]
+
+
 def test_repeats_are_scored_apart() -> None:
     model = client()
     found = evaluate(make_tasks(4), model, repeat=3)
