@@ -102,7 +102,13 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """
     import asyncio
 
-    return asyncio.run(work)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    work.close()
+    name = getattr(work, "__name__", "learn")
+    raise RuntimeError(f"an event loop runs here already, as in a notebook: use `await practicum.{name}(...)` instead")
 
 
 __all__ = [

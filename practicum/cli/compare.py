@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,15 +11,11 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
-from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.compare.harness import Comparison
-    from practicum.analysis.compare.outcome import RunOutcome
-    from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun
     from practicum.analysis.compare.variants import Study
     from practicum.cli.running import Stopper
-    from practicum.session.result import Watch
 
 
 @opt.settings(*opt.MODELS, "sections", "no_labels", "judged", "validate_every", "retries", "window", "concurrency")
@@ -52,10 +48,10 @@ def compare(
 
     The same command continues where it was stopped, and pays for nothing twice.
     """
-    from practicum.analysis.compare.harness import Halt
+    from practicum.analysis.compare.harness import ComparisonLines, Halt
     from practicum.analysis.compare.harness import compare as start
     from practicum.cli.inputs import config_values, pairs, read_tasks
-    from practicum.cli.running import parts_for, run_work
+    from practicum.cli.running import parts_for, run_work, trackers
     from practicum.session.records import load_context
 
     study = _study(methods, ablate, sweep, baseline)
@@ -64,8 +60,8 @@ def compare(
     config = {**config, "settings": pairs(set_, "--set"), "max_calls": budget_calls, "max_tokens": budget_tokens}
     seed = load_context(seed_playbook) if seed_playbook is not None else None
     out, halt = Printer(json_), Halt()
-    progress = _Progress(out, log)
-    progress.trackers()  # what one lacks is refused before anything is paid for
+    trackers(log, out)  # what one lacks is refused before anything is paid for
+    progress = ComparisonLines(out.print, partial(trackers, log, out))
 
     async def work(stop: Stopper) -> Comparison:
         return await start(
@@ -99,58 +95,14 @@ def _study(methods: str, ablate: str | None, sweep: str, baseline: str | None) -
     return of_sweep(listed[0], setting.strip(), names(values), baseline)
 
 
-class _Progress:
-    """Prints a line about each run."""
-
-    def __init__(self, out: Printer, log: Sequence[str]) -> None:
-        self.out, self.log = out, log
-
-    def trackers(self, **how: Any) -> list[Watch]:
-        from practicum.cli.running import trackers
-
-        return trackers(self.log, self.out, **how)
-
-    def watching(self, run: PlannedRun) -> list[Watch]:
-        return self.trackers(name=run.folder.removeprefix("runs/"), group=self.group)
-
-    def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
-        self.group = folder.absolute().name
-        for warning in plan.warnings:
-            self.out.print(f"warning: {warning}")
-        variants, seeds = quantity(len(plan.study.variants), "variant"), quantity(plan.seeds, "seed")
-        ready = f", {done:,} of them done" if done else ""
-        self.out.print(f"{variants} x {seeds} = {quantity(len(plan.runs), 'run')}{ready}; kept in {folder}")
-
-    def began(self, runs: int) -> None:
-        self.out.print(f"{quantity(runs, 'run')} to go")
-
-    def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
-        score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
-        calls = quantity(outcome.learning.calls + outcome.testing.calls, "call")
-        why = f"; {reason}" if (reason := outcome.failed or outcome.stopped) else ""
-        self.out.print(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls}{why}")
-
-
 def _print(out: Printer, comparison: Comparison) -> None:
-    from practicum.analysis.compare.summary import THESE_RUNS
-    from practicum.analysis.formats import interval, percent, points, verdict_label
-    from practicum.core.intervals import MIN_SEEDS
+    from practicum.analysis.compare.report import brief_tables
 
-    variants = {row["name"]: row for row in comparison.report["variants"]}
-    for table in comparison.report["tables"]:
-        out.print(table["title"])
-        about = {row["about"] for row in table["rows"] if "about" in row}
-        # One heading where no row is about a method, so that the table is narrow.
-        few, rows = THESE_RUNS if about == {THESE_RUNS} else "", []
-        for row in table["rows"]:
-            variant = variants[row["name"]]
-            score = f"{percent(variant['score'])} ({interval(variant['ci95'])})" if variant["ci95"] else ""
-            effect = f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
-            rows.append((row["name"], score, effect, verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
-        columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
+    for title, columns, rows, note in brief_tables(comparison.report):
+        out.print(title)
         out.table(columns, rows, text=columns)
-        if THESE_RUNS in about:
-            out.print(f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it")
+        if note:
+            out.print(note)
     for outcome in comparison.failed:
         out.print(f"{outcome.variant}, seed {outcome.seed}, failed: {outcome.failed}")
     if comparison.interrupted or comparison.failed:

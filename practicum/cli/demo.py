@@ -7,7 +7,8 @@ from pathlib import Path
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer, one_line
+from practicum.cli.output import Printer
+from practicum.core.words import one_line
 
 INSTRUCTIONS = "You route support messages to a team. Teams: {teams}. Answer with the team's name only."
 

@@ -11,9 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from practicum.cli.output import one_line
 from practicum.core.views import render_full
-from practicum.core.words import quantity
+from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
 from practicum.models.client import Wait
 from practicum.session.live import Live, wait_text
@@ -103,9 +102,6 @@ class Plain(Live):
 
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)
-
-    def warned(self, text: str) -> None:
-        self.console.print(text)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
         if report.step in (1, report.batch.steps):

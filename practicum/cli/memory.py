@@ -10,10 +10,10 @@ import typer
 from typer import Argument, Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer, one_line
-from practicum.core.edits import Entry, entry_json
+from practicum.cli.output import Printer
+from practicum.core.edits import entry_json
 from practicum.core.errors import UsageError
-from practicum.core.words import quantity
+from practicum.core.words import one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
@@ -57,7 +57,7 @@ def list_(
         return
     shown = found[-(k or LISTED) :]
     rows = [
-        (e.id, e.data.get("outcome"), one_line(e.data.get("title") or _text(e)), e.helpful, e.harmful, e.uses, e.born)
+        (e.id, e.data.get("outcome"), one_line(e.data.get("title") or e.solved), e.helpful, e.harmful, e.uses, e.born)
         for e in shown
     ]
     columns = ("entry", "outcome", "text", "helpful", "harmful", "used", "born")
@@ -90,7 +90,7 @@ def search(
     if not found:
         _print_why_empty(out, run, _context(run), where)
         return
-    rows = [(match.entry.id, f"{match.similarity:z.2f}", _text(match.entry)) for match in found]
+    rows = [(match.entry.id, f"{match.similarity:z.2f}", match.entry.solved) for match in found]
     out.table(("entry", "similarity", "text"), rows, text=("entry", "text"))
 
 
@@ -184,8 +184,3 @@ def _print_why_empty(out: Printer, run: Path, context: Context, where: Filter) -
     there = ", ".join(f"{name} ({count:,})" for name, count in sections.items())
     other = f"; its entries are in: {there} (--section NAME)" if there else ", nor any other entries"
     out.print(f"there are no {kind} in {run} yet{other}")
-
-
-def _text(entry: Entry) -> str:
-    answer = entry.data.get("answer")
-    return entry.text + (f" → {answer}" if answer is not None else "")

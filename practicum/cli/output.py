@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from practicum.analysis.formats import SCORE_NAMES
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
-from practicum.core.words import in_number, quantity
+from practicum.core.words import in_number, quantity, usage_text
 
 if TYPE_CHECKING:
     from practicum.core.types import Usage
@@ -92,6 +91,8 @@ class Printer(Console):
 
     def scores(self, scores: Mapping[str, float]) -> None:
         """The scores of a run, a line each."""
+        from practicum.session.result import SCORE_NAMES
+
         for name, score in scores.items():
             self.print(f"{SCORE_NAMES.get(name, name)}: {score:.1%}")
 
@@ -128,19 +129,6 @@ def confirm(question: str, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody can answer here: add --yes to go on")
     typer.confirm(question, abort=True, err=True)
-
-
-def usage_text(usage: Usage) -> str:
-    """Usage in a few words."""
-    money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
-    cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
-    return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"
-
-
-def one_line(text: object, most: int = 80) -> str:
-    """A text on one line of at most `most` characters."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def save_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from typer import Option
 
 from practicum.cli import options as opt
-from practicum.cli.output import Printer, one_line
+from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.words import one_line
 
 if TYPE_CHECKING:
     from practicum.analysis.network.pools import Pool

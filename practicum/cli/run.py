@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument
 
 from practicum.cli import options as opt
-from practicum.cli.output import LONGEST_LINE, Printer, one_line
+from practicum.cli.output import LONGEST_LINE, Printer
 from practicum.core.errors import PracticumError, Stopped, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.views import entry_line
-from practicum.core.words import quantity
+from practicum.core.words import one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.cli.running import Stopper
@@ -119,8 +119,7 @@ def _print_entries(out: Printer, answered: Answered) -> None:
         rows = []
         for match in answered.retrieved:
             entry = match.entry
-            answer = f" → {entry.data['answer']}" if "answer" in entry.data else ""
-            text = one_line(entry.text + answer, LONGEST_LINE)
+            text = one_line(entry.solved, LONGEST_LINE)
             rows.append((entry.id, f"{match.similarity:z.2f}", "yes" if entry.id in used else "", text))
         out.table(("entry", "similarity", "used", "text"), rows, text=("entry", "used", "text"), bold="used")
     for entry in answered.used:

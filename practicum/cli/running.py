@@ -57,9 +57,6 @@ class Stopper(Watch):
     def began(self, run: RunInfo) -> None:
         self.stops(run.budget)
 
-    def warned(self, text: str) -> None:
-        self.out.print(text)
-
     def stops(self, work: S) -> S:
         """The same work, which Ctrl-C stops from now on."""
         self._stoppable = work

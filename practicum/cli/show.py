@@ -10,11 +10,11 @@ from typer import Option
 
 from practicum.cli import options as opt
 from practicum.cli import story
-from practicum.cli.output import Printer, one_line
+from practicum.cli.output import Printer
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 from practicum.core.views import behind, entry_line, render_full
-from practicum.core.words import quantity
+from practicum.core.words import one_line, quantity
 
 SHOWN = 8
 """Attempts that are listed with an entry."""

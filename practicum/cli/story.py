@@ -8,7 +8,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from practicum.cli.output import Printer, one_line, usage_text
+from practicum.cli.output import Printer
+from practicum.core.words import one_line, usage_text
 
 if TYPE_CHECKING:
     from practicum.core.types import Prompt, Trace

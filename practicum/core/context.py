@@ -18,8 +18,13 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
 from practicum.core.errors import ContextFileError
+from practicum.core.html import card, table
+from practicum.core.words import quantity
 
 T = TypeVar("T")
+
+SHOWN = 20
+"""Entries that a notebook shows of a context."""
 
 PAGE = 64
 """Entries per page: few enough that rewriting a page is cheap, many enough that a context has few pages."""
@@ -91,6 +96,17 @@ class Context:
 
     def __len__(self) -> int:
         return self.size
+
+    def __repr__(self) -> str:
+        return f"<Context version {self.version}: {quantity(len(self), 'entry')}>"
+
+    def _repr_html_(self) -> str:
+        """The first entries as a table, for notebooks."""
+        shown = [e for page in self.pages[: -(-SHOWN // PAGE)] for e in page.entries.values()][:SHOWN]
+        rows = [(e.id, e.section, e.solved, e.helpful, e.harmful, e.uses) for e in shown]
+        below = f"and {len(self) - len(rows):,} more" if len(rows) < len(self) else ""
+        entries = table(("id", "section", "text", "helpful", "harmful", "used"), rows, below) if rows else ""
+        return card(f"Context, version {self.version}: {quantity(len(self), 'entry')}", {}, entries)
 
     def __iter__(self) -> Iterator[Entry]:
         """Entries in the order of birth."""

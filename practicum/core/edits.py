@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from practicum.core.words import one_line
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -32,6 +34,10 @@ class Entry:
     changed: int = 0
     sources: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        votes = f" (+{self.helpful} -{self.harmful}, used {self.uses})"
+        return f"<Entry {self.id} in {self.section}{votes}: {one_line(self.text)!r}>"
+
     @property
     def number(self) -> int:
         """Its place in the order of birth, from 0."""
@@ -41,6 +47,11 @@ class Entry:
     def hidden(self) -> bool:
         """Whether only the learner sees it, and not the agent: its section begins with a dot."""
         return self.section.startswith(".")
+
+    @property
+    def solved(self) -> str:
+        """The text and, where it is a solved task, its answer."""
+        return f"{self.text} → {self.data['answer']}" if "answer" in self.data else self.text
 
     @property
     def embedded_text(self) -> str:

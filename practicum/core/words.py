@@ -1,8 +1,12 @@
-"""Numbers with their nouns: 1 call, 2 calls, 3 entries."""
+"""Numbers with their nouns, and other short texts: 1 call, 2 calls, 3 entries."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from practicum.core.types import Usage
 
 
 def quantity(number: int, noun: str) -> str:
@@ -19,3 +23,16 @@ def quantity(number: int, noun: str) -> str:
 def in_number(number: int, text: str) -> str:
     """A text whose `[one|many]` parts agree with a number: `answer[|s] cut` is `answer cut` or `answers cut`."""
     return re.sub(r"\[([^|\]]*)\|([^\]]*)\]", r"\1" if number == 1 else r"\2", text)
+
+
+def usage_text(usage: Usage) -> str:
+    """Usage in a few words."""
+    money = "" if not usage.usd else f", ${usage.usd:.4f}" if usage.usd < 1 else f", ${usage.usd:.2f}"
+    cached = f" ({usage.cached_share:.0%} of the input cached)" if usage.input_tokens else ""
+    return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"
+
+
+def one_line(text: object, most: int = 80) -> str:
+    """A text on one line of at most `most` characters."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

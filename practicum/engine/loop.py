@@ -116,6 +116,10 @@ class Method:
     calls: tuple[int, int] | None = None
     costs: str = ""
 
+    def __repr__(self) -> str:
+        roles = f", asks {', '.join(self.roles)}" if self.roles else ""
+        return f"<Method {self.name}{roles}>"
+
 
 async def sequential(
     method: Method, tasks: Sequence[Task], context: Context, run: Run, validation: Validation | None = None

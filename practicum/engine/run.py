@@ -98,6 +98,9 @@ class Run:
     job: str = ""
     chain: Chain = field(default_factory=Chain, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<Run at {self.place!r}>"
+
     @property
     def labels(self) -> bool:
         """Whether learning may see targets and scores."""

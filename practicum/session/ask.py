@@ -16,7 +16,9 @@ from practicum.blocks.act.scaling import number_of
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Entry
 from practicum.core.errors import ProviderError, Stopped, UsageError
+from practicum.core.html import card, table
 from practicum.core.types import Rollout, Task, Usage
+from practicum.core.words import one_line, usage_text
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.engine.state import RunState
@@ -27,7 +29,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.opening import Shared, open_state
 from practicum.session.records import RUN, acting_config, override_config, read_config
-from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_json
+from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import digest
@@ -67,6 +69,20 @@ class Answered:
     hits: int = 0
     learned: Learned | None = None
     trouble: str = ""
+
+    def __repr__(self) -> str:
+        facts = ("version", self.context.version), ("relies on", self.used), ("usage", usage_text(self.usage))
+        return f"<Answered {one_line(self.text)!r}: {'; '.join(f'{name} {value}' for name, value in facts)}>"
+
+    def _repr_html_(self) -> str:
+        """The answer and the entries behind it, for notebooks."""
+        used = {entry.id for entry in self.used}
+        near = {match.entry.id: f"{match.similarity:.2f}" for match in self.retrieved}
+        entries = {entry.id: entry for entry in (*self.used, *(match.entry for match in self.retrieved))}
+        rows = [(e.id, e.solved, near.get(e.id), "yes" if e.id in used else "") for e in entries.values()]
+        trace = self.rollout.trace
+        facts = {"failed": trace.error, "reasoning": trace.reasoning, **usage_facts(self.usage, self.seconds)}
+        return card(self.text, facts, table(("id", "text", "similarity", "used"), rows) if rows else "")
 
     @property
     def text(self) -> str:

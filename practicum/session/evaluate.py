@@ -14,6 +14,7 @@ from typing import Any, Unpack
 
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
+from practicum.core.html import card
 from practicum.core.intervals import repeated_ci95
 from practicum.core.types import Rollout, Task, Usage
 from practicum.core.words import quantity
@@ -25,7 +26,7 @@ from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.opening import open_state
 from practicum.session.records import load_context, override_config, run_config
-from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
+from practicum.session.result import RunInfo, Watch, counts_said, one_watch, roles_json, usage_facts, usage_json
 from practicum.session.setup import set_up, take_objects
 from practicum.store.database import DATABASE_FILE, Store
 
@@ -52,6 +53,22 @@ class Evaluation:
     counts: Mapping[str, int]
     stopped: str | None = None
     best_of_k: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
+
+    def _repr_html_(self) -> str:
+        """The score with its interval, the cost and the counts, for notebooks."""
+        return card("Evaluation", {**self._facts, **counts_said(self.counts)})
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        times = f", {self.repeat} times each" if self.repeat > 1 else ""
+        score = f"{self.score:.1%} (95% interval {self.ci95[0]:.1%} to {self.ci95[1]:.1%})" if self.n else "none"
+        best = {} if self.best_of_k is None else {"best of k": f"{self.best_of_k:.1%}"}
+        facts = {"score": f"{score} on {quantity(self.n, 'task')}{times}", **best}
+        facts |= usage_facts(self.usage, self.seconds)
+        return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
 
     @property
     def measures(self) -> dict[str, float]:

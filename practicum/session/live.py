@@ -159,6 +159,9 @@ class Live(Watch):
         self.say(f"kept in {run.folder}")
         self._begin("learning", run.steps)
 
+    def warned(self, text: str) -> None:
+        self.say(text)
+
     def evaluating(self, name: str, attempts: int) -> None:
         self._begin(PHASES.get(name, name), attempts)
 

@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.edits import entry_json
 from practicum.core.errors import UsageError
+from practicum.core.html import card
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
+from practicum.core.words import quantity, usage_text
 from practicum.engine.loop import StepReport
 from practicum.engine.state import Observer
 from practicum.models.budget import Budget
@@ -22,6 +25,13 @@ from practicum.session.config import Config, Splits
 
 if TYPE_CHECKING:
     from practicum.session.evaluate import Evaluation
+
+SCORE_NAMES = {
+    "before": "test score before", "before_best_of_k": "test score before, best of k",
+    "test": "test score", "test_best_of_k": "test score, best of k",
+    "val_best": "best validation score", "online": "online score", "online_best_of_k": "online score, best of k",
+}  # fmt: skip
+"""The scores of a run in words."""
 
 INTERRUPTED = "interrupted"
 """The reason of a stop that the user requested."""
@@ -67,6 +77,20 @@ class Result:
         """Whether something was lost to the provider that a resume tries again."""
         return (self.stopped or "").startswith(OUTAGE)
 
+    def __repr__(self) -> str:
+        return f"<Result {self.run}: {'; '.join(f'{name} {value}' for name, value in self._facts.items())}>"
+
+    def _repr_html_(self) -> str:
+        """Scores, context and cost, for notebooks."""
+        return card(f"Result of {self.run}", {**self._facts, **counts_said(self.errors)})
+
+    @property
+    def _facts(self) -> dict[str, str]:
+        scores = {SCORE_NAMES.get(name, name): f"{score:.1%}" for name, score in self.scores.items()}
+        context = f"version {self.context.version}, {quantity(len(self.context), 'entry')}"
+        facts = {**scores, "context": context, "steps": f"{self.steps:,}", **usage_facts(self.usage, self.seconds)}
+        return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
+
     def as_json(self) -> dict[str, Any]:
         """Plain values, as `--json` prints them; `stopped` only if the run ended early."""
         values = {
@@ -83,6 +107,17 @@ class Result:
             "errors": self.errors,
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
+    """What was paid for, as facts of a card."""
+    return {"usage": usage_text(usage), "seconds": f"{seconds:.1f}"}
+
+
+def counts_said(counts: Mapping[str, int]) -> dict[str, str]:
+    """What was counted beside the scores, as facts of a card; what needs attention comes first."""
+    found = [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]
+    return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in found)}
 
 
 def usage_json(usage: Usage) -> dict[str, Any]:
@@ -218,7 +253,12 @@ class Watches(Watch):
 
 
 def one_watch(watch: Watch | Sequence[Watch] | None) -> Watch:
-    """What was given as `watch` (nothing, a watch, or several) as one watch. Raises UsageError for anything else."""
+    """What was given as `watch` (nothing, a watch, or several) as one watch; a notebook has a display of its own where
+    nothing was given. Raises UsageError for anything else."""
+    from practicum.session.notebook import Notebook, in_notebook
+
+    if watch is None and in_notebook():
+        return Notebook()
     watches = [watch] if isinstance(watch, Watch) else watch or ()
     if wrong := [each for each in watches if not isinstance(each, Watch)]:
         raise UsageError(f"watch= takes a practicum.Watch, or a list of them, not {wrong[0]!r}")

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from practicum.cli.output import Printer, one_line, usage_text
+from practicum.cli.output import Printer
 from practicum.core.counts import Count
 from practicum.core.types import Usage
+from practicum.core.words import one_line, usage_text
 
 
 def test_counts_are_printed_by_their_meaning_those_that_need_attention_first(

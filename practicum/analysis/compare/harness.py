@@ -9,31 +9,42 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Protocol, Unpack
 
 from practicum.analysis.compare.outcome import RunOutcome, completed_outcome, failed_outcome, read_outcome, save_outcome
 from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, make_plan, save_plan
-from practicum.analysis.compare.report import write_report
+from practicum.analysis.compare.report import brief_tables, write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import Study, of_methods
+from practicum.analysis.formats import percent
 from practicum.core.context import Context
 from practicum.core.errors import PracticumError, ProviderError, UsageError
+from practicum.core.html import card, table
 from practicum.core.types import Rollout, Task
+from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.models.budget import Budget
+from practicum.models.client import Wait
 from practicum.models.registry import Models
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
+from practicum.session.live import wait_text
+from practicum.session.notebook import Notebook, in_notebook
 from practicum.session.opening import Shared, client_settings
 from practicum.session.records import as_seed, load_context, new_folder
 from practicum.session.result import Progress, RunInfo, Watch
 from practicum.session.setup import build_setup
 from practicum.store.database import Store
+
+WAIT_EVERY = 5.0
+"""Seconds between two lines about waits."""
 
 
 class ComparisonWatch(Protocol):
@@ -58,6 +69,39 @@ class ComparisonWatch(Protocol):
 
 class _Unwatched(ComparisonWatch):
     """Does nothing."""
+
+
+@dataclass
+class ComparisonLines(ComparisonWatch):
+    """Says a line about each run that ends, and about waits of calls: not more than one in `WAIT_EVERY` seconds. `log`
+    makes the trackers of a run."""
+
+    say: Callable[[str], None]
+    log: Callable[..., Sequence[Watch]] = lambda **how: ()
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        self._waits = _Waits(self.say)
+
+    def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
+        self.group = folder.absolute().name
+        for warning in plan.warnings:
+            self.say(f"warning: {warning}")
+        variants, seeds = quantity(len(plan.study.variants), "variant"), quantity(plan.seeds, "seed")
+        ready = f", {done:,} of them done" if done else ""
+        self.say(f"{variants} x {seeds} = {quantity(len(plan.runs), 'run')}{ready}; kept in {folder}")
+
+    def began(self, runs: int) -> None:
+        self.say(f"{quantity(runs, 'run')} to go")
+
+    def watching(self, run: PlannedRun) -> Sequence[Watch]:
+        return [self._waits, *self.log(name=run.folder.removeprefix("runs/"), group=self.group)]
+
+    def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
+        score = "failed" if outcome.score is None else f"{outcome.score:.1%}"
+        calls = quantity(outcome.learning.calls + outcome.testing.calls, "call")
+        why = f"; {reason}" if (reason := outcome.failed or outcome.stopped) else ""
+        self.say(f"{done} of {of}: {outcome.variant}, seed {outcome.seed}: {score}, {calls}{why}")
 
 
 @dataclass(kw_only=True)
@@ -94,6 +138,19 @@ class Comparison:
     failed: tuple[RunOutcome, ...]
     interrupted: bool
 
+    def __repr__(self) -> str:
+        scores = "; ".join(f"{row['name']} {percent(row['score'])}" for row in self.report["variants"])
+        return f"<Comparison {self.folder}: {scores}>"
+
+    def _repr_html_(self) -> str:
+        """The tables, for notebooks."""
+        tables = [
+            table((name or "", *columns), rows, note) for name, (_, *columns), rows, note in brief_tables(self.report)
+        ]
+        failed = "\n".join(f"{outcome.variant}, seed {outcome.seed}: {outcome.failed}" for outcome in self.failed)
+        facts = {"failed": failed, "costs, curves and more": self.folder / "report.html"}
+        return card(f"Comparison in {self.folder}", facts, *tables)
+
 
 async def compare(
     tasks: Sequence[Task], *, test: Sequence[Task] = (), val: Sequence[Task] = (),
@@ -120,7 +177,8 @@ async def compare(
     plan = make_plan(study, splits, parts, seeds=seeds, online=online, seed_context=start, **common)
     folder = Path(out) if out is not None else new_folder("compare")
     fresh = not folder.exists()
-    runs = _Runs(plan, folder, parts, watch or _Unwatched(), halt or Halt(), runs_at_once)
+    watch = watch or (ComparisonLines(Notebook().say) if in_notebook() else _Unwatched())
+    runs = _Runs(plan, folder, parts, watch, halt or Halt(), runs_at_once)
     with locked(folder):
         try:
             save_plan(plan, folder)
@@ -243,6 +301,19 @@ class _Runs:
         if outcome is None or outcome.failed:
             raise PracticumError(f"{run.variant.after}, which this run starts from, has no result")
         return load_context(self.folder / run.start)
+
+
+@dataclass
+class _Waits(Watch):
+    """Says that calls wait, not more often than every `WAIT_EVERY` seconds."""
+
+    say: Callable[[str], None]
+    said: float = -inf
+
+    def waiting(self, wait: Wait) -> None:
+        if wait.seconds >= 1 and time.monotonic() - self.said >= WAIT_EVERY:
+            self.said = time.monotonic()
+            self.say(f"{wait.model}: {wait_text(wait, round(wait.seconds))}")
 
 
 @dataclass

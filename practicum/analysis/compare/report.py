@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from practicum.analysis.compare import figures
-from practicum.analysis.formats import UNKNOWN, count, money, percent, seconds
+from practicum.analysis.compare.summary import THESE_RUNS
+from practicum.analysis.formats import UNKNOWN, count, interval, money, percent, points, seconds, verdict_label
 from practicum.analysis.pages import render
 from practicum.analysis.png import data_url
 from practicum.core.counts import said
 from practicum.core.files import write_atomic
+from practicum.core.intervals import MIN_SEEDS
 
 ReportData = Mapping[str, Any]
 
@@ -45,6 +47,24 @@ def write_report(report: ReportData, folder: Path) -> None:
     write_atomic(folder / "report.json", json.dumps(report, ensure_ascii=False, indent=1))
     write_atomic(folder / "report.md", markdown(report))
     write_atomic(folder / "report.html", html(report))
+
+
+def brief_tables(report: ReportData) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]], str]]:
+    """The tables in the few columns that fit a terminal: title, columns, rows, and a note."""
+    variants = {row["name"]: row for row in report["variants"]}
+    for table in report["tables"]:
+        about = {row["about"] for row in table["rows"] if "about" in row}
+        # One heading where no row is about a method, so that the table is narrow.
+        few = THESE_RUNS if about == {THESE_RUNS} else ""
+        rows: list[tuple[str, ...]] = []
+        for row in table["rows"]:
+            variant = variants[row["name"]]
+            score = f"{percent(variant['score'])} ({interval(variant['ci95'])})" if variant["ci95"] else ""
+            effect = f"{points(row['effect'])} ({interval(row['ci95'], signed=True)})" if "effect" in row else ""
+            rows.append((row["name"], score, effect, verdict_label(row["verdict"]).removeprefix(f"{few}: ")))
+        columns = ("", "score (95%)", f"difference from {table['baseline']} (95%)", few)
+        note = f"{THESE_RUNS}: others may differ; a claim about a method needs {MIN_SEEDS} seeds of it"
+        yield table["title"], columns, rows, note if THESE_RUNS in about else ""
 
 
 def markdown(report: ReportData) -> str:

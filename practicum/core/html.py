@@ -1,0 +1,31 @@
+"""Small pieces of HTML for notebooks, without colors of their own, so that they suit light and dark pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+CELL = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+
+
+def card(title: str, facts: Mapping[str, object], *tables: str) -> str:
+    """A title, facts by name, and tables; a fact without a value is left out."""
+    rows = "".join(
+        f"<tr><th{CELL}>{escape(name)}</th><td{CELL}>{escape(str(value))}</td></tr>"
+        for name, value in facts.items()
+        if value not in (None, "")
+    )
+    return f"<div><b>{escape(title)}</b><table>{rows}</table>{''.join(tables)}</div>"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], below: str = "") -> str:
+    """A table, and a line below it."""
+    head = "".join(f"<th{CELL}>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + (
+        f"<div>{escape(below)}</div>" if below else ""
+    )
+
+
+def _cell(value: object) -> str:
+    return f"<td{CELL}>{escape('' if value is None else str(value))}</td>"

@@ -1,0 +1,100 @@
+"""What a notebook shows, and short texts of results wherever they are printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks
+
+from practicum import Context, Delta, Parts, Result, ask, compare, evaluate, learn, run_sync
+from practicum.core.edits import Add
+
+PARTS = Parts(clients={"agent": client()})
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the kernel of a notebook is given to display."""
+    shown: list[dict[str, Any]] = []
+
+    def display(data: dict[str, str], **how: Any) -> None:
+        shown.append({**data, **how})
+
+    shell = SimpleNamespace(kernel=object())
+    about = {"get_ipython": lambda: shell, "display": SimpleNamespace(display=display), "version_info": (9, 0)}
+    module = SimpleNamespace(**about)  # matplotlib reads the version
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    return shown
+
+
+def result_in(folder: Path, **how: Any) -> Result:
+    tasks = make_tasks(6)
+    settings = {"batch": 1}
+    return run_sync(
+        learn(tasks[:4], test=tasks[4:], out=folder, parts=PARTS, method="episodes", settings=settings, **how)
+    )
+
+
+def test_a_run_draws_itself_in_the_output_of_its_cell(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
+    result_in(tmp_path / "<run>")
+    first, last = kernel[0], kernel[-1]
+    assert not first["update"]
+    assert {drawn["display_id"] for drawn in kernel} == {first["display_id"]}
+    assert "<progress" in next(drawn for drawn in kernel if drawn["update"])["text/html"]
+    assert "&lt;run&gt;" in last["text/html"]
+    assert "done after 0:0" in last["text/plain"].splitlines()[-1]
+
+
+def test_a_watch_of_ones_own_replaces_the_display(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
+    result_in(tmp_path / "run", watch=[])
+    assert kernel == []
+
+
+def test_a_comparison_tells_of_its_runs(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
+    tasks = make_tasks(6)
+    parts = Parts(clients={"agent": client(), "reflector": client(), "curator": client()})
+    work = compare(tasks[:4], test=tasks[4:], methods=["none", "episodes"], seeds=1, out=tmp_path / "c", parts=parts)
+    comparison = run_sync(work)
+    assert "2 of 2: " in kernel[-1]["text/plain"]
+    assert repr(comparison).startswith(f"<Comparison {tmp_path / 'c'}: none ")
+    assert "difference from none (95%)" in comparison._repr_html_()
+
+
+def test_results_are_short_texts_and_escaped_tables(tmp_path: Path) -> None:
+    result = result_in(tmp_path / "run")
+    found = run_sync(evaluate(make_tasks(2), result.context, method="episodes", parts=PARTS))
+    answered = run_sync(ask("What is <it>?", result.run, parts=PARTS))
+    delta = Delta(tuple(Add("rules", f"Rule <{n}>, which is a long text. " * 9) for n in range(1000)))
+    many = Context().apply(delta).context
+    assert repr(many) == "<Context version 1: 1,000 entries>"
+    assert len(repr(list(many)[:2])) < 300
+    assert "Rule &lt;0&gt;" in many._repr_html_()
+    assert "and 980 more" in many._repr_html_()
+    for each, part in ((result, "test score"), (found, "95% interval"), (answered, "usage 1 call")):
+        assert part in repr(each)
+        assert len(repr(each)) < 600
+        assert "<table>" in each._repr_html_()
+
+
+def test_run_sync_in_a_notebook_says_to_await() -> None:
+    async def cell() -> None:
+        run_sync(learn(make_tasks(2), parts=PARTS))
+
+    with pytest.raises(RuntimeError, match=r"use `await practicum\.learn\(\.\.\.\)`"):
+        run_sync(cell())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_notebook_runs(tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(Path(__file__).parents[2] / "examples" / "notebook.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    drawn = [output.data["text/plain"] for output in outputs if output.output_type == "display_data"]
+    assert "final test: score 100.0% on 2 tasks" in drawn[0]
+    assert all("text/html" in output.data for output in outputs)
