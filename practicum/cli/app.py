@@ -21,6 +21,7 @@ from practicum.cli import (
     memory,
     methods,
     monitor,
+    name,
     pools,
     run,
     show,
@@ -50,7 +51,7 @@ PANELS: dict[str, tuple[Any, ...]] = {
         pools.pools,
         context.export,
     ),
-    "Change a run": (edit.edit, context.import_, memory.app, context.forget, context.rollback),
+    "Change a run": (edit.edit, context.import_, memory.app, name.name, context.forget, context.rollback),
     "Measure": (eval.eval_, compare.compare, bench.app),
 }
 for panel, commands in PANELS.items():

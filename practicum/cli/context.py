@@ -78,7 +78,7 @@ def print_diff(
 def export(
     run: Path = Argument(..., help="A run or a playbook file."),
     format: Literal["markdown", "json", "agents-md"] = Option("markdown", help="The form of the text."),
-    version: int | None = Option(None, help="The version (default: the last)."),
+    version: str | None = Option(None, help="The version, or its name (default: the last)."),
     output: Path | None = Option(None, help="The file to write (default: standard output)."),
     json_: opt.Json = False,
 ) -> None:
@@ -158,7 +158,7 @@ def forget(
 
 def rollback(
     run: opt.RunFolder,
-    version: int = Argument(..., help="The version to go back to."),
+    version: str = Argument(..., help="The version to go back to, or its name."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
@@ -166,17 +166,19 @@ def rollback(
     from practicum.session.records import RUN, update_run
     from practicum.store import schema
     from practicum.store.database import Store
+    from practicum.store.names import find_version
     from practicum.store.versions import Version, read_versions, rebuild, version_row
 
     with Store.open(run) as store:
         versions = read_versions(store, RUN)
-        was, now = rebuild(versions), rebuild(versions, version)
+        number = find_version(store, RUN, version)
+        was, now = rebuild(versions), rebuild(versions, number)
         last = versions[-1]
         sizes = f"{len(was)} entries now, {len(now)} then"
-        confirm(f"Go from version {was.version} of {run} back to version {version} ({sizes})?", yes)
-        made = Version(last.version + 1, version, last.step, last.next_number, ())
+        confirm(f"Go from version {was.version} of {run} back to version {number} ({sizes})?", yes)
+        made = Version(last.version + 1, number, last.step, last.next_number, ())
         store.put(schema.versions, [version_row(RUN, made)])
         update_run(store, state="rolled back")
     out = Printer(json_)
-    out.result({"run": str(run), "version": made.version, "as": version})
-    out.print(f"version {made.version} of {run} is version {version} again; learn on from it: practicum resume {run}")
+    out.result({"run": str(run), "version": made.version, "as": number})
+    out.print(f"version {made.version} of {run} is version {number} again; learn on from it: practicum resume {run}")

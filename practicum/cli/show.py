@@ -32,7 +32,7 @@ NARROWS = {
 
 def show(
     run: opt.RunFolder,
-    version: int | None = Option(None, help="The context at this version (default: the last)."),
+    version: str | None = Option(None, help="The context at this version, or of this name (default: the last)."),
     entry: str | None = Option(None, help="One entry, with its whole history and the attempts it came from.", **ONE),
     attempts: bool = Option(False, "--attempts", help="All attempts, in learning and in evaluations.", **WHAT),
     attempt: str | None = Option(None, help="One attempt: what it was shown, did and led to (such as 3.t17).", **ONE),
@@ -90,21 +90,27 @@ def show(
             _show_context(run, version, out)
 
 
-def _show_context(run: Path, version: int | None, out: Printer) -> None:
+def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.session.records import RUN, read_run, run_summary
     from practicum.store.database import Store
+    from practicum.store.names import find_version, read_names
     from practicum.store.versions import read_versions, rebuild
 
     with Store.read(run) as store:
-        versions = read_versions(store, RUN)
+        versions, names = read_versions(store, RUN), read_names(store, RUN)
+        version = find_version(store, RUN, named)
         summary = run_summary(store, versions, version)
         config, _, state = read_run(store)
     context = rebuild(versions, version)
-    about = {"run": str(run), "state": state, "method": config.method, "versions": len(versions), **summary}
+    about = {
+        "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names, **summary
+    }  # fmt: skip
     size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
     entries = [*map(entry_json, context)]
     out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
     out.print(f"{config.method} with {config.models}, {state}; {len(versions)} versions, {summary['steps']} steps")
+    if names:
+        out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
     out.scores(summary["scores"])
     hits = f", {context.helpful:,} helpful hits" if context.helpful else ""
     out.print(f"version {context.version}: {len(context)} entries, {size['tokens']:,} tokens{hits}")

@@ -271,6 +271,8 @@ class Space:
         text = _checked(query)
         if learn:
             folder = self._run_to_learn()
+            if self._version is not None:
+                raise UsageError("what is learned follows the last version: name no version, or leave out --learn")
             async with writing(folder, self._wait) as store:
                 how = (target, self._parts, watch or Watch(), self._given, self._shared())
                 return await learn_query(text, store, *how)
