@@ -19,6 +19,7 @@ from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.context import Context
 from practicum.core.errors import ProviderError, Stopped
 from practicum.core.types import Usage
+from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
 from practicum.engine.run import Run
 from practicum.models.budget import Budget
@@ -104,17 +105,20 @@ class Learner:
         steps, before = -(-len(waiting) // size), self.progress.context
         began = RunInfo(self.store.folder, setup.config, setup.splits, self.budget, steps=steps, context=before)
         self.watch.began(began)
-        batch = self._interrupted(waiting) or [*waiting[:size]]
+        interrupted = self._interrupted(waiting)
+        batch = interrupted or [*waiting[:size]]
         while batch:
+            waiting = [outcome for outcome in waiting if outcome not in batch]
             try:
                 await self._learn(batch, retriever)
             except Stopped as stop:
                 self.stopped = stop.reason
                 break
             except ProviderError as error:
-                raise ProviderError(f"{error}{KEPT}") from error
-            done = {outcome.id for outcome in batch}
-            waiting = [outcome for outcome in waiting if outcome.id not in done]
+                if batch is not interrupted or not waiting:
+                    raise ProviderError(f"{error}{KEPT}") from error
+                # It was lost before. The others do not wait for it any longer.
+                self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
         await save_snapshot(self.store, self.progress.context, retriever)
 
@@ -141,6 +145,9 @@ class Learner:
             try:
                 async for report in method.schedule(method, tasks, before, root, None):
                     reports.append(replace(report, step=step + len(reports)))
+                if any(not row.ok for row in state.lost.values()):
+                    # The last thing that was asked is lost, and with it what these outcomes teach.
+                    raise ProviderError(state.last_error)
                 await state.journal.write(*state.settle([*state.lost]))
             finally:
                 self.hits += state.journal.hits

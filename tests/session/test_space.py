@@ -1,0 +1,536 @@
+"""A run in a program: what is shown is what training showed, reports are kept and learned from, and work queues."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import make_tasks
+from runs import Words
+from scripts import added, insight, learned, memory, nothing, number, right, scripted, shape, wrong
+
+import practicum
+from practicum.core.edits import Add, Delta
+from practicum.core.errors import ProviderError, RunBusy, StoreError, UsageError
+from practicum.models.scripted import Call, ScriptedClient
+from practicum.retrieval.vectors import WordLlama
+from practicum.session.amend import apply_edits
+from practicum.session.forget import forget
+from practicum.session.records import RUN, load_context
+from practicum.store.database import Store
+
+SHOWN = {
+    "ace": {}, "rcl": {"group": 1, "twin": False, "heads": False}, "top_k": {}, "episodes": {}, "icl": {}, "expel": {},
+    "reasoning_bank": {"k": 2, "attempts": 2}, "unified": {}, "reflexion": {}, "dynamic_cheatsheet": {},
+}  # fmt: skip
+
+
+def reflecting(call: Call) -> dict[str, Any]:
+    if shape(call) == "Sheet":
+        return {"sheet": f"Message {number(call)} was seen."}
+    if shape(call) == "Memories":
+        return memory(f"message {number(call)}")
+    return {**insight(call), "reflection": f"Say word{number(call)}."}
+
+
+def curating(call: Call) -> dict[str, Any]:
+    if shape(call) == "Sheet":
+        return {"sheet": f"Message {number(call)} was seen."}
+    return {"points": ["If in doubt, look."]} if shape(call) == "Summary" else added(call)
+
+
+def model(
+    agent: Any = right, reflector: Any = reflecting, judge: Any = nothing, curator: Any = curating
+) -> ScriptedClient:
+    return scripted(agent, reflector, curator, judge=judge)
+
+
+def a_run(folder: Path, method: str = "episodes", tasks: int = 3, agent: Any = right, **settings: Any) -> Path:
+    return learned(folder, model(agent), tasks, settings, method, parts={"embedder": Words()}).folder
+
+
+def opened(run: Any, client: ScriptedClient | None = None, version: Any = None, **how: Any) -> practicum.Space:
+    parts = practicum.Parts(clients={"agent": client or model()}, embedder=Words())
+    return practicum.open(run, version, parts=parts, **how)
+
+
+def run_in_space(run: Any, work: Any, client: ScriptedClient | None = None, **how: Any) -> Any:
+    async def inside() -> Any:
+        async with opened(run, client, **how) as space:
+            return await work(space)
+
+    return practicum.run_sync(inside())
+
+
+def outcomes(run: Path) -> list[tuple[dict[str, Any], int | None]]:
+    with sqlite3.connect(run / "run.sqlite") as db:
+        rows = db.execute("select data, step from outcomes order by id").fetchall()
+    db.close()
+    return [(json.loads(data), step) for data, step in rows]
+
+
+# ---- what is shown
+
+
+@pytest.mark.parametrize("method", SHOWN)
+def test_a_program_is_shown_what_the_agent_was_shown(tmp_path: Path, method: str) -> None:
+    settings: Any = SHOWN[method]
+    kept = {name: value for name, value in settings.items() if name != "attempts"}
+    run = a_run(tmp_path, method, 4, wrong if method in ("reflexion", "rcl") else right, **kept)
+    given: dict[str, str] = {}
+
+    def own(input: str, context: str) -> str:
+        given[input] = context
+        return "word1"
+
+    asked = make_tasks(2, start=7)
+    parts = practicum.Parts(agent=own, clients={"agent": model()}, embedder=Words())
+    practicum.run_sync(practicum.evaluate(asked, run, method=method, settings=kept, parts=parts))
+
+    async def shown(space: practicum.Space) -> list[practicum.Shown]:
+        return [await space.context_for(task.input) for task in asked]
+
+    none = ScriptedClient(lambda call: ProviderError("no model is to be asked"))
+    found = run_in_space(run, shown, none)
+    assert {one.query: one.text for one in found} == given
+    assert all(given.values())
+    context = load_context(run)
+    for one in found:
+        entries = [context.get(id) for id in one.ids]
+        # Each is in the text: as it is, indented, or as the answer of a turn.
+        assert all(e and all(line.strip() in one.text for line in e.text.splitlines()) for e in entries)
+        assert one.scores.keys() <= set(one.ids)
+        assert list(one.scores.values()) == sorted(one.scores.values(), reverse=True)
+        assert one.version == context.version
+
+
+def test_a_sheet_that_is_written_for_each_query_asks_for_it_and_a_network_is_refused(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "sheet", "dynamic_cheatsheet", form="synthesis")
+    asked = model()
+    text = run_in_space(run, lambda space: space.context_for("Message 7: say word7"), asked).text
+    assert text == "Message 7 was seen."
+    assert [call.role for call in asked.calls] == ["curator"]
+    with pytest.raises(UsageError, match=r"method mael asks models before it shows anything.*Space\.ask"):
+        run_in_space(run, lambda space: space.context_for("Message 7: say word7"), method="mael")
+
+
+def test_the_messages_are_those_of_the_chat_agent(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    seen = model()
+    shown = run_in_space(run, lambda space: space.context_for("Message 1: say what?"))
+    run_in_space(run, lambda space: space.ask("Message 1: say what?"), seen)
+    prompt = seen.calls[0].prompt
+    turns = [(turn.user, turn.assistant) for turn in prompt.turns]
+    assert [(turn.user, turn.assistant) for turn in shown.turns] == turns
+    assert shown.messages == [
+        *(
+            {"role": role, "content": text}
+            for turn in turns
+            for role, text in zip(("user", "assistant"), turn, strict=True)
+        ),
+        {"role": "user", "content": prompt.user},
+    ]
+
+
+def test_a_function_that_was_trained_is_not_needed_to_be_shown_something(tmp_path: Path) -> None:
+    def own(input: str, context: str) -> str:
+        return input.split()[-1]
+
+    work = practicum.learn(
+        make_tasks(2), method="episodes", out=tmp_path / "run", parts=practicum.Parts(agent=own, embedder=Words())
+    )
+    run = practicum.run_sync(work).run
+
+    async def use(space: practicum.Space) -> practicum.Result:
+        shown = await space.context_for("Message 1: say what?")
+        await space.report(shown, answer="no", score=False, correction="word1")
+        return await space.learn()
+
+    assert run_in_space(run, use).steps == 1
+    assert run_in_space(run, lambda space: space.context_for("Message 1")).turns[-1].assistant == "word1"
+
+
+def test_a_playbook_file_is_shown_but_takes_no_report(tmp_path: Path) -> None:
+    file = tmp_path / "book.md"
+    file.write_text("## rules\n\n- If in doubt, say word4.\n")
+
+    async def use(space: practicum.Space) -> None:
+        shown = await space.context_for("anything")
+        assert "If in doubt, say word4." in shown.text
+        with pytest.raises(UsageError, match="a report is kept in a run"):
+            await space.report(shown, score=1.0)
+        with pytest.raises(UsageError, match="what is learned is kept in a run"):
+            await space.learn()
+        with pytest.raises(UsageError, match="the query is empty"):
+            await space.context_for(" \n")
+
+    run_in_space(file, use)
+
+
+# ---- versions
+
+
+def test_a_new_version_is_shown_at_once_and_a_name_decides(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+
+    async def use(space: practicum.Space) -> None:
+        space.name("prod")
+        async with opened(f"{run}@prod") as pinned, opened(run, version=1) as first:
+            before = await space.context_for("a query")
+            with Store.open(run) as store:
+                new = apply_edits(store, lambda context: Delta((Add("rules", "Say please."),))).context
+            after = await space.context_for("a query")
+            assert (before.version, after.version) == (new.version - 1, new.version)
+            assert "Say please." in after.text
+            assert (await pinned.context_for("a query")).text == before.text
+            assert space.name("prod", new.version) == new.version
+            assert (await pinned.context_for("a query")).text == after.text
+            assert (await first.context_for("a query")).version == 1
+            with pytest.raises(UsageError, match="follows the last version"):
+                await pinned.ask("a query", learn=True)
+        assert space.names == {"prod": new.version}
+        for wrong_name in ("12", "a b", ""):
+            with pytest.raises(UsageError, match="cannot name a version"):
+                space.name(wrong_name)
+        with pytest.raises(UsageError, match="there is no version 99: this run has 0 to 4"):
+            space.name("prod", 99)
+        space.unname("prod")
+        assert space.names == {}
+
+    run_in_space(run, use)
+    with pytest.raises(UsageError, match="has no version named 'prod': the named ones are none"):
+        opened(f"{run}@prod")
+    with pytest.raises(UsageError, match="there is no version 77"):
+        opened(run, version=77)
+
+
+def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    async def use(space: practicum.Space) -> None:
+        shown = await space.context_for("Message 1: say the forbidden fruit")
+        assert "say word1" in shown.text
+        await space.report(shown, answer="no such thing at all", score=0)
+        with Store.open(run) as store:
+            assert forget(store, RUN, tasks=["t1"]).left == 0
+        assert "say word1" not in (await space.context_for("Message 1")).text
+        with Store.open(run) as store:
+            assert forget(store, RUN, tasks=[shown.id]).left == 0
+        with pytest.raises(UsageError, match="nothing is known of"):
+            await space.report(shown.id, score=1.0)
+
+    run_in_space(run, use)
+    assert not any(b"forbidden fruit" in path.read_bytes() for path in run.iterdir())
+
+
+# ---- reports
+
+
+def test_reports_add_up_until_they_are_learned_from(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    async def first(space: practicum.Space) -> str:
+        shown = await space.context_for("Message 8: say it")
+        unanswered = await space.context_for("Message 9: say it")
+        await space.report(unanswered, score=1.0)
+        await space.report(shown.id, answer="wordy", score=1.0)
+        await space.report(shown, score=0.0, note="too long")
+        return shown.id
+
+    async def later(space: practicum.Space, id: str) -> practicum.Result:
+        await space.report(id, correction="word8")
+        result = await space.learn()
+        with pytest.raises(UsageError, match=r"step 4 .* has learned from the report on"):
+            await space.report(id, score=1.0)
+        with pytest.raises(UsageError, match="nothing is known of 'q1'"):
+            await space.report("q1", score=1.0)
+        assert (await space.learn()).steps == 0
+        return result
+
+    id = run_in_space(run, first)
+    result = run_in_space(run, lambda space: later(space, id))
+    assert (result.steps, result.scores) == (1, {"reported": 0.0})
+    (entry,) = [e for e in result.context if f"task:{id}" in e.sources]
+    assert entry.data["answer"] == "word8"
+    (reported, step), (left, no_step) = outcomes(run)
+    assert (reported["trace"]["answer"], reported["score"]["note"], step) == ("wordy", "too long", 4)
+    assert (left["score"]["value"], no_step) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ({}, "the report is empty"),
+        ({"score": 1.5}, "score=1.5 is not a number from 0 to 1"),
+        ({"score": "good"}, "score='good' is not a number from 0 to 1"),
+        ({"note": "bad"}, "a note says why an answer got its score"),
+        ({"correction": " "}, "correction=' ' must be the text"),
+        ({"answer": ["a"]}, "the report returned list"),
+        ({"answer": {"reply": "a"}}, "returned no 'answer'"),
+    ],
+    ids=str,
+)
+def test_a_wrong_report_is_refused(tmp_path: Path, report: dict[str, Any], said: str) -> None:
+    run = a_run(tmp_path, tasks=1)
+
+    async def use(space: practicum.Space) -> None:
+        shown = await space.context_for("Message 8: say it")
+        with pytest.raises(UsageError, match=said):
+            await space.report(shown, **report)
+
+    run_in_space(run, use)
+
+
+def test_reports_vote_on_what_was_shown_and_are_judged_where_nobody_scored(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+    used = next(iter(load_context(run))).id
+
+    async def use(space: practicum.Space) -> practicum.Result:
+        shown = await space.context_for("Message 8: say it")
+        await space.report(
+            shown, answer={"answer": "word8", "used": [used, "e77"], "steps": [{"text": "looked"}]}, score=1
+        )
+        unscored = await space.context_for("Message 9: say it")
+        await space.report(unscored, answer="word9")
+        return await space.learn()
+
+    asked = model(judge=lambda call: {"right": True, "reason": "as asked"})
+    result = run_in_space(run, use, asked)
+    assert (result.steps, result.context.get(used).uses) == (2, 1)
+    assert [call.role for call in asked.calls].count("judge") == 1
+    assert "word9" in next(call.text for call in asked.calls if call.role == "judge")
+    assert not [call for call in asked.calls if call.role == "agent"]
+
+
+@pytest.mark.parametrize("method", ["ace", "combee", "rcl", "reasoning_bank", "unified", "expel", "reflexion", "top_k"])
+def test_methods_learn_from_reports_whatever_their_run_tried_again(tmp_path: Path, method: str) -> None:
+    run = a_run(tmp_path, method, 2)
+
+    async def use(space: practicum.Space) -> practicum.Result:
+        for n in (8, 9):
+            shown = await space.context_for(f"Message {n}: say word{n}")
+            await space.report(shown, answer=f"word{n}" if method == "expel" else "no", score=method == "expel")
+        return await space.learn()
+
+    result = run_in_space(run, use)
+    assert result.context.version > load_context(run, 0).version
+    assert any(source.startswith("task:q") for entry in result.context for source in entry.sources)
+
+
+def test_what_an_interruption_left_is_learned_from_and_paid_for_once(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+
+    def failing(call: Call) -> dict[str, Any] | Exception:
+        return ProviderError("down") if "message 9" in call.prompt.user else curating(call)
+
+    async def report(space: practicum.Space, numbers: Iterator[int]) -> None:
+        for n in numbers:
+            shown = await space.context_for(f"Message {n}: say word{n}")
+            await space.report(shown, answer="no", correction=f"word{n}", score=0)
+
+    async def cut(space: practicum.Space) -> None:
+        await report(space, iter(range(8, 11)))
+        with pytest.raises(ProviderError, match="what was learned before is kept"):
+            await space.learn()
+
+    async def go_on(space: practicum.Space) -> practicum.Result:
+        await report(space, iter([11]))
+        return await space.learn()
+
+    first, rest = model(curator=failing), model()
+    run_in_space(run, cut, first)
+    assert [step for _, step in outcomes(run)] == [4, None, None]
+    result = run_in_space(run, go_on, rest)
+    # The reflection on message 9 is in the journal, its curation is not.
+    assert [number(call) for call in rest.calls if call.role == "reflector"] == [10, 11]
+    assert [call.role for call in rest.calls].count("curator") == 3
+    assert (result.steps, result.hits) == (3, 1)
+    assert [step for _, step in outcomes(run)] == [4, 5, 6, 7]
+
+
+def test_a_spent_budget_leaves_the_rest_for_the_next_time(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+
+    async def use(space: practicum.Space) -> tuple[practicum.Result, practicum.Result]:
+        for n in (8, 9):
+            shown = await space.context_for(f"Message {n}: say word{n}")
+            await space.report(shown, answer="no", score=0)
+        return await space.learn(max_calls=3), await space.learn()
+
+    one, two = run_in_space(run, use)
+    assert one.stopped == "the budget of 3 calls is spent"
+    assert (one.steps, two.steps, two.stopped, one.usage.calls + two.usage.calls) == (1, 1, None, 4)
+
+
+# ---- at the same time
+
+
+def test_queries_that_are_learned_from_at_once_are_steps_one_after_the_other(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+
+    async def use(space: practicum.Space) -> list[practicum.Answered]:
+        asked = (f"Message {n}: say word{n}" for n in range(20, 24))
+        parts = practicum.Parts(clients={"agent": model()}, embedder=Words())
+        alone = practicum.ask("Message 30: say word30", run, learn=True, target="word30", parts=parts)
+        return [*await asyncio.gather(*(space.ask(q, learn=True, target=q.split()[-1]) for q in asked), alone)]
+
+    made = run_in_space(run, use)
+    assert [answered.learned.step for answered in made] == [4, 5, 6, 7, 8]
+    assert [answered.learned.context.version for answered in made] == [4, 5, 6, 7, 8]
+
+
+def test_what_is_done_is_shown_while_the_run_is_learned_from(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+
+    async def use(space: practicum.Space) -> None:
+        reflecting_on, answer = asyncio.Event(), asyncio.Event()
+
+        class Slow(ScriptedClient):
+            async def complete(self, role: str, *asked: Any) -> Any:
+                if role == "reflector":
+                    reflecting_on.set()
+                    await answer.wait()
+                return await super().complete(role, *asked)
+
+        learning = practicum.open(
+            run, parts=practicum.Parts(clients={"agent": Slow(model().respond)}, embedder=Words())
+        )
+        async with learning:
+            shown = await space.context_for("Message 8: say it")
+            await space.report(shown, answer="no", score=0)
+            learner = asyncio.create_task(learning.learn())
+            await reflecting_on.wait()
+            during = await space.context_for("Message 8: say it")
+            await space.report(during, answer="nor this", score=0)
+            answer.set()
+            result = await learner
+        assert (during.version, result.context.version) == (3, 4)
+        assert (await space.context_for("Message 8: say it")).version == 4
+        # What was reported meanwhile is learned from next.
+        assert [step for _, step in outcomes(run)][:2] == [4, None]
+
+    run_in_space(run, use)
+
+
+def test_threads_share_a_space(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    space, found = opened(run), dict[int, str]()
+
+    def work(n: int) -> None:
+        async def use() -> None:
+            for _ in range(5):
+                shown = await space.context_for(f"Message {n}: say what?")
+                await space.report(shown, answer=f"word{n}", score=1)
+            await space.ask(f"Message {n}: say word{n}", learn=True, target=f"word{n}")
+            found[n] = shown.text
+
+        practicum.run_sync(use())
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [0, 1, 2, 3]
+    assert len(outcomes(run)) == 20
+    result = practicum.run_sync(space.learn())
+    practicum.run_sync(space.close())
+    assert (result.steps, result.context.version) == (20, load_context(run).version)
+
+
+def test_another_writer_is_named_or_waited_for(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    other = Store.open(run)
+
+    async def use(space: practicum.Space) -> None:
+        shown = await space.context_for("Message 8: say it")
+        await space.report(shown, answer="word8", score=1)
+        with pytest.raises(RunBusy, match="another process is writing to"):
+            await space.learn()
+        async with opened(run, wait=60) as patient:
+            learner = asyncio.create_task(patient.learn())
+            await asyncio.sleep(0)
+            other.close()
+            assert (await learner).steps == 1
+
+    try:
+        run_in_space(run, use)
+    finally:
+        other.close()
+
+
+def test_a_closed_space_says_so(tmp_path: Path) -> None:
+    run = a_run(tmp_path, tasks=1)
+    space = opened(run)
+    practicum.run_sync(space.close())
+    practicum.run_sync(space.close())
+    for work in (space.context_for("a"), space.report("a", score=1), space.learn(), space.ask("a")):
+        with pytest.raises(UsageError, match=r"is closed: open it again with practicum\.open"):
+            practicum.run_sync(work)
+
+
+def test_what_cannot_be_written_is_kept_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path, tasks=1)
+
+    def full(store: Store, statements: Any) -> None:
+        raise StoreError("the disk is full")
+
+    async def use(space: practicum.Space) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(Store, "execute_all", full)
+            shown = await space.context_for("Message 8: say it")
+            with pytest.raises(StoreError, match="the disk is full"):
+                await space.report(shown.id, score=1)
+        await space.report(shown.id, score=1)
+
+    with pytest.warns(RuntimeWarning, match="the disk is full; what is shown is kept in memory"):
+        run_in_space(run, use)
+    assert [data["score"]["value"] for data, _ in outcomes(run)] == [1.0]
+
+
+# ---- real processes
+
+SERVICE = """
+import os, signal, sys
+import practicum
+
+async def use():
+    space = practicum.open(sys.argv[1])
+    shown = await space.context_for("Message 8: say it")
+    await space.report(shown, answer="word8", score=1.0)
+    print(shown.id, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+practicum.run_sync(use())
+"""
+
+
+@pytest.mark.slow
+def test_a_report_survives_a_kill_beside_a_writer_and_its_version_is_seen_elsewhere(tmp_path: Path) -> None:
+    run = learned(tmp_path, model(), 3, {}, "episodes", parts={"embedder": WordLlama()}).folder
+    with Store.open(run):
+        done = subprocess.run([sys.executable, "-c", SERVICE, str(run)], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    learn = "import practicum,sys; print(practicum.run_sync(practicum.open(sys.argv[1], model='local').learn()).steps)"
+
+    async def use() -> None:
+        async with practicum.open(run) as space:
+            before = await space.context_for("Message 8: say it")
+            other = await asyncio.to_thread(
+                subprocess.run, [sys.executable, "-c", learn, str(run)], capture_output=True, text=True, check=True
+            )
+            assert other.stdout.strip() == "1"
+            after = await space.context_for("Message 8: say it")
+            assert (before.version, after.version) == (3, 4)
+            assert after.turns[-1].assistant == "word8"
+
+    practicum.run_sync(use())
