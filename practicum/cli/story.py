@@ -9,7 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from practicum.cli.output import Printer
-from practicum.core.words import one_line, usage_text
+from practicum.core.words import one_line, quantity, usage_text
 
 if TYPE_CHECKING:
     from practicum.core.types import Prompt, Trace
@@ -117,12 +117,12 @@ def _print_shown(out: Printer, run: Path, one: AttemptStory) -> None:
         out.print(f"shown (all of it: practicum show {run} --call {first.id})")
         _print_prompt(out, prompt, FOLD, "  ")
     if others:
-        out.print(f"then {len(others):,} more {'call' if len(others) == 1 else 'calls'}")
+        out.print(f"then {quantity(len(others), 'more call')}")
         for call in others[:STEPS]:
             asked = call.prompt
             last = "" if asked is None else f": {one_line(asked.user, WIDE)}"
             _lines(out, [f"call {call.id}, {_inner(call, one.line.place)}{last}"], "  ")
-        _more(out, len(others) - STEPS, "calls", "  ")
+        _more(out, len(others) - STEPS, "call", "  ")
 
 
 def _inner(call: CallStory, place: str) -> str:
@@ -154,7 +154,7 @@ def _print_done(out: Printer, trace: Trace, used: Sequence[EntryShown]) -> None:
         out.print("did")
         for step in trace.steps[:STEPS]:
             _part(out, step.kind, step.text, FOLD, "  ")
-        _more(out, len(trace.steps) - STEPS, "steps", "  ")
+        _more(out, len(trace.steps) - STEPS, "step", "  ")
     if trace.reasoning:
         _part(out, "reasoning", trace.reasoning, LONG)
     if trace.error is not None:
@@ -259,7 +259,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
             ends = "; ".join(fate_text(fate) for fate in settled) or "no edit rests on it"
             out.item(f"{lesson.step}: {one_line(_lesson_text(lesson), WIDE)} → {ends}  [{', '.join(lesson.attempts)}]")
         counted = ", ".join(f"{n:,} {kind}" for kind, n in fates.most_common())
-        out.print(f"{number:,} {'lesson' if number == 1 else 'lessons'}{f': {counted}' if counted else ''}")
+        out.print(f"{quantity(number, 'lesson')}{f': {counted}' if counted else ''}")
 
 
 def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> None:
@@ -276,7 +276,7 @@ def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> N
             head = f"{call.id:>6} {call.role:<10} {_numbers(call)}  {'' if call.ok else 'FAILED '}"
             room = max(out.width - len(head), 20) if out.is_terminal else WIDE
             out.print(f"{head}{one_line(call.place, room)}")
-        out.print(f"{number:,} in the list: {usage_text(usage)}")
+        out.print(f"in all: {usage_text(usage)}")
         if last:
             out.print(f"look at one: practicum show {run} --call {last}")
 
@@ -326,7 +326,7 @@ def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> No
     shown = rows if not most or len(rows) <= most + 1 else rows[:most]
     for row in shown:
         out.print(row)
-    _more(out, len(rows) - len(shown), "lines", inner)
+    _more(out, len(rows) - len(shown), "line", inner)
 
 
 def _lines(out: Printer, lines: Iterable[str], margin: str) -> None:
@@ -344,7 +344,7 @@ def _wrapped(out: Printer, lines: Iterable[str], margin: str) -> Iterator[str]:
 
 def _more(out: Printer, number: int, what: str, margin: str) -> None:
     if number > 0:
-        out.print(f"{margin}… {number:,} more {what if number > 1 else what[:-1]}; --json has all")
+        out.print(f"{margin}… {quantity(number, f'more {what}')}; --json has all")
 
 
 def _shell(id: str) -> str:

@@ -106,8 +106,16 @@ def m004_prompts_names_outcomes(db: Connection) -> None:
     schema.metadata.create_all(db, tables=_M004_TABLES, checkfirst=False)
 
 
+def m005_steps_indexed(db: Connection) -> None:
+    """What belongs to a step is found without reading all rows."""
+    for table in (schema.rollouts, schema.lessons, schema.versions):
+        for index in table.indexes:
+            # Where the first tables were made today, they had it at once.
+            index.create(db, checkfirst=True)
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
-    m001_first_tables, m002_snapshots, m003_counter_keys, m004_prompts_names_outcomes,
+    m001_first_tables, m002_snapshots, m003_counter_keys, m004_prompts_names_outcomes, m005_steps_indexed,
 )  # fmt: skip
 
 READABLE = 1

@@ -59,6 +59,7 @@ rollouts = _table(
     Column("place", String, primary_key=True),
     *_required(Integer, "step"),  # 0 for an attempt of an evaluation
     *_required(Text, "sources", "data"),
+    Index("rollouts_by_step", "step"),
 )
 
 lessons = _table(
@@ -66,6 +67,7 @@ lessons = _table(
     Column("lesson_id", String, primary_key=True),
     *_required(Integer, "step"),
     *_required(Text, "sources", "data"),
+    Index("lessons_by_step", "step"),
 )
 
 versions = _table(
@@ -74,6 +76,7 @@ versions = _table(
     Column("parent", Integer),  # None for the first; a rollback's parent is the version it went back to
     *_required(Integer, "step", "next_number"),
     *_required(Text, "applied"),  # JSON list of edits with the ids they got
+    Index("versions_by_step", "step"),
 )
 
 snapshots = _table(

@@ -1,19 +1,11 @@
-"""The story of a run: what the agent was shown and did, how it was scored, and what became of it (`practicum show`).
-
-A `Story` reads what a run stored, also while the run is at work, and changes nothing. It reads rows in blocks, as they
-are asked for: a run of 10,000 steps is never in memory as a whole.
-
-An attempt has a short id: `3.t17` is the one at task t17 in step 3, `test.t9` one of the final evaluation, `before.t9`
-one before learning, `val5.t9` one of the validation of version 5. Further attempts at the same task are numbered:
-`3.t17.2` is the second of a group. The full place of an attempt in the run works in the same way.
-"""
+"""Reading the story of a run from its rows."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import groupby
@@ -25,16 +17,30 @@ from sqlalchemy import ColumnElement, Table, func, select
 
 from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.context import Context
-from practicum.core.edits import Applied, Edit, Entry, Refused, Resolution
+from practicum.core.edits import Applied, Edit, Refused, Resolution
 from practicum.core.errors import UsageError
-from practicum.core.types import Feedback, Lesson, Prompt, Rating, Rollout, Score, Task, Trace, Usage
+from practicum.core.types import Lesson, Rollout, Task, Trace, Usage
 from practicum.session.config import Config
 from practicum.session.records import RUN, read_config
+from practicum.session.story.parts import (
+    STEP,
+    AttemptLine,
+    AttemptStory,
+    CallStory,
+    EntryShown,
+    EntryStory,
+    Fate,
+    LessonStory,
+    RoundStory,
+    RunStory,
+    StepStory,
+    top_place,
+)
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.journal import NOTE_ROLE, ROW, Journal, load_failure
+from practicum.store.journal import NOTE_ROLE, ROW, Journal
 from practicum.store.snapshot import read_context
-from practicum.store.versions import EntryEvent, lineage, read_edits
+from practicum.store.versions import EntryEvent, lineage
 
 BLOCK = 256
 """Rows that are read together."""
@@ -46,300 +52,9 @@ LISTED = 8
 """Ids that an error names at most."""
 
 ROLLOUT, LESSON, TRACE, TASK = TypeAdapter(Rollout), TypeAdapter(Lesson), TypeAdapter(Trace), TypeAdapter(Task)
+EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 RESOLUTIONS: TypeAdapter[tuple[Resolution, ...]] = TypeAdapter(tuple[Resolution, ...])
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON values: of a dataclass, the fields that are not private."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value) if not f.name.startswith("_")}
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-class Plain:
-    """A part of the story that can be given to programs."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        values: dict[str, Any] = plain(self)
-        return values
-
-
-@dataclass(frozen=True)
-class RunStory(Plain):
-    """A run as a whole.
-
-    `usage` and `by_role` are what its journal holds so far. `counts` are the counters above zero (see `core.counts`),
-    and `scores` what it last reported. `tasks` are the numbers of tasks by split.
-    """
-
-    folder: Path
-    method: str
-    model: str
-    state: str
-    config: Mapping[str, Any]
-    scores: Mapping[str, float]
-    counts: Mapping[str, int]
-    usage: Usage
-    by_role: Mapping[str, Usage]
-    seconds: float
-    steps: int
-    versions: int
-    tasks: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class StepStory(Plain):
-    """One step, as it was counted when it ended.
-
-    `tasks` are the ids of its tasks. `lessons`, `applied` and `refused` are numbers; `version`, `entries` and `tokens`
-    describe the context after it; `val` is its validation score, if it was validated. `sampled` and `evidence` are what
-    the method noted about its batch and its delta.
-    """
-
-    step: int
-    epoch: int
-    tasks: tuple[str, ...]
-    score: float
-    lessons: int
-    applied: int
-    refused: int
-    version: int
-    entries: int
-    tokens: int
-    seconds: float | None = None
-    val: float | None = None
-    best_of_k: float | None = None
-    sampled: Mapping[str, Any] = field(default_factory=dict)
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-
-
-STEP = TypeAdapter(StepStory)
-
-
-@dataclass(frozen=True)
-class AttemptLine(Plain):
-    """One attempt in a line.
-
-    `split` is train for learning, and otherwise that of the evaluation: before, test, val or another one. Of an
-    evaluation, `step` is None, and `version` is the evaluated one, if it is still known. `number` counts the attempts
-    at the same task at once, of which there are `tries`; reports count number 1, and `chosen` marks the one that stands
-    as the best of them. `success` is what learning was told. `reused` is the place of the earlier attempt that was used
-    again, if it was.
-    """
-
-    id: str
-    split: str
-    step: int | None
-    version: int | None
-    task: str
-    input: str
-    answer: str
-    error: str | None
-    lost: bool
-    score: float | None
-    correct: bool | None
-    success: bool | None
-    feedback: str
-    number: int
-    tries: int
-    chosen: bool
-    reused: str
-    place: str
-
-    @property
-    def failed(self) -> bool:
-        """Whether it went wrong: by an error, by its score or, without a score, by the feedback."""
-        passed = self.success if self.correct is None else self.correct
-        return self.error is not None or passed is False
-
-    @property
-    def outcome(self) -> str:
-        """How it went, in a word."""
-        if self.error is not None:
-            return "lost" if self.lost else "failed"
-        passed = self.success if self.correct is None else self.correct
-        return "unknown" if passed is None else "right" if passed else "wrong"
-
-
-@dataclass(frozen=True)
-class CallStory(Plain):
-    """One effect in the journal: a model call, an attempt of an agent of the user's own, or a score that is an effect.
-
-    `id` is a number that `practicum show RUN --call` takes. `model` is the run's model in this role, empty where none
-    was called. `seconds` includes waits and repetitions. `prompt` and `answer` are read when they are asked for.
-    """
-
-    id: str
-    place: str
-    role: str
-    model: str
-    ok: bool
-    usage: Usage
-    seconds: float
-    sources: tuple[str, ...]
-    _story: Story
-
-    @property
-    def prompt(self) -> Prompt | None:
-        """What was asked; None if it was not stored, as in runs of older versions."""
-        return self._story.journal.prompt(self.place)
-
-    @property
-    def answer(self) -> str:
-        """What came back as text: the model's answer, the agent's answer, or the failure."""
-        return self._answered[0]
-
-    @property
-    def cut(self) -> bool:
-        """Whether the answer ended at the limit of output tokens."""
-        return self._answered[1]
-
-    @cached_property
-    def _answered(self) -> tuple[str, bool]:
-        table = schema.journal
-        mine = (table.c.run_id == RUN) & (table.c.place == self.place)
-        (row,) = self._story.store.rows(select(table.c.answer).where(mine))
-        if not self.ok:
-            # Only a failed effect that is no model call is stored as JSON.
-            return (row.answer if self.usage.calls or self.model else str(load_failure(row.answer))), False
-        said = json.loads(row.answer)
-        if isinstance(said, list):
-            return said[0], said[1]
-        return said.get("answer", row.answer), False
-
-    @property
-    def attempts(self) -> tuple[str, ...]:
-        """The ids of the attempts that it is about."""
-        if self.place.startswith("evaluate "):
-            return self._story.attempts_of(["rollout:" + "/".join(self.place.split("/")[:2])])
-        return self._story.attempts_of(self.sources)
-
-    def as_json(self, texts: bool = False) -> dict[str, Any]:
-        """Plain values; with `texts`, the prompt and the answer too."""
-        values = super().as_json()
-        return {**values, "prompt": plain(self.prompt), "answer": self.answer, "cut": self.cut} if texts else values
-
-
-@dataclass(frozen=True)
-class EntryShown(Plain):
-    """An entry as an attempt met it: its text at that version, and its similarity to the task if it was looked up."""
-
-    id: str
-    section: str
-    text: str
-    similarity: float | None = None
-
-
-@dataclass(frozen=True)
-class Fate(Plain):
-    """What became of a lesson.
-
-    applied: an edit (`op`) made `version`, in which `entry` was added, changed or voted on. covered: `entry` said it
-    already. dropped: it was left out. refused: an edit that rested on it could not be applied.
-    """
-
-    what: Literal["applied", "covered", "dropped", "refused"]
-    step: int
-    entry: str = ""
-    op: str = ""
-    version: int | None = None
-    text: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class LessonStory(Plain):
-    """What a reflection said: an insight (`text`, empty if it only voted), all findings, and what became of it.
-
-    `votes` are its verdicts on entries, `attempts` the ids of those that it came from, and `of` is the id of the
-    lesson whose reflection said this too.
-    """
-
-    id: str
-    step: int
-    section: str
-    text: str
-    detail: str
-    confirmed: bool
-    of: str
-    votes: Mapping[str, Rating]
-    findings: Mapping[str, Any]
-    sources: tuple[str, ...]
-    attempts: tuple[str, ...]
-    fates: tuple[Fate, ...]
-
-
-@dataclass(frozen=True)
-class RoundStory(Plain):
-    """A reflection within an attempt and, if another try followed, what came of it. `texts` are its insights."""
-
-    texts: str
-    answer: str | None
-    error: str | None
-    success: bool | None
-    feedback: str
-
-
-@dataclass(frozen=True)
-class AttemptStory(Plain):
-    """Everything about one attempt.
-
-    `version` is the one whose context it was made under, None where it is not known (learning without a barrier).
-    `calls` are those of the attempt itself, each with its prompt; `judging` those about its outcome and about the
-    choice among several; `reflecting` those that reflected on it; `updating` those that made edits of a whole step.
-    `retrieved` are the entries that were looked up for it, `used` those that it cites. `group` are all attempts at the
-    task at once and `choice` says why one of them stands. `twin` is the attempt with the annotated playbook.
-    `recorded` means that it was made before the run, and read from a trace. `usage` and `seconds` are those of `calls`,
-    `judging` and `reflecting`.
-    """
-
-    line: AttemptLine
-    task: Task
-    version: int | None
-    calls: tuple[CallStory, ...]
-    retrieved: tuple[EntryShown, ...]
-    trace: Trace
-    used: tuple[EntryShown, ...]
-    score: Score | None
-    feedback: Feedback
-    judging: tuple[CallStory, ...]
-    rounds: tuple[RoundStory, ...]
-    group: tuple[AttemptLine, ...]
-    choice: Mapping[str, Any]
-    twin: Trace | None
-    reused: str
-    recorded: bool
-    lessons: tuple[LessonStory, ...]
-    reflecting: tuple[CallStory, ...]
-    updating: tuple[CallStory, ...]
-    usage: Usage
-    seconds: float
-
-    @property
-    def id(self) -> str:
-        return self.line.id
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, with the prompts and the answers of the calls of the attempt itself."""
-        return {**super().as_json(), "calls": [call.as_json(texts=True) for call in self.calls]}
-
-
-@dataclass(frozen=True)
-class EntryStory(Plain):
-    """An entry with every edit that made it what it is. `now` is None if it was removed. `sources` are the names of
-    what it came from, and `attempts` the ids of the attempts among them."""
-
-    id: str
-    now: Entry | None
-    events: tuple[EntryEvent, ...]
-    sources: tuple[str, ...]
-    attempts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -417,6 +132,16 @@ class Story:
             tasks={row.split: row[1] for row in self.store.rows(by_split)},
         )
 
+    def _original(self, version: int | None) -> int | None:
+        """The version that one (None: the last) is a copy of, as `versions.original` says it of versions in memory."""
+        table = schema.versions
+        query = select(table.c.version, table.c.parent).where(table.c.run_id == RUN, table.c.applied == "[]")
+        copied = {row.version: row.parent for row in self.store.rows(query) if row.parent is not None}
+        number = max(self._parents, default=None) if version is None else version
+        while number in copied:
+            number = copied[number]
+        return number
+
     def tasks(self, split: str) -> Iterator[Task]:
         """The tasks of a split (train, val, test), in their order."""
         table = schema.tasks
@@ -445,9 +170,14 @@ class Story:
         if known is None:
             context = read_context(self.store, RUN, line[-1])
         else:
-            context = self._contexts[known]
-            for number in line[line.index(known) + 1 :]:
-                context = context.replay(read_edits(self.store, RUN, number), number)
+            context, table, left = self._contexts[known], schema.versions, line[line.index(known) + 1 :]
+            for start in range(0, len(left), BLOCK):
+                block = {*left[start : start + BLOCK]}
+                between = table.c.version.between(min(block), max(block))
+                query = select(table.c.version, table.c.applied).where(table.c.run_id == RUN, between)
+                for row in self.store.rows(query.order_by(table.c.version)):
+                    if row.version in block:
+                        context = context.replay(EDITS.validate_json(row.applied), row.version)
         self._keep(self._contexts, line[-1], context)
         return context
 
@@ -538,8 +268,8 @@ class Story:
     def lessons(self, step: int | None = None) -> Iterator[LessonStory]:
         """The lessons of a step, or of all steps, in order."""
         table = schema.lessons
-        where = [] if step is None else [table.c.step == step]
-        for row in self._rows(table, table.c.step, table.c.data, where=where):
+        columns = (table.c.step, table.c.data)
+        for row in self._rows(table, *columns) if step is None else self._of_step(table, step, *columns):
             yield self._lesson(row.step, LESSON.validate_json(row.data))
 
     # Calls
@@ -569,11 +299,10 @@ class Story:
         # Only versions that name it are read as a whole.
         named = table.c.applied.contains(json.dumps(id), autoescape=True)
         query = select(table.c.version, table.c.step, table.c.applied).where(table.c.run_id == RUN, named)
-        edits: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
         events = tuple(
             EntryEvent(row.version, row.step, done)
             for row in self.store.rows(query.order_by(table.c.version))
-            for done in edits.validate_json(row.applied)
+            for done in EDITS.validate_json(row.applied)
             if done.id == id or id in getattr(done.edit, "ids", ())
         )
         if not events:
@@ -616,6 +345,12 @@ class Story:
             if len(rows) < block:
                 return
             last, block = rows[-1].number, BLOCK
+
+    def _of_step(self, table: Table, step: int, *columns: Any) -> list[Any]:
+        """The rows of a step, in the order of writing."""
+        # Of steps the step is a part of the key, of others it has an index, which SQLite uses without a plain run.
+        run = table.c.run_id if table is schema.steps else table.c.run_id.concat("")
+        return self.store.rows(select(*columns).where(run == RUN, table.c.step == step).order_by(ROW))
 
     @staticmethod
     def _keep(cache: dict[int, Any], key: int, value: Any) -> None:
@@ -721,13 +456,10 @@ class Story:
         if isinstance(scope, int) and scope in self._named:
             return self._named[scope]
         table = schema.rollouts
-        step = isinstance(scope, int)
-        where = table.c.step == scope if isinstance(scope, int) else _under(table, scope.place)
-        rows = (
-            self._rows(table, table.c.data, where=[where])
-            if step
-            else self.store.rows(select(table.c.data).where(where).order_by(ROW))
-        )
+        if isinstance(scope, int):
+            rows = self._of_step(table, scope, table.c.data)
+        else:
+            rows = self.store.rows(select(table.c.data).where(_under(table, scope.place)).order_by(ROW))
         named = self._ids(scope, [ROLLOUT.validate_json(row.data) for row in rows])
         if isinstance(scope, int) and named:
             self._keep(self._named, scope, named)
@@ -803,7 +535,7 @@ class Story:
             columns.where(table.c.run_id == RUN, table.c.place == place),
             columns.where(_under(table, place)).limit(1),
             columns.where(_under(table, place_of_all(place))).limit(1),
-            columns.where(_under(table, place.split("/")[0])).limit(1),
+            columns.where(_under(table, top_place(place))).limit(1),
         ):
             if rows := self.store.rows(query):
                 return rows[0]
@@ -867,10 +599,10 @@ class Story:
 
     def _calls_of_scope(self, place: str) -> Iterator[CallStory]:
         """All calls of the step, the attempt without a barrier or the evaluated task that a place lies in."""
-        parts = place.split("/")
-        top = "/".join(parts[:2]) if parts[0].startswith("evaluate ") else parts[0]
         table = schema.journal
-        query = select(ROW.label("number"), *self._call_columns).where(_under(table, top), table.c.role != NOTE_ROLE)
+        query = select(ROW.label("number"), *self._call_columns).where(
+            _under(table, top_place(place)), table.c.role != NOTE_ROLE
+        )
         return map(self._call, self.store.rows(query.order_by(ROW)))
 
     @property
@@ -897,12 +629,14 @@ class Story:
     def _at_step(self, step: int) -> ColumnElement[bool]:
         """The condition that a call belongs to a step: by its place, or by those of the step's attempts and group."""
         table = schema.journal
-        tops = {f"step {step}", *(rollout.place.split("/")[0] for rollout, _ in self._scope(step))}
         data = next((one for one in self.steps() if one.step == step), None)
         if data is None:
             raise UsageError(f"{self.folder} has no step {step}")
+        tops = {top_place(rollout.place) for rollout, _ in self._scope(step)} or {f"step {step}"}
         if "group" in data.sampled:
-            tops |= {f"group {data.sampled['group']}", f"group {data.sampled['group']} again"}
+            # In the same leg of the run as its attempts.
+            group = f"{min(tops).rpartition('/')[0]}/group {data.sampled['group']}".lstrip("/")
+            tops |= {group, f"{group} again"}
         first, *rest = (_under(table, top) for top in sorted(tops))
         for condition in rest:
             first = first | condition
@@ -912,9 +646,8 @@ class Story:
 
     def _lessons_of(self, step: int, rollout: Rollout) -> tuple[LessonStory, ...]:
         table, about = schema.lessons, f"rollout:{rollout.place}"
-        named = table.c.sources.contains(json.dumps(about), autoescape=True)
-        rows = self._rows(table, table.c.data, where=[table.c.step == step, named])
-        lessons = (LESSON.validate_json(row.data) for row in rows)
+        rows = self._of_step(table, step, table.c.sources, table.c.data)
+        lessons = (LESSON.validate_json(row.data) for row in rows if about in json.loads(row.sources))
         # A reflection on many attempts names all of them, and is about one.
         own = (x for x in lessons if x.data.get("task_id", rollout.task.id) == rollout.task.id)
         return tuple(self._lesson(step, lesson) for lesson in own)
@@ -951,15 +684,14 @@ class Story:
     def _read_fates(self, step: int | None) -> Mapping[str, list[Fate]]:
         """What became of the lessons in a step, or in all, by their ids."""
         found: dict[str, list[Fate]] = defaultdict(list)
-        edits: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
         for table, columns in (
             (schema.versions, (schema.versions.c.version, schema.versions.c.step, schema.versions.c.applied)),
             (schema.steps, (schema.steps.c.step, schema.steps.c.data, schema.steps.c.refused)),
         ):
-            where = [] if step is None else [table.c.step == step]
-            for row in self._rows(table, *columns, where=where):
+            rows = self._rows(table, *columns) if step is None else self._of_step(table, step, *columns)
+            for row in rows:
                 if table is schema.versions:
-                    for done in edits.validate_json(row.applied):
+                    for done in EDITS.validate_json(row.applied):
                         fate = _edited("applied", done.edit, row.step, done.id, row.version, done.edit.reason)
                         for lesson in done.edit.lessons:
                             found[lesson].append(fate)
@@ -997,7 +729,7 @@ def _twin_place(place: str) -> str:
 
 def _updates(place: str) -> bool:
     """Whether what is done at a place makes edits of lessons."""
-    return place.startswith("group ") or "/update/" in place or "/accept/" in place
+    return "group " in top_place(place) or "/update/" in place or "/accept/" in place
 
 
 def _shown(context: Context, id: str, similarity: float | None = None) -> EntryShown:
