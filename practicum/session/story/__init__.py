@@ -20,7 +20,7 @@ from practicum.session.story.parts import (
     RunStory,
     StepStory,
 )
-from practicum.session.story.story import REFUSED, Story
+from practicum.session.story.story import REFUSED, Story, in_order
 
 __all__ = [
     "REFUSED",
@@ -35,4 +35,5 @@ __all__ = [
     "RunStory",
     "StepStory",
     "Story",
+    "in_order",
 ]

@@ -132,16 +132,6 @@ class Story:
             tasks={row.split: row[1] for row in self.store.rows(by_split)},
         )
 
-    def _original(self, version: int | None) -> int | None:
-        """The version that one (None: the last) is a copy of, as `versions.original` says it of versions in memory."""
-        table = schema.versions
-        query = select(table.c.version, table.c.parent).where(table.c.run_id == RUN, table.c.applied == "[]")
-        copied = {row.version: row.parent for row in self.store.rows(query) if row.parent is not None}
-        number = max(self._parents, default=None) if version is None else version
-        while number in copied:
-            number = copied[number]
-        return number
-
     def tasks(self, split: str) -> Iterator[Task]:
         """The tasks of a split (train, val, test), in their order."""
         table = schema.tasks
