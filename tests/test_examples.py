@@ -51,7 +51,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["ace", "episodes", "reasoning_bank", "own_method", pytest.param("own_agent", marks=pytest.mark.slow)]
+    "name",
+    ["ace", "episodes", "reasoning_bank", "own_method", "own_watch", pytest.param("own_agent", marks=pytest.mark.slow)],
 )
 def test_an_example_learns_through_the_library(
     name: str, run: Callable[..., str], server: ServerProcess, tmp_path: Path

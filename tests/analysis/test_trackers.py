@@ -7,13 +7,14 @@ import logging
 import re
 import struct
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import client, make_tasks, world
+from helpers import client, make_tasks, run_command, world, write_tasks
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -269,20 +270,35 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
         thread.join()
 
 
-def test_spans_arrive_over_otlp_where_the_environment_says(tmp_path: Path, collector: list[bytes]) -> None:
+def received(bodies: list[bytes]) -> list[Any]:
+    """The spans of model calls that a collector got."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+    requests = map(ExportTraceServiceRequest.FromString, bodies)
+    scopes = [scope for request in requests for resource in request.resource_spans for scope in resource.scope_spans]
+    return [span for scope in scopes for span in scope.spans if span.name.startswith("chat ")]
+
+
+def test_spans_arrive_over_otlp_where_the_environment_says(tmp_path: Path, collector: list[bytes]) -> None:
     result = learn(tmp_path / "run", Otel())
-    requests = [ExportTraceServiceRequest.FromString(body) for body in collector]
-    names = [
-        span.name
-        for request in requests
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    assert names.count("chat scripted") == result.usage.calls
+    assert len(received(collector)) == result.usage.calls
     assert Count.UNTRACKED_RECORDS not in result.errors
+
+
+def test_commands_send_every_run_of_a_comparison_and_an_evaluation(tmp_path: Path, collector: list[bytes]) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(3))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(3, 10))
+    (tmp_path / "model").write_text('{"role": "agent", "answer": "no idea"}\n', encoding="utf-8")
+    how = ["--model", "scripted:model", "--log", "otel"]
+    compared = ["compare", "tasks.jsonl", "--test", "test.jsonl", "--methods", "none,icl", "--seeds", "1"]
+    for command in ([*compared, "--out", "c"], ["eval", "tasks.jsonl"]):
+        done = run_command([*command, *how], tmp_path)
+        assert done.code == 0, done.err
+    runs = Counter(
+        {each.key: each.value.string_value for each in span.attributes}["practicum.run"] for span in received(collector)
+    )
+    assert runs["none-0"] == runs["eval"] == 3
+    assert runs["icl-0"] >= 3
 
 
 def test_spans_that_nobody_takes_are_counted_and_said_once(

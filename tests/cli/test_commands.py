@@ -466,6 +466,10 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "choices of test tasks": ("eval tasks.jsonl --choices auto", "the tasks to learn from have no target"),
     "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
     "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
+    "tracker": (
+        "learn tasks.jsonl --model scripted:model --log comet",
+        "there is no tracker 'comet' for --log: known are wandb, mlflow, otel",
+    ),
     "resume with a setting": ("resume run --seed 3", "No such option: --seed"),
     "option": ("learn tasks.jsonl --bogus", "No such option: --bogus"),
     "number": ("learn tasks.jsonl --seed x", "--seed"),

@@ -72,6 +72,8 @@ class Otel(Watch):
             raise UsageError(f"spans are sent as http/protobuf only, but {PROTOCOLS[1]} asks for {protocol}")
         self.name, self.group = name, group
         self._given = exporter
+        self._nodes: dict[Path, dict[Path, _Node]] = {}
+        self._began = False
         self._content = os.environ.get(CONTENT, "").lower() in ("true", "span_only", "span_and_event")
 
     def began(self, run: RunInfo) -> None:
@@ -99,8 +101,7 @@ class Otel(Watch):
         self._provider: TracerProvider = TracerProvider(resource=resource, id_generator=self._ids)
         self._exporter = _counting(self._given)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
-        self._tracer = self._provider.get_tracer("practicum")
-        self._nodes: dict[Path, dict[Path, _Node]] = {}
+        self._tracer, self._began = self._provider.get_tracer("practicum"), True
         self._traces: dict[Path, tuple[int, bool]] = {}
         self._scores: dict[str, Score] = {}
         about = {"practicum.run": self.name or run.folder.name, "practicum.method": run.config.method}
@@ -167,6 +168,8 @@ class Otel(Watch):
             self._end(unit)
 
     async def flush(self) -> None:
+        if not self._began:
+            return  # another watch failed before this one began
         sending = threading.Thread(target=self._provider.shutdown, daemon=True)
         sending.start()
         await asyncio.to_thread(sending.join, PATIENCE)

@@ -32,7 +32,7 @@ PATIENCE = 30.0
 """Seconds that the end of a run waits for what is left to send."""
 
 SPREAD = 1.25
-"""A context is sent if the run has this many times the steps it had at the last one: 28 of the first 1,000 steps."""
+"""A context is sent if the run has this many times the steps it had at the last one: 27 times in 1,000 steps."""
 
 UNSENT = {"instructions", "choices", "sections", "trace_faults"}
 """Fields of the configuration that are texts about the tasks."""
@@ -149,6 +149,8 @@ class Tracker(Watch):
             self._put(partial(self.send, {name: score, f"{name}_tasks": scored}, self._step))
 
     def ended(self, result: Result | Evaluation | None) -> None:
+        if self._thread is None:
+            return  # another watch failed before this one began
         why = (result.stopped if result is not None else None) or ""
         if result is not None:
             self._put(partial(self.send, final_values(result), self._step))
@@ -161,7 +163,8 @@ class Tracker(Watch):
         self._jobs.put(None)
 
     async def flush(self) -> None:
-        assert self._thread is not None
+        if self._thread is None:
+            return
         await asyncio.to_thread(self._thread.join, PATIENCE)
         if self._thread.is_alive():
             left = self._jobs.qsize()
