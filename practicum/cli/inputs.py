@@ -32,6 +32,9 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
     """Keywords of `Config` from the options that were given; `tasks`, those to learn from, are where `--choices auto`
     finds the answers."""
     values = {name: value for name, value in given.items() if value not in (None, [])}
+    for name, value in values.items():
+        if isinstance(value, str) and not value.strip() and name != "instructions":
+            raise UsageError(f"--{name.replace('_', '-')} is empty: give a value, or leave it out")
     settings: dict[str, Any] = dict(pairs(values.pop("set_", ()), "--set"))
     for name in METHOD_OPTIONS:
         if name in values:
@@ -61,7 +64,7 @@ def read_tasks(path: Path | None, fields: str | None) -> list[Task]:
     """
     from practicum.tasks.load import load_tasks, parse_fields
 
-    names = parse_fields(fields) if fields else None
+    names = parse_fields(fields) if fields is not None else None
     if path is None:
         return []
     try:

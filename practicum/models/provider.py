@@ -36,6 +36,10 @@ LONGEST_REQUESTED_PAUSE = 120.0
 provider's Retry-After."""
 
 
+NO_SUCH_INTERFACE = (400, 404, 405, 501)
+"""The statuses with which servers answer at an address of the protocol that they do not have."""
+
+
 @dataclass(kw_only=True)
 class ProviderClient:
     """A model behind pydantic-ai."""
@@ -52,6 +56,8 @@ class ProviderClient:
     supports_seed: bool = False
     openai_protocol: bool = False
     """Whether the server speaks OpenAI's chat completions."""
+    fallback: Callable[[], Model] | None = None
+    """Makes the model to go on with if the server does not know the interface of `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
 
@@ -97,24 +103,35 @@ class ProviderClient:
         tries = 0
         while True:
             tries += 1
+            model = self.model
             try:
-                response = await self.model.request(messages, settings, parameters)  # type: ignore[arg-type]
+                response = await model.request(messages, settings, parameters)  # type: ignore[arg-type]
             except (exceptions.AgentRunError, exceptions.UserError) as error:
+                if self._fell_back(model, error):
+                    continue
                 if not _is_transient(error):
                     raise _permanent_error(self.name, error) from error
                 if not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
-                    raise _unreachable_error(self.name, error) from error
+                    raise ModelError(_unanswered(self.name, error)) from error
                 if tries >= self.attempts:
-                    reason = _error_summary(error)
-                    raise ProviderError(
-                        f"{self.name} failed {tries} times: {reason}; is the server up and not overloaded?"
-                    ) from error
+                    raise ProviderError(_unanswered(self.name, error, tries)) from error
                 limited = isinstance(error, exceptions.ModelRateLimitError)
                 wait = Wait(self.name, _pause(error, tries), tries, self.attempts, _error_summary(error), limited)
             else:
                 self._reached = True
                 return self._reply(response)
             await options.wait(wait)
+
+    def _fell_back(self, used: Model, error: BaseException) -> bool:
+        """Whether the call should be sent again, because another model is used from now on."""
+        if used is not self.model:
+            return True  # another call has fallen back meanwhile
+        unknown = isinstance(error, exceptions.ModelHTTPError) and error.status_code in NO_SUCH_INTERFACE
+        if self.fallback is None or self._reached or not unknown:
+            return False
+        self.model, self.fallback = self.fallback(), None
+        self._output_format = once_per_schema(self._schema_format)
+        return True
 
     def _schema_format(self, schema: JSON) -> tuple[ModelRequestParameters, JSON]:
         """The request parameters, and fields of the request's body, that ask for JSON of this schema."""
@@ -136,7 +153,6 @@ class ProviderClient:
         return parameters, {}
 
     def _reply(self, response: ModelResponse) -> Reply:
-
         calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
         text = calls[0] if calls else (response.text or "")
         counts = response.usage
@@ -199,21 +215,30 @@ def _is_transient(error: BaseException) -> bool:
 def _is_unreachable(error: BaseException) -> bool:
     """Whether there seems to be no model server: no connection, or a reply that is not one of a model server."""
     if isinstance(error, exceptions.ModelTimeoutError):
-        # aiohttp's transport reports a refused connection as a timeout.
-        return any(type(cause).__name__.startswith("Connect") for cause in causes(error))
+        return bool(_no_connection(error))
     unreadable = isinstance(error, exceptions.UnexpectedModelBehavior) or isinstance(error.__cause__, ValueError)
     return unreadable or isinstance(error, exceptions.ModelConnectionError)
 
 
-def _unreachable_error(name: str, error: BaseException) -> ModelError:
-    """The error for a server that never answered as a model server does."""
-    if isinstance(error, exceptions.ModelConnectionError):
-        reason = " ".join(str(causes(error)[-1] or error).split())
-        return ModelError(f"cannot reach {name}: is the server up, and the address right? ({reason})")
-    return ModelError(
-        f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy "
-        f"or a login page stands in between ({_error_summary(error)})"
-    )
+def _no_connection(error: BaseException) -> str:
+    """Why no connection was made; empty if one was. The transport of aiohttp reports a refused one as a timeout."""
+    chain = causes(error)
+    refused = any(type(cause).__name__.startswith(("Connect", "ClientConnect")) for cause in chain)
+    return " ".join(str(chain[-1]).split()) if refused else ""
+
+
+def _unanswered(name: str, error: BaseException, tries: int | None = None) -> str:
+    """What to say of a call that stays without an answer after all tries, or (None) of a server that never gave one."""
+    refused = _no_connection(error)
+    if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
+        often, refused = f" after {tries} tries" if tries else "", refused or _error_summary(error)
+        return f"cannot reach {name}{often}: is the server up, and the address right? ({refused})"
+    if tries is None:
+        return (
+            f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy or "
+            f"a login page stands in between ({_error_summary(error)})"
+        )
+    return f"{name} failed {tries} times: {_error_summary(error)}; is the server up and not overloaded?"
 
 
 def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:
@@ -226,6 +251,8 @@ def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderEr
 
 def _error_summary(error: BaseException) -> str:
     """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
+    if refused := _no_connection(error):
+        return f"no connection: {refused}"
     text = " ".join(str(error).split())
     cause = " ".join(str(error.__cause__ or "").split())
     if cause and cause not in text:

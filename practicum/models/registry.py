@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -175,8 +177,7 @@ class Models:
         except UserError as error:
             if str(error).startswith("Unknown"):
                 raise UsageError(f"unknown model {name!r}. {_NAME_FORMS}") from error
-            # The first sentence says what is missing (usually a key); the rest addresses users of pydantic-ai.
-            raise UsageError(f"model {name!r} cannot be used: {str(error).partition('. ')[0]}") from error
+            raise UsageError(f"model {name!r} cannot be used: {_what_is_missing(str(error))}") from error
         except ImportError as error:
             if unmet_requirements():
                 raise
@@ -190,7 +191,22 @@ class Models:
             attempts=self.settings.attempts,
             window=self.settings.window,
             supports_seed=provider.startswith("openai"),
+            # Gateways often have chat completions alone, which `openai:` does not use.
+            fallback=partial(infer_model, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
         )
+
+
+def _what_is_missing(advice: str) -> str:
+    """What pydantic-ai misses, usually a key, in words for users who do not know it."""
+    if variable := re.search(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", advice):
+        return f"the environment variable {variable[0]} is not set (export {variable[0]}=...)"
+    return advice.partition(". ")[0]
+
+
+def _at_gateway() -> bool:
+    """Whether the environment names another server than OpenAI's."""
+    host = urlsplit(os.environ.get("OPENAI_BASE_URL", "")).hostname
+    return host is not None and not host.endswith("openai.com")
 
 
 def is_local(name: str) -> bool:

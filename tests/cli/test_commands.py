@@ -460,6 +460,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "embedder": ("learn tasks.jsonl --embedder magic --model scripted:model", "unknown embedder 'magic'"),
     "fields": ("learn tasks.jsonl --fields question", "is not NAME=FIELD"),
     "choices": ("learn tasks.jsonl --choices one", "fewer than two"),
+    "no choices": ("learn tasks.jsonl --choices=", "--choices is empty: give a value, or leave it out"),
     "sections": ("learn tasks.jsonl --sections a,A", "the section 'A' is there twice"),
     "no sections": ("learn tasks.jsonl --sections nowhere.txt", "cannot read the sections in nowhere.txt"),
     "choices of open answers": ("learn tasks.jsonl --choices auto", "8 different targets in 8 tasks are too many"),

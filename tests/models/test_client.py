@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -13,15 +14,16 @@ from helpers import AT_ONCE, client, make_tasks
 
 import practicum
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
-from practicum.core.types import Recorded, Score, Task, Trace
+from practicum.core.types import Prompt, Recorded, Score, Task, Trace
 from practicum.core.views import count_tokens
 from practicum.models import provider as provider_module
+from practicum.models.client import CallOptions, Reply
 from practicum.models.prompting import extract_json
 from practicum.models.registry import ClientSettings, Models
 from practicum.models.scripted import ScriptedClient
 from practicum.session.records import override_config
 from practicum.session.result import Result
-from practicum.testing.server import ServerOptions, serve
+from practicum.testing.server import ServerOptions, ServerProcess, serve
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -164,6 +166,39 @@ def test_a_server_that_is_down_is_reported_after_few_tries(tmp_path: Path, addre
         practicum.run_sync(_learn(address, tmp_path / "run", 2, {"settings": {"batch": 2}}))
     assert len(pauses) == 2 * (provider_module.FIRST_TRIES - 1)
     assert max(pauses) <= 1
+
+
+def test_a_server_that_went_down_is_told_as_one_that_was_never_up(tmp_path: Path) -> None:
+    with pytest.raises(ProviderError, match=r"cannot reach http://127.0.0.1:9/v1#any after 2 tries: is the server up"):
+        complete(Models(ClientSettings(attempts=2)), "http://127.0.0.1:9/v1#any", "hello")
+
+
+def complete(models: Models, name: str, *texts: str) -> list[Reply]:
+    """The answers of a model to these texts, sent at once."""
+
+    async def work() -> list[Reply]:
+        client = models.open(name)
+        try:
+            calls = (client.complete("agent", Prompt("", text), None, CallOptions()) for text in texts)
+            return await asyncio.gather(*calls)
+        finally:
+            await models.close()
+
+    return practicum.run_sync(work())
+
+
+def test_a_gateway_with_chat_completions_alone_answers(
+    fast_server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", fast_server.url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    assert all(reply.text for reply in complete(Models(), "openai:sim", "one", "two"))
+
+
+def test_a_missing_key_is_named_as_an_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UsageError, match=r"OPENAI_API_KEY is not set \(export OPENAI_API_KEY=\.\.\.\)$"):
+        Models().open("openai:gpt-4.1-mini")
 
 
 def test_a_web_page_instead_of_a_server_is_reported_after_few_tries(tmp_path: Path, pauses: list[float]) -> None:
