@@ -55,6 +55,8 @@ class Wandb(Tracker):
         try:
             self._wandb = wandb.init(**how)
         except wandb.errors.CommError as error:
+            # The failed call holds its id until this process ends.
+            id = how["id"] = uuid4().hex[:8]
             self._wandb = wandb.init(mode="offline", **how)
             reason = str(error).partition("\n")[0]
             log.warning("wandb: %s; recorded offline, send it later: wandb sync %s", reason, self.folder)
