@@ -19,7 +19,7 @@ import pytest
 from helpers import Launcher
 
 import practicum
-from practicum.testing.server import ServerProcess
+from practicum.testing.server import ServerProcess, start_process
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -135,24 +135,76 @@ def test_the_example_program_answers_a_line() -> None:
 @pytest.mark.slow
 def test_the_commands_of_the_quickstart_print_what_it_shows(launcher: Launcher, tmp_path: Path) -> None:
     """Its commands with the scripted model, in their order, print each line it shows ('…' stands for more)."""
-    text = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    (script,) = (body for kind, body in blocks if kind == "json" and '"role"' in body)
-    (tmp_path / "script.jsonl").write_text(script, encoding="utf-8")
-    ran, missing = 0, ""
     with served(launcher, tmp_path) as shell:
-        for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
-            if kind != "bash" or re.search(r"pip install|openai:|--model local", body):
-                continue
-            printed = shell(body).splitlines()
-            for line in shown.splitlines() if next_kind == "" else ():
-                start, *more = SECONDS.sub("N s", line).split("…")
-                found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
-                if not found:
-                    missing += "\n".join(["not printed:", line, "by:", body, "which printed:", *printed, "", ""])
-            ran += 1
+        write_script(tmp_path)
+        assert run_page("quickstart", shell, tmp_path, r"pip install|openai:|--model local") >= 10
+
+
+@pytest.mark.slow
+def test_the_programs_for_production_print_what_their_page_shows(
+    launcher: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs and commands, after those of the quickstart that make the run; the model is a server's."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}")
+    with start_process("bench_server", latency=0, per_1k_prompt=0, per_output=0) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        with served(launcher, tmp_path) as shell:
+            write_script(tmp_path)
+            for _, body in blocks_of("quickstart"):
+                if ("train.jsonl\n" in body and "head" in body) or "--out runs/first" in body:
+                    shell(body)
+            assert run_page("production", shell, tmp_path) >= 10
+        assert server.stats()["calls"] >= 5
+
+
+@pytest.mark.slow
+def test_the_programs_for_production_are_what_their_types_say(tmp_path: Path) -> None:
+    files = save_programs("production", tmp_path)
+    # From the root, where mypy finds what it kept of the package.
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", *files], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def save_programs(page: str, folder: Path) -> list[Path]:
+    """Write the programs of a page, each below the name in its first line."""
+    files = []
+    for kind, body in blocks_of(page):
+        if kind == "python" and (name := re.match(r"# (\w+\.py)\n", body)):
+            (folder / name[1]).write_text(body, encoding="utf-8")
+            files.append(folder / name[1])
+    return files
+
+
+def blocks_of(page: str) -> list[tuple[str, str]]:
+    """The code blocks of a page of the documentation, each with its language; REPO in them is this repository."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("REPO", str(ROOT))
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def write_script(folder: Path) -> None:
+    """Write the script of the quickstart's model."""
+    (script,) = (body for kind, body in blocks_of("quickstart") if kind == "json" and '"role"' in body)
+    (folder / "script.jsonl").write_text(script, encoding="utf-8")
+
+
+def run_page(page: str, shell: Callable[[str], str], folder: Path, but: str = "(?!)") -> int:
+    """Run the commands of a page, `but` those that match, in their order. Each must print every line that is shown
+    below it. Returns how many ran."""
+    save_programs(page, folder)
+    blocks, ran, missing = blocks_of(page), 0, ""
+    for (kind, body), (next_kind, shown) in zip(blocks, [*blocks[1:], ("end", "")], strict=True):
+        if kind != "bash" or re.search(but, body):
+            continue
+        printed = shell(body).splitlines()
+        for line in shown.splitlines() if next_kind == "" else ():
+            start, *more = SECONDS.sub("N s", line).split("…")
+            found = [p for p in printed if (SECONDS.sub("N s", p).startswith(start) if more else _same(p, line))]
+            if not found:
+                missing += "\n".join(["not printed:", line, "by:", body, "which printed:", *printed, "", ""])
+        ran += 1
     assert not missing, missing
-    assert ran >= 10
+    return ran
 
 
 SECONDS = re.compile(r"\d+\.\d s")

@@ -106,7 +106,7 @@ class Shown:
         return (*found, *(id for id in shown if id not in self.scores))
 
     @cached_property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[Any]:
         """The chat that a plain agent of practicum sends, as a client of OpenAI's API takes it: the run's instructions
         with the pages, the turns, the query. It does not ask for the ids of the entries that the answer rests on."""
         choosing = CHOOSING.format("; ".join(self.config.choices)) if self.config.choices else ""
