@@ -86,12 +86,14 @@ def export(
     from practicum.core import playbook
     from practicum.session.records import load_context
 
-    text = playbook.export(load_context(run, version), format)
+    context, out = load_context(run, version), Printer(json_)
+    text = playbook.export(context, format)
     if output is not None:
         write_atomic(output, text)
+        out.print(f"version {context.version} with {quantity(len(context), 'entry')} written to {output}")
     elif not json_:
         sys.stdout.write(text)
-    Printer(json_).result({"format": format, "text": text, "output": str(output) if output else None})
+    out.result({"format": format, "text": text, "output": str(output) if output else None})
 
 
 def import_(
@@ -107,7 +109,8 @@ def import_(
     create_seed(folder, context)
     out = Printer(json_)
     out.result({"run": str(folder), "entries": len(context)})
-    out.print(f"{quantity(len(context), 'entry')} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder}")
+    entries = quantity(len(context), "entry")
+    out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")
 
 
 def forget(

@@ -14,7 +14,6 @@ from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
-    from practicum.cli.running import Stopper
     from practicum.core.types import Task
 
 
@@ -75,25 +74,13 @@ def dynamics(
 
 
 def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | None, out: Printer) -> Dynamics:
-    """The dynamics, with a bar on a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    """The dynamics, with the live view."""
     from practicum.analysis.dynamics.checkpoints import dynamics as score
-    from practicum.cli.running import Interrupted, parts_for, run_work
+    from practicum.cli.running import Interrupted, run_live
 
-    columns = (TextColumn("checkpoints"), BarColumn(24), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        shown = bar.add_task("", total=None)
-
-        async def work(stop: Stopper) -> Dynamics:
-            return await score(
-                run, tasks, every=every, concurrency=concurrency, parts=parts_for(out), watch=stop,
-                on_checkpoint=lambda done, total: bar.update(shown, completed=done, total=total),
-            )  # fmt: skip
-
-        try:
-            return run_work(work, out)
-        except Stopped as error:
-            raise Interrupted(
-                f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice"
-            ) from error
+    try:
+        return run_live(lambda **how: score(run, tasks, every=every, concurrency=concurrency, **how), out)
+    except Stopped as error:
+        raise Interrupted(
+            f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice"
+        ) from error

@@ -73,7 +73,7 @@ def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **giv
     if state == "done":
         raise UsageError(
             f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "
-            f"from what it learned with practicum learn TASKS --seed-playbook {run}"
+            f"from what it learned with practicum learn TASKS --seed-playbook {run} --model NAME"
         )
     if state == "stopped" and spent is not None and spent not in corrections:
         limit = f"{getattr(config, spent)} {LIMITS[spent]}"

@@ -34,13 +34,13 @@ def methods(
         out.print(one.name, style="bold", end="  ")
         out.print(one.about or "(no description)")
         if one.paper:
-            out.print(f"  paper: {one.paper}")
+            out.item(f"  paper: {one.paper}")
         if one.costs:
-            out.print(f"  costs beside the attempts: {one.costs}")
+            out.item(f"  costs beside the attempts: {one.costs}")
         for seam, block in one.seams.items():
-            out.print(f"  {seam:<8} {block}")
+            out.item(f"  {seam:<8} {block}")
         small = known.setting_docs(one.name, "small")
         for setting, (default, meaning) in known.setting_docs(one.name).items():
             other = "" if small[setting][0] == default else f" (--profile small: {small[setting][0]})"
-            out.print(f"  --set {setting}={default}{other}  {meaning}")
+            out.item(f"  --set {setting}={default}{other}  {meaning}")
         out.print()

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+LONGEST_WORD = 16
+"""Characters of a word that a column of a table makes room for."""
+
 LONGEST_LINE = 4_000
 """Characters of the longest line of a table, where no terminal limits it."""
 
@@ -72,14 +75,25 @@ class Printer(Console):
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], text: Sequence[str] = (), bold: str = ""
     ) -> None:
         """A table. Columns named in `text` are aligned left, the others right; a cell without a value (None) is a dash;
-        rows with a text in the column `bold` are bold. Outside a terminal each row is one line.
+        rows with a text in the column `bold` are bold. On a terminal that is too narrow each row becomes a text that
+        names the columns; outside a terminal it is one line.
         """
+        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        # No column is narrower than its longest word, if that is not very long.
+        narrowest = [
+            min(max((len(word) for cell in (name, *column) for word in cell.split()), default=1), LONGEST_WORD)
+            for name, column in zip(columns, zip(*cells, strict=True) if cells else [()] * len(columns), strict=True)
+        ]
+        if self.is_terminal and sum(narrowest) + 2 * len(columns) > self.width:
+            for row in cells:
+                filled = [(name, cell) for name, cell in zip(columns, row, strict=True) if cell not in ("", "-")]
+                self.item(" · ".join(f"{name} {cell}".strip() for name, cell in filled))
+            return
         table = Table(box=SIMPLE_HEAD)
-        for name in columns:
-            table.add_column(name, justify="left" if name in text else "right", overflow="fold")
-        for row in rows:
-            style = "bold" if bold and row[columns.index(bold)] else ""
-            table.add_row(*("-" if cell is None else str(cell) for cell in row), style=style)
+        for name, least in zip(columns, narrowest, strict=True):
+            table.add_column(name, justify="left" if name in text else "right", overflow="fold", min_width=least)
+        for row in cells:
+            table.add_row(*row, style="bold" if bold and row[columns.index(bold)] else "")
         if self.is_terminal:
             self.print(table)
             return

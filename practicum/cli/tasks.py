@@ -56,4 +56,4 @@ def tasks(
     left = f"; {quantity(data.left_out, 'line')} left out" if data.left_out else ""
     out.print(f"{data.format}: {data.about}; {quantity(len(data.tasks), 'task')}{left}")
     out.print(f"instructions: {data.instructions}")
-    out.print(f"learn with: practicum learn {to or 'TASKS'} {shlex.join(options)}", soft_wrap=True)
+    out.print(f"learn with: practicum learn {to or 'TASKS'} {shlex.join(options)} --model NAME", soft_wrap=True)

@@ -56,6 +56,20 @@ def test_a_row_of_a_table_is_one_line_outside_a_terminal(capsys: pytest.CaptureF
     assert second == "e22        -  [y]"
 
 
+def test_a_table_that_is_too_wide_for_a_terminal_becomes_texts_and_no_word_is_cut(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = Printer(False)
+    out._force_terminal, out.soft_wrap, out.width = True, False, 40
+    row = ("combee", "12,345", "some words in a text that go on", None)
+    out.table(("way", "tokens", "what it says", "cost"), [row], text=("way", "what it says"))
+    lines = capsys.readouterr().out.splitlines()
+    assert any("combee" in line and "12,345" in line for line in lines)
+    out.width = 24
+    out.table(("way", "tokens", "what it says", "cost"), [row], text=("way", "what it says"))
+    assert " ".join(capsys.readouterr().out.split()) == "way combee · tokens 12,345 · what it says " + row[2]
+
+
 def test_the_rest_of_a_long_line_is_indented_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     out, text = Printer(False), "[e0] (code) " + "word " * 20 + "\n  def f():\n      return " + "x, " * 30 + "\n\n  end"
     out.item(text)

@@ -54,6 +54,7 @@ def test_a_watch_of_ones_own_replaces_the_display(kernel: list[dict[str, Any]], 
     assert kernel == []
 
 
+@pytest.mark.slow
 def test_a_comparison_tells_of_its_runs(kernel: list[dict[str, Any]], tmp_path: Path) -> None:
     tasks = make_tasks(6)
     parts = Parts(clients={"agent": client(), "reflector": client(), "curator": client()})

@@ -27,7 +27,7 @@ from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
 from practicum.session.opening import open_state
 from practicum.session.records import RUN, read_run
-from practicum.session.result import RunInfo, Watch, roles_json, usage_json
+from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
 from practicum.session.setup import build_setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
@@ -96,7 +96,8 @@ class Dynamics:
 
 async def dynamics(
     run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
-    parts: Parts | None = None, on_checkpoint: Callable[[int, int], None] | None = None, watch: Watch | None = None,
+    parts: Parts | None = None, on_checkpoint: Callable[[int, int], None] | None = None,
+    watch: Watch | Sequence[Watch] | None = None,
 ) -> Dynamics:  # fmt: skip
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
@@ -120,12 +121,13 @@ async def dynamics(
         setup, budget = build_setup(config, Splits(test=scored_on), parts), Budget()
         # The run's limits were set for learning; a budget of its own also counts what is paid here alone.
         async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
-            if watch is not None:
-                watch.began(RunInfo(folder, config, setup.splits, budget))
-                state.observer = watch
+            watch = one_watch(watch or Watch())
+            watch.began(RunInfo(folder, config, setup.splits, budget))
+            state.observer = watch
             columns: list[list[Rollout]] = []
             root = Run(state)
-            for context in contexts:
+            for n, context in enumerate(contexts, 1):
+                watch.evaluating(f"checkpoint {n} of {len(contexts)}", len(scored_on))
                 columns.append(await root.evaluate(setup.method.act, split, scored_on, context))
                 if on_checkpoint is not None:
                     on_checkpoint(len(columns), len(contexts))
