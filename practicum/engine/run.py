@@ -599,6 +599,10 @@ class Run:
                 self._lose(replace(record, answer=str(error), ok=False))
                 state.last_error = str(error)
                 raise
+            except BaseException as error:
+                # A prompt above the window, say, or a stop.
+                call = replace(call, error=str(error) or type(error).__name__)
+                raise
             finally:
                 state.budget.settle(need, call.usage)
                 state.observer.called(replace(call, seconds=time.monotonic() - began))

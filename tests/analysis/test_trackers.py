@@ -24,7 +24,7 @@ from practicum.analysis.trackers.otel import CONTENT
 from practicum.analysis.trackers.tracker import Tracker, parameters, require
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import ProviderError, UsageError
+from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
 from practicum.models.budget import Budget
 from practicum.models.scripted import Call
 from practicum.session.config import Config, Splits
@@ -237,13 +237,14 @@ def test_a_resume_sends_no_call_again(tmp_path: Path) -> None:
     assert len(places) == len(set(places)) == result.usage.calls
 
 
-def test_a_call_that_failed_is_an_error_that_quotes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ProviderError, ModelError])
+def test_a_call_that_failed_is_an_error_that_quotes_nothing(kind: type[PracticumError], tmp_path: Path) -> None:
     exporter = InMemorySpanExporter()
     with pytest.raises(practicum.PracticumError):
-        learn(tmp_path / "run", Otel(exporter), respond=lambda call: ProviderError(f"{SECRET} is down"))
+        learn(tmp_path / "run", Otel(exporter), respond=lambda call: kind(f"{SECRET} is down"))
     failed = [span for span in exporter.get_finished_spans() if span.name == "chat scripted"]
     assert failed
-    assert all(attributes(span)["error.type"] == "ProviderError" and not span.status.is_ok for span in failed)
+    assert all(attributes(span)["error.type"] == "_OTHER" and not span.status.is_ok for span in failed)
     assert SECRET not in str([span.to_json() for span in failed])
 
 

@@ -235,7 +235,7 @@ def call_attributes(call: ModelCall) -> dict[str, Any]:
     given = {"temperature": options.temperature, "seed": options.seed, "max_tokens": options.max_output_tokens}
     found |= {f"gen_ai.request.{option}": value for option, value in given.items() if value is not None}
     if call.error is not None:
-        return {**found, "error.type": "ProviderError"}
+        return {**found, "error.type": "_OTHER"}
     usage = call.usage
     found |= {"gen_ai.usage.input_tokens": usage.input_tokens, "gen_ai.usage.output_tokens": usage.output_tokens}
     found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
