@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from typer import Argument, Option
@@ -32,7 +32,8 @@ def view(
         raise UsageError("--output writes files and starts no server: leave out --port and --no-open")
     site, out = Site(runs, served=output is None), Printer(json_)
     if output is not None:
-        pages, first = site.write(output), output / "index.html"
+        with out.status("writing the pages") if out.is_terminal else nullcontext():
+            pages, first = site.write(output), output / "index.html"
         out.result({"pages": pages, "index": str(first)})
         out.print(f"{pages:,} pages written: open {first}")
         return

@@ -25,7 +25,7 @@ from practicum.core.errors import PracticumError, UsageError
 from practicum.core.intervals import mean_ci95
 from practicum.core.views import render_full
 from practicum.session.records import RUN
-from practicum.session.story import REFUSED, AttemptLine, AttemptStory, CallStory, StepStory, Story
+from practicum.session.story import REFUSED, AttemptLine, AttemptStory, CallStory, LessonStory, StepStory, Story
 from practicum.store import schema
 from practicum.store.journal import NOTE_ROLE
 from practicum.store.versions import EntryEvent, read_edits
@@ -38,6 +38,9 @@ CARDS = 50
 
 MOST_WITH = 100
 """Attempts that are listed with an entry."""
+
+MOST_CALLS = 5_000
+"""Calls that have pages of their own as files. Of a longer run the calls of attempts are shown with these."""
 
 MOST_ENTRIES = 20_000
 """Entries that the playbooks of all versions may have together to be written as files. Of a longer run the playbook of
@@ -99,7 +102,10 @@ class RunPages:
             return None
         here, values = made
         way = {"crumbs": (*frame.crumbs, (frame.name, f"{frame.root}index.html")), "root": frame.root}
-        about = {"run": self.story.config, "served": frame.served, "whole": self._whole_playbooks or frame.served}
+        about = {
+            "run": self.story.config, "served": frame.served, "whole": frame.served or self._whole_playbooks,
+            "with_calls": frame.served or self._all_calls,
+        }  # fmt: skip
         return render(f"view/{folder or 'overview'}.html", here=here, **way, **about, **values)
 
     def paths(self) -> Iterator[str]:
@@ -115,7 +121,8 @@ class RunPages:
         yield from _leaves("lessons", "all", self._lessons_in_all, CARDS)
         for role, number in self.calls_by_role.items():
             yield from _leaves("calls", role, number, ROWS)
-        yield from (f"call/{call.id}.html" for call in self.story.calls())
+        if self._all_calls:
+            yield from (f"call/{call.id}.html" for call in self.story.calls())
         yield "playbook/last.html"
         if self._whole_playbooks:
             yield from (f"playbook/{version}.html" for version in self.versions)
@@ -160,6 +167,11 @@ class RunPages:
     def _lessons_in_all(self) -> int:
         t = schema.lessons.c
         return int(self.story.store.rows(select(func.count()).where(t.run_id == RUN))[0][0])
+
+    @property
+    def _all_calls(self) -> bool:
+        """Whether each call is written as a file."""
+        return self.calls_by_role["all"] <= MOST_CALLS
 
     @cached_property
     def _whole_playbooks(self) -> bool:
@@ -274,9 +286,25 @@ class RunPages:
     def _lessons(self, name: str, frame: Frame) -> Made:
         if (listed := _list(name, "all")) is None:
             return None
-        first = (listed[1] - 1) * CARDS
-        rows = list(islice(self.story.lessons(), first, first + CARDS))
-        return "Lessons", {"leaf": _leaf(rows, listed[1], CARDS, "all", frame.query, self._lessons_in_all)}
+        return "Lessons", {
+            "leaf": _leaf(
+                self._lessons_from((listed[1] - 1) * CARDS), listed[1], CARDS, "all", frame.query, self._lessons_in_all
+            )
+        }
+
+    def _lessons_from(self, first: int) -> list[LessonStory]:
+        """The lessons of a page, which begins with this one (from 0). Steps before it are not read."""
+        t, rows = schema.lessons.c, list[LessonStory]()
+        numbers = select(t.step, func.count()).where(t.run_id == RUN).group_by(t.step).order_by(t.step)
+        for step, number in self.story.store.rows(numbers):
+            if first >= number:
+                first -= number
+                continue
+            rows += islice(self.story.lessons(step), first, first + CARDS - len(rows))
+            first = 0
+            if len(rows) == CARDS:
+                break
+        return rows
 
     def _playbook(self, name: str, frame: Frame) -> Made:
         last = max(self.versions, default=0)

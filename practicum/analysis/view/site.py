@@ -18,7 +18,6 @@ from practicum.analysis.compare.report import html
 from practicum.analysis.pages import render
 from practicum.analysis.view.run import Frame, RunPages, run_row
 from practicum.core.errors import StoreError, UsageError
-from practicum.core.files import write_atomic
 from practicum.session.story import Story
 from practicum.store.database import DATABASE_FILE
 
@@ -114,7 +113,13 @@ class Site:
             raise UsageError(f"{folder} is a file: give a folder for the pages")
         written = 0
         for path, page in self._pages(self.top, [], ""):
-            write_atomic(folder / path, page)
+            file = folder / path
+            try:
+                # Thousands of files are not waited for one by one: what a crash cuts short is written again.
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(page, encoding="utf-8", errors="replace")
+            except OSError as error:
+                raise StoreError(f"cannot write {file}: {error.strerror}") from error
             written += 1
         return written
 
