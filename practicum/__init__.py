@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from practicum.session.ask import Answered, Learned
     from practicum.session.components import Parts
     from practicum.session.config import Config, RunOptions, Splits
+    from practicum.session.corrections import Corrections
     from practicum.session.evaluate import Evaluation, evaluate
     from practicum.session.learn import learn, resume
     from practicum.session.records import load_context
@@ -75,6 +76,7 @@ _HOMES = {
     "session.ask": ("Answered", "Learned"),
     "session.components": ("Parts",),
     "session.config": ("Config", "RunOptions", "Splits"),
+    "session.corrections": ("Corrections",),
     "session.evaluate": ("Evaluation", "evaluate"),
     "session.learn": ("learn", "resume"),
     "session.records": ("load_context",),
@@ -122,6 +124,7 @@ __all__ = [
     "Comparison",
     "Config",
     "Context",
+    "Corrections",
     "Count",
     "Delete",
     "Delta",

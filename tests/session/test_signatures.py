@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -50,6 +52,15 @@ def test_an_unknown_keyword_is_refused_with_the_one_that_may_be_meant() -> None:
     assert "'xyz': known are" in refused(practicum.learn, xyz=1)
 
 
+def test_the_reference_has_the_signatures() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^\| `(?:await )?(\w+)\((.*\*\*\w+)\)` \|", text, re.MULTILINE))
+    for name in ("learn", "resume", "evaluate", "compare", "ask", "open"):
+        parameters = signature(getattr(practicum, name)).parameters.values()
+        bare = Signature([p.replace(annotation=Parameter.empty) for p in parameters])
+        assert found[name] == str(bare)[1:-1].replace("'", '"')
+
+
 def test_settings_may_be_those_of_the_method_as_an_object() -> None:
     def settings(given: object, method: str = "ace") -> dict[str, Any]:
         values = {"method": method, "settings": given, "model": "scripted:model"}
@@ -75,8 +86,10 @@ async def main(method: Method) -> Result:
     await practicum.evaluate(tasks, result.context, repeat=2, scorer="exact")
     await practicum.compare(tasks, test=tasks, methods=["ace", "icl"], max_tokens=10)
     answered = await practicum.ask("q", "runs/first", model="local")
+    await practicum.resume("runs/first", max_calls=3, model="local")
     print(answered.text, [match.similarity for match in answered.retrieved])
     await practicum.learn(tasks, modle="local")  # Unexpected keyword argument "modle"
+    await practicum.resume("runs/first", max_cals=3)  # Unexpected keyword argument "max_cals"
     await practicum.learn(tasks, max_calls="many")  # Argument "max_calls"
     await practicum.learn(tasks, method=3)  # Argument "method"
     await practicum.learn(tasks, settings=ace.Settings(ronds=2))  # Unexpected keyword argument "ronds"
