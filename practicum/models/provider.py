@@ -250,11 +250,15 @@ def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderEr
 
 
 def _error_summary(error: BaseException) -> str:
-    """The error and its cause on one line, cut to 300 characters: some providers answer with pages of HTML."""
+    """What the provider said on one line, with its status; else the error and its cause. It is cut to 300 characters:
+    some providers answer with pages of HTML."""
     if refused := _no_connection(error):
         return f"no connection: {refused}"
-    text = " ".join(str(error).split())
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    said = inner.get("message") if isinstance(inner, dict) else None
+    text = " ".join(f"{getattr(error, 'status_code', '')} {said or error}".split())
     cause = " ".join(str(error.__cause__ or "").split())
-    if cause and cause not in text:
+    if cause and not said and cause not in text:
         text = f"{text} ({cause})"
     return text if len(text) <= 300 else text[:300] + "…"
