@@ -16,6 +16,7 @@ from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.words import quantity
+from practicum.models.budget import Finishing
 from practicum.session.components import Parts
 from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
 
@@ -35,8 +36,8 @@ class Stoppable(Protocol):
     """Work that can be stopped, such as a budget."""
 
     @property
-    def in_flight(self) -> int:
-        """The calls that a stop allows to finish."""
+    def finishing(self) -> Finishing:
+        """What a stop allows to finish."""
 
     def stop(self, reason: str) -> None:
         """Start no more calls."""
@@ -73,9 +74,11 @@ class Stopper(Watch):
             leave.start()
             return
         self._stopping = True
-        calls = self._stoppable.in_flight
+        left = self._stoppable.finishing
         self._stoppable.stop(INTERRUPTED)
-        first = f"{quantity(calls, 'call')} in flight may finish first. " if calls else ""
+        calls = [f"{quantity(left.calls, 'call')} in flight (at most {left.seconds:g} s)"] if left.calls else []
+        own = [f"{quantity(left.attempts, 'attempt')} of the agent"] if left.attempts else []
+        first = f"{' and '.join([*calls, *own])} may finish first. " if calls or own else ""
         self.out.print(f"Stopping. {first}Ctrl-C again leaves at once.")
 
 

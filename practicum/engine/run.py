@@ -513,6 +513,8 @@ class Run:
                 proof.check()
             began, before = time.monotonic(), self.chain.seconds
             record = JournalRow(place, role, question, "", sources=self.about, prompt=shown)
+            own = role == "agent" and not self._state.agent.max_turns
+            self._state.budget.attempts += own
             try:
                 result = await do()
             except ProviderError as error:
@@ -526,6 +528,8 @@ class Run:
                 elif role == "agent":
                     await self._write(*proof.give(), failure)
                 raise
+            finally:
+                self._state.budget.attempts -= own
             seconds = time.monotonic() - began
             record = replace(record, answer=kind.dump_json(result).decode(), seconds=seconds)
             # The calls that it made are part of its own time.
@@ -569,6 +573,7 @@ class Run:
         )  # fmt: skip
 
     async def _wait(self, wait: Wait) -> None:
+        self._state.budget.repeats()
         self._state.observer.waiting(wait)
         await self._state.budget.pause(wait.seconds)
 
@@ -589,10 +594,12 @@ class Run:
         need = need_of(client, estimate * state.token_ratio.get(client.name, 1.25), options.max_output_tokens)
         async with state.slot(client.endpoint, client.slots):
             await state.budget.reserve(need)
+            state.budget.timeout = max(state.budget.timeout, options.timeout)
             began = time.monotonic()
             call = ModelCall(record.place, role, client.name, prompt, options, "", Usage(), 0.0)
             try:
-                reply = await client.complete(role, prompt, schema, options)
+                with state.budget.repeatable():
+                    reply = await client.complete(role, prompt, schema, options)
                 call = replace(call, text=reply.text, usage=reply.usage)
             except ProviderError as error:
                 call = replace(call, error=str(error))

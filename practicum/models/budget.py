@@ -2,14 +2,19 @@
 
 A call that does not fit next to the calls in flight waits until they settle. The budget is spent only if a call does
 not fit and none is in flight. A part can be held back for the final evaluation.
+
+A stop lets no new work start. What is in flight may finish, because it is paid for; but a call that failed before and
+was sent again is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
@@ -46,12 +51,27 @@ class Need:
         return Need(self.calls * times, self.tokens * times, self.usd * times)
 
 
+@dataclass(frozen=True, slots=True)
+class Finishing:
+    """What a stop allows to finish: calls, the most seconds that takes, and attempts of an agent with code of its own,
+    which may take any time."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    attempts: int = 0
+
+    def __add__(self, other: Finishing) -> Finishing:
+        most = max(self.seconds, other.seconds)
+        return Finishing(self.calls + other.calls, most, self.attempts + other.attempts)
+
+
 @dataclass
 class Budget:
     """Counts what is spent and what calls in flight have reserved.
 
     `spent` and `seconds` start with what the run spent before it was resumed. `held` and `held_seconds` are kept back
-    for the final evaluation.
+    for the final evaluation. `attempts` are those of an agent with code of its own that are under way, and `timeout` is
+    the most seconds that a try of a call takes.
     """
 
     limits: BudgetLimits = field(default_factory=BudgetLimits)
@@ -62,9 +82,12 @@ class Budget:
     held_seconds: float = 0.0
     in_flight: int = 0
     most_in_flight: int = 0
+    attempts: int = 0
+    timeout: float = 0.0
     stop_reason: str = ""
     _started: float = field(default_factory=time.monotonic)
     _settled: asyncio.Event | None = None
+    _repeating: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
     def elapsed(self) -> float:
@@ -73,8 +96,38 @@ class Budget:
 
     def stop(self, reason: str) -> None:
         """Let no new work start; calls in flight may finish. The first reason counts."""
-        self.stop_reason = self.stop_reason or reason
+        if self.stop_reason:
+            return
+        self.stop_reason = reason
+        for task in self._repeating:
+            task.cancel()
         self._wake()
+
+    @property
+    def finishing(self) -> Finishing:
+        """What a stop allows to finish."""
+        return Finishing(self.in_flight - len(self._repeating), self.timeout, self.attempts)
+
+    @contextmanager
+    def repeatable(self) -> Iterator[None]:
+        """For a call that may be sent again (see `repeats`). Raises Stopped if it was given up by a stop."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled = task.cancelling()
+        try:
+            yield
+        except asyncio.CancelledError:
+            # As `asyncio.timeout` does: a cancellation from elsewhere, such as the second Ctrl-C, goes on.
+            if task in self._repeating and self.stop_reason and task.uncancel() <= cancelled:
+                raise Stopped(self.stop_reason) from None
+            raise
+        finally:
+            self._repeating.discard(task)
+
+    def repeats(self) -> None:
+        """The call that runs in this task failed and is sent again."""
+        if (task := asyncio.current_task()) is not None:
+            self._repeating.add(task)
 
     def check(self) -> None:
         """Raise Stopped if no new work may start."""

@@ -467,6 +467,52 @@ def test_ctrl_c_does_not_start_what_waits_for_a_slot(tmp_path: Path, launcher: L
         assert server.received == 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [429, 503])
+def test_ctrl_c_ends_waits_for_a_provider_and_loses_nothing(tmp_path: Path, launcher: Launcher, status: int) -> None:
+    """The provider asks for two minutes of patience, in the middle of a step and in the evaluation."""
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(6))
+    write_tasks(tmp_path / "test.jsonl", make_tasks(3, 50))
+    options = ("--method", "ace", "--batch-size", "3", "--test", "test.jsonl", "--json", "--seed", "1")
+    with gated_server() as server:
+        server.answer()
+        command = ("learn", "tasks.jsonl", *options, "--model", f"{server.url}#sim", "--out")
+        whole = launcher.run((*command, "whole"), tmp_path).json
+        once = server.received
+
+        def stop_after(calls: int, *command: str) -> None:
+            """Press Ctrl-C while the provider has every call wait but so many."""
+            most = server.received + calls
+            server.refuse = lambda number: status if number > most else None
+            (tmp_path / ".stderr").write_text("")  # it has the waits of the command before
+            running = launcher.start(command, tmp_path)
+            wait_until(lambda: "waiting" in running.errors or running.ended(), what="the wait")
+            running.kill(signal.SIGINT)
+            stopped = running.end(60)
+            assert stopped.code == 130, stopped.err
+
+        stop_after(2, *command, "run")
+        stop_after(5, "resume", "run", "--json")
+        stop_after(once - 9, "resume", "run", "--json")
+        server.refuse = None
+        done = launcher.run(("resume", "run", "--json"), tmp_path).json
+    assert (done["entries"], done["scores"], done["version"]) == (whole["entries"], whole["scores"], whole["version"])
+    assert not [name for name in done["errors"] if "lost" in name]
+    assert done["usage"]["calls"] == whole["usage"]["calls"] == once
+
+
+@pytest.mark.slow
+def test_ctrl_c_gives_up_a_repeated_call_that_hangs(tmp_path: Path, launcher: Launcher) -> None:
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(3))
+    with gated_server() as server:
+        server.refuse = lambda n: 500 if n == 1 else "hang"
+        command = ("learn", "tasks.jsonl", "--method", "episodes", "--model", f"{server.url}#sim", "--out", "run")
+        running = launcher.start(command, tmp_path)
+        wait_until(lambda: server.received == 2 or running.ended(), what="the second try")
+        running.kill(signal.SIGINT)
+        assert running.end(60).code == 130
+
+
 def test_a_second_ctrl_c_leaves_at_once(tmp_path: Path, launcher: Launcher) -> None:
     with gated_server() as server:
         running = _interrupted(launcher, tmp_path, server, 6)

@@ -14,10 +14,13 @@ from practicum.testing.server import ServerOptions, SimulatedServer
 
 
 class GatedServer:
-    """`received` counts the calls that arrived; each waits until `answer` lets it through."""
+    """`received` counts the calls that arrived; each waits until `answer` lets it through. Where `refuse` is set, it
+    decides in the thread of the server, by the number of a call from 1, how the call fails at once: with a status, or
+    never ("hang"); None leaves it to the gate."""
 
     url: str
     received = 0
+    refuse: Callable[[int], int | str | None] | None = None
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -39,6 +42,13 @@ class GatedServer:
             request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
         ) -> web.StreamResponse:
             self.received += 1
+            refusal = self.refuse(self.received) if self.refuse else None
+            if refusal == "hang":
+                await asyncio.Event().wait()
+            if isinstance(refusal, int):
+                headers = {"Retry-After": "120"} if refusal in (429, 503) else None
+                error = {"error": {"message": "not now", "type": "requests", "code": "rate_limit_exceeded"}}
+                return web.json_response(error, status=refusal, headers=headers)
             await self._permits.acquire()
             return await handler(request)
 

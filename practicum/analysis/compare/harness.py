@@ -28,7 +28,7 @@ from practicum.core.html import card, table
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import StepReport
-from practicum.models.budget import Budget
+from practicum.models.budget import Budget, Finishing
 from practicum.models.client import Wait
 from practicum.models.registry import Models
 from practicum.session.components import Parts
@@ -112,9 +112,9 @@ class Halt:
     budgets: dict[Path, Budget] = field(default_factory=dict)
 
     @property
-    def in_flight(self) -> int:
-        """The calls that a stop allows to finish."""
-        return sum(budget.in_flight for budget in self.budgets.values())
+    def finishing(self) -> Finishing:
+        """What a stop allows to finish."""
+        return sum((budget.finishing for budget in self.budgets.values()), Finishing())
 
     def stop(self, reason: str) -> None:
         """Start no more calls."""
