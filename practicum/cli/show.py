@@ -146,15 +146,15 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
             out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
         for line in made[:SHOWN]:
             out.item(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}")
-        others = [source for source in one.sources if not source.startswith(("rollout:", "tag:"))]
-        for source in others[:SHOWN] if not made else ():
-            task = told.task(source.removeprefix("task:"))
-            out.item(f"from {source}" + (f": {one_line(task.input, 200)}" if task else ""))
-        if (more := len(made or others) - SHOWN) > 0:
+        tasks = [source.removeprefix("task:") for source in one.sources if source.startswith("task:")]
+        for id in tasks[:SHOWN] if not made else ():
+            task = told.task(id)
+            out.item(f"from task {id}" + (f": {one_line(task.input, 200)}" if task else ""))
+        if (more := len(made or tasks) - SHOWN) > 0:
             out.print(f"… and {more:,} more (--json has all)")
-        if used:
-            others = [line.id for line in used[:SHOWN]]
-            out.print(f"looked up or cited in {', '.join(others)}{', …' if len(used) > SHOWN else ''}")
+        for name, named in (("sources", one.sources), ("looked up or cited in", [line.id for line in used])):
+            if named:
+                out.item(f"{name}: {', '.join(named[:SHOWN])}{', …' if len(named) > SHOWN else ''}")
         if example := next(iter([*one.attempts, *(line.id for line in used)]), None):
             out.print(f"look at one: practicum show {run} --attempt {example}")
 

@@ -24,6 +24,9 @@ LONG = 40
 STEPS = 30
 """Steps of an agent, and calls, that an attempt shows."""
 
+NAMED = 3
+"""Attempts that a lesson in a list names."""
+
 WIDE = 240
 """Characters of a text in a list, where no terminal limits it."""
 
@@ -256,8 +259,10 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
             kind = settled[-1].what if settled else "without an edit"
             fates[kind if lesson.text else "only votes"] += 1
-            ends = "; ".join(fate_text(fate) for fate in settled) or "no edit rests on it"
-            out.item(f"{lesson.step}: {one_line(_lesson_text(lesson), WIDE)} → {ends}  [{', '.join(lesson.attempts)}]")
+            ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit rests on it" if lesson.text else "")
+            names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"
+            said = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
+            out.item(f"{names or f'step {lesson.step}'}: {said}")
         counted = ", ".join(f"{n:,} {kind}" for kind, n in fates.most_common())
         out.print(f"{quantity(number, 'lesson')}{f': {counted}' if counted else ''}")
 
