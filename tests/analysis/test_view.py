@@ -166,6 +166,7 @@ def test_filters_search_and_pages_of_attempts(ace: Learned, monkeypatch: pytest.
     failed = rows("attempts/train.failed.html")
     with Story.open(ace.folder) as story:
         assert len(failed) == sum(line.failed for line in story.attempts(split="train"))
+    assert rows("attempts/all.errors.html") == []
     assert len(rows("attempts/all.html", q="MESSAGE 11")) == 2
     assert rows("attempts/all.html", q="<script>") == [
         link for link in rows("attempts/all.html") if "javascript" in link

@@ -46,7 +46,14 @@ MOST_ENTRIES = 20_000
 """Entries that the playbooks of all versions may have together to be written as files. Of a longer run the playbook of
 the last version is written, and what each version changed."""
 
-_LIST = re.compile(r"(?P<what>[\w~-]+?)(?P<failed>\.failed)?(?:\.(?P<page>[1-9]\d{0,8}))?")
+_LIST = re.compile(r"(?P<what>[\w~-]+?)(?P<failed>\.failed|\.errors)?(?:\.(?P<page>[1-9]\d{0,8}))?")
+
+ONLY: Mapping[str, Callable[[AttemptLine], bool]] = {
+    "": lambda line: True,
+    ".failed": lambda line: line.failed,
+    ".errors": lambda line: line.error is not None,
+}
+"""Which attempts a list has: all, those that went wrong, those that ended with an error."""
 
 Made = tuple[str, dict[str, Any]] | None
 """The tab that a page belongs to, and the values of its template; None if there is no such page."""
@@ -114,9 +121,8 @@ class RunPages:
         yield from _leaves("steps", "all", len(self.steps), ROWS)
         yield from (f"step/{step}.html" for step in self.steps)
         for split in ("all", *self.splits):
-            lines = self.lines(split)
-            yield from _leaves("attempts", split, len(lines), ROWS)
-            yield from _leaves("attempts", f"{split}.failed", sum(line.failed for line in lines), ROWS)
+            for only, chosen in ONLY.items():
+                yield from _leaves("attempts", f"{split}{only}", sum(map(chosen, self.lines(split))), ROWS)
         yield from (f"attempt/{slug(line.id)}.html" for line in self.lines("all"))
         yield from _leaves("lessons", "all", self._lessons_in_all, CARDS)
         for role, number in self.calls_by_role.items():
@@ -244,9 +250,9 @@ class RunPages:
     def _attempts(self, name: str, frame: Frame) -> Made:
         if (found := _LIST.fullmatch(name)) is None or found["what"] not in ("all", *self.splits):
             return None
-        split, failed = found["what"], found["failed"] or ""
+        split, only = found["what"], found["failed"] or ""
         lines = self.lines(split)
-        shown = [line for line in lines if line.failed] if failed else lines
+        shown = [line for line in lines if ONLY[only](line)]
         if wanted := frame.query.get("q", "").casefold():
             shown = [
                 line for line in shown if any(
@@ -254,12 +260,16 @@ class RunPages:
                     for text in (line.id, line.input, line.answer, line.feedback, line.error or "")
                 )
             ]  # fmt: skip
-        leaf = _leaf(shown, int(found["page"] or 1), ROWS, split + failed, frame.query)
+        leaf = _leaf(shown, int(found["page"] or 1), ROWS, split + only, frame.query)
         return "Attempts", {
-            "leaf": leaf, "split": split, "failed": failed, "splits": self.splits, "wanted": frame.query.get("q", ""),
-            "failures": sum(line.failed for line in lines), "in_all": len(lines), "name": split + failed,
+            "leaf": leaf,
+            "split": split,
+            "splits": self.splits,
+            "only": only,
+            "numbers": {name: sum(map(chosen, lines)) for name, chosen in ONLY.items()},
+            "wanted": frame.query.get("q", ""),
             "missing": self.story.evaluations_missing,
-        }  # fmt: skip
+        }
 
     def _attempt(self, name: str, frame: Frame) -> Made:
         id = unslug(name) or next((line.id for line in self.lines("all") if slug(line.id) == name), None)
