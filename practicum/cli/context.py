@@ -177,7 +177,7 @@ def rollback(
         number = find_version(store, RUN, version)
         was, now = rebuild(versions), rebuild(versions, number)
         last = versions[-1]
-        sizes = f"{len(was)} entries now, {len(now)} then"
+        sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
         confirm(f"Go from version {was.version} of {run} back to version {number} ({sizes})?", yes)
         made = Version(last.version + 1, number, last.step, last.next_number, ())
         store.put(schema.versions, [version_row(RUN, made)])

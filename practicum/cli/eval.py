@@ -10,6 +10,7 @@ from typer import Argument
 from practicum.cli import options as opt
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.words import quantity
 
 
 @opt.settings(*opt.ATTEMPTS, "concurrency")
@@ -41,9 +42,10 @@ def eval_(
     out.result(evaluation.as_json())
     if evaluation.n:
         low, high = evaluation.ci95
-        of = f"{len(listed)}" if evaluation.n == len(listed) else f"{evaluation.n} of {len(listed)}"
+        tasks_of = quantity(len(listed), "task")
+        of = tasks_of if evaluation.n == len(listed) else f"{evaluation.n:,} of {tasks_of}"
         times = f", {repeat} times each" if repeat > 1 else ""
-        out.print(f"score {evaluation.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of} tasks{times}")
+        out.print(f"score {evaluation.score:.1%} (95% interval {low:.1%} to {high:.1%}) on {of}{times}")
         if evaluation.best_of_k is not None:
             out.print(f"best of k {evaluation.best_of_k:.1%}")
     if evaluation.measures:

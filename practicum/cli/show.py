@@ -108,7 +108,8 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
     size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
     entries = [*map(entry_json, context)]
     out.result({**about, "sections": config.sections, "version": context.version, **size, "entries": entries})
-    out.print(f"{config.method} with {config.models}, {state}; {len(versions)} versions, {summary['steps']} steps")
+    counted = f"{quantity(len(versions), 'version')}, {quantity(summary['steps'], 'step')}"
+    out.print(f"{config.method} with {config.models}, {state}; {counted}")
     if names:
         out.print("named: " + ", ".join(f"{name} is version {number}" for name, number in names.items()))
     out.scores(summary["scores"])
@@ -120,7 +121,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         answer = f" → {e.data['answer']}" if "answer" in e.data else ""
         votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
         if "front" in e.data:  # a candidate on the Pareto front
-            votes += f"; score {e.data['score']:.1%}, nothing better on {e.data['front']} tasks"
+            votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
         heading, below, lines = entry_line(e).partition("\n")
         out.item(f"{heading}{answer}  {votes}){below}{lines}")
 
@@ -202,7 +203,9 @@ def _show_gate(run: Path, out: Printer) -> None:
     columns = ("step", "gate", "by", "tasks", "better", "worse", "mean", "e worse", "e better")
     out.table(columns, lines, text=("gate", "by"))
     dropped = sum(trial["gate"] == "dropped" for trial in trials)
-    out.print(f"{len(trials)} deltas tried, {dropped} dropped; deltas that the agent would not see are not tried")
+    out.print(
+        f"{quantity(len(trials), 'delta')} tried, {dropped} dropped; deltas that the agent would not see are not tried"
+    )
 
 
 def _show_replay(run: Path, out: Printer) -> None:
@@ -258,8 +261,8 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
         good = "" if fit.r2 is None else f"; R² {fit.r2:.3f}"
         law = f"A = {fit.A:,.4g}, alpha = {fit.alpha:z.3f}{sure}{good}"
         out.print(f"an epoch takes A · b^-alpha seconds at batch size b: {law}")
-    outliers = f", {len(fit.outliers)} outliers not counted" if fit.outliers else ""
+    outliers = f", {quantity(len(fit.outliers), 'outlier')} not counted" if fit.outliers else ""
     untimed = f", {fit.left_out} without a usable time" if fit.left_out else ""
-    out.print(f"{len(fit.points)} iterations measured{outliers}{untimed}")
+    out.print(f"{quantity(len(fit.points), 'iteration')} measured{outliers}{untimed}")
     out.print(f"batch size {fit.chosen} chosen: {fit.why}")
     out.print(f"picture written to {output}")
