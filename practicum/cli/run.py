@@ -38,7 +38,8 @@ def run(
     Settings that are not given are those of the run.
     """
     from practicum.cli.inputs import config_values
-    from practicum.cli.running import Interrupted, parts_for, run_work
+    from practicum.cli.running import Interrupted, Warnings, parts_for, run_work
+    from practicum.session.result import Watches
     from practicum.session.space import ask
 
     if given["scorer"] is not None and not learn:
@@ -47,8 +48,9 @@ def run(
     with out.status("answering") if out.is_terminal else nullcontext():
 
         async def work(stop: Stopper) -> Answered:
+            watch = Watches([stop, Warnings(out)])
             try:
-                return await ask(text, context, learn=learn, target=target, parts=parts_for(out), watch=stop, **config)
+                return await ask(text, context, learn=learn, target=target, parts=parts_for(out), watch=watch, **config)
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 

@@ -82,6 +82,16 @@ class Stopper(Watch):
         self.out.print(f"Stopping. {first}Ctrl-C again leaves at once.")
 
 
+class Warnings(Watch):
+    """Prints warnings, where nothing else is shown live."""
+
+    def __init__(self, out: Printer) -> None:
+        self.out = out
+
+    def warned(self, text: str) -> None:
+        self.out.print(text)
+
+
 def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     """Run async work that Ctrl-C can stop. What functions of the user print goes where people read."""
 

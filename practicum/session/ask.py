@@ -27,7 +27,7 @@ from practicum.retrieval.search import Match
 from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, task_id
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
-from practicum.session.opening import Shared, open_state
+from practicum.session.opening import Shared, check_sizes, open_state
 from practicum.session.records import RUN, acting_config, override_config, read_config
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
@@ -157,6 +157,8 @@ async def learn_query(
     async with open_state(store, RUN, store.folder, setup, budget=budget, shared=shared) as state:
         state.observer = watch
         watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
+        for warning in check_sizes([task], state):
+            watch.warned(warning)
         # Only the same query, under the same configuration and context, continues what was interrupted.
         values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
         root = Run(state).at(f"ask {step} {digest(query, target or '', before.version, values)[:12]}")

@@ -28,7 +28,7 @@ from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.corrections import Corrections, corrected
 from practicum.session.legs import Leg, begin_leg, last_leg
-from practicum.session.opening import Reserve, Shared, open_state
+from practicum.session.opening import Reserve, Shared, check_sizes, open_state
 from practicum.session.records import (
     CHANGED,
     RUN,
@@ -167,7 +167,9 @@ async def open_session(
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
     async with open_state(store, RUN, folder, setup, seconds=seconds, shared=shared) as state:
-        yield Session(folder, setup, state, store, leg, one_watch(watch))
+        splits, config = setup.splits, setup.config
+        warnings = check_sizes([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
+        yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
 
 
 @dataclass
@@ -180,6 +182,7 @@ class Session:
     store: Store
     leg: Leg
     watch: Watch
+    warnings: Sequence[str] = ()
     progress: Progress = field(init=False)
     reserve: Reserve = field(init=False)
     _time_saved: float = 0.0
@@ -216,6 +219,8 @@ class Session:
         steps = getattr(self.setup.settings, "steps", None) if splits.train else None
         budget, counts = self.state.budget, self.state.counts
         self.watch.began(RunInfo(self.folder, config, splits, budget, method.calls, steps, self.leg.start, counts))
+        for warning in self.warnings:
+            self.watch.warned(warning)
         self.state.observer, self.state.keep_evaluated = self.watch, self._keep_evaluated
         self.state.counts[Count.TRACE_FAULTS] += config.trace_faults
         for name, counter in LOWERED.items():

@@ -10,10 +10,11 @@ from pathlib import Path
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import ModelError, UsageError
+from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
-from practicum.engine.state import RunState, Seat, Slots, need_of
+from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots, need_of
 from practicum.models.budget import Budget, Need
-from practicum.models.client import CallOptions, Client
+from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
@@ -23,6 +24,9 @@ from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
 from practicum.store.journal import Journal, NoJournal
 from practicum.tasks.scoring.registry import JUDGED
+
+WARNED_TASKS = 5
+"""Tasks that are named at most because they are very large."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,25 @@ async def open_state(
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:
     """The models of these roles."""
     return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
+
+
+def check_sizes(tasks: Iterable[Task], state: RunState) -> list[str]:
+    """Warnings of tasks that are very large, where the window of the agent's model is not known. Raises UsageError for
+    a task that is larger than a known window."""
+    client = state.seats["agent"].client if "agent" in state.seats else None
+    window = client.window if client is not None else None
+    warnings = []
+    for task in {task.id: task for task in tasks}.values():
+        if (tokens := count_tokens(task.input)) <= (window or ASSUMED_WINDOW):
+            continue
+        size = f"task {task.id!r} has about {tokens:,} tokens"
+        if client is not None and window is not None:
+            raise UsageError(f"{size}, and the window of {client.name} has {window:,}: {WINDOW_ADVICE}")
+        usd = client.cost(Usage(1, tokens, 0, 0)) if client is not None else None
+        cost = f", {usd:,.2f} USD for each attempt" if usd else ""
+        warnings.append(f"{size}{cost}: is it meant to be that large?")
+    more = len(warnings) - WARNED_TASKS
+    return warnings if more <= 0 else [*warnings[:WARNED_TASKS], f"{more} more tasks are as large"]
 
 
 def call_options(config: Config) -> CallOptions:

@@ -42,7 +42,15 @@ from practicum.session.amend import writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts, make_method, make_settings
 from practicum.session.config import Config, RunOptions, Splits, config_from, require_known
-from practicum.session.opening import Shared, call_options, client_settings, open_clients, open_state, run_embedder
+from practicum.session.opening import (
+    Shared,
+    call_options,
+    check_sizes,
+    client_settings,
+    open_clients,
+    open_state,
+    run_embedder,
+)
 from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
 from practicum.session.records import RUN, acting_config, load_context, override_config, read_config, split_version
 from practicum.session.reports import learn_reports
@@ -285,6 +293,8 @@ class Space:
             None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=self._shared()
         ) as state:
             state.observer = watch or Watch()
+            for warning in check_sizes([Task("query", text)], state):
+                state.observer.warned(warning)
             return await answer_query(text, context, setup, state)
 
     async def close(self) -> None:

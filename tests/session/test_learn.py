@@ -389,6 +389,27 @@ def test_no_model_is_opened_that_nobody_named(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_a_very_large_task_is_warned_of_or_refused_where_the_window_is_known(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    class Warned(practicum.Watch):
+        def warned(self, text: str) -> None:
+            said.append(text)
+
+    tasks, watch = [Task("long", "word " * 100_000, "x"), Task("b", "Why?", "y")], Warned()
+    learn(tmp_path / "run", tasks=tasks, test=tasks[:1], method="none", settings={}, watch=watch)
+    evaluate(tasks, client(), watch=watch)
+    assert said == ["task 'long' has about 125,000 tokens: is it meant to be that large?"] * 2
+    small = client()
+    small.window = 4000
+    with pytest.raises(
+        UsageError, match="task 'long' has about 125,000 tokens, and the window of .* has 4,000: shorten"
+    ):
+        learn(tmp_path / "other", small, tasks=tasks, test=tasks[1:])
+    assert small.calls == []
+    assert not (tmp_path / "other").exists()
+
+
 def test_tasks_are_checked_before_anything_is_paid(tmp_path: Path) -> None:
     with pytest.raises(TaskFileError, match="has no target"):
         learn(tmp_path / "run", tasks=[Task("a", "What?")])
