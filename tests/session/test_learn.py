@@ -403,7 +403,7 @@ def test_a_very_large_task_is_warned_of_or_refused_where_the_window_is_known(tmp
     small = client()
     small.window = 4000
     with pytest.raises(
-        UsageError, match="task 'long' has about 125,000 tokens, and the window of .* has 4,000: shorten"
+        UsageError, match=r"task 'long' has about 125,000 tokens, and the window of .* has 4,000: shorten"
     ):
         learn(tmp_path / "other", small, tasks=tasks, test=tasks[1:])
     assert small.calls == []
