@@ -138,6 +138,8 @@ def test_the_commands_of_the_quickstart_print_what_it_shows(launcher: Launcher, 
     with served(launcher, tmp_path) as shell:
         write_script(tmp_path)
         assert run_page("quickstart", shell, tmp_path, r"pip install|openai:|--model local") >= 10
+        # This page is about a run of that one.
+        assert run_page("show", shell, tmp_path) == 4
 
 
 @pytest.mark.slow

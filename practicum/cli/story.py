@@ -70,7 +70,7 @@ def _json(value: Any) -> Mapping[str, Any]:
 
 def _attempt_line(out: Printer, line: AttemptLine) -> str:
     score = "    " if line.score is None else f"{line.score:.2f}"
-    head = f"{line.id:<9} {MARKS[line.outcome]:<6} {score}  "
+    head = f"{line.id:<10} {MARKS[line.outcome]:<6} {score}  "
     notes = "".join([" (reused)" if line.reused else "", " (chosen)" if line.chosen and line.tries > 1 else ""])
     end = line.answer if line.error is None else line.error
     room = max(out.width - len(head) - len(notes) - 3, 24) if out.is_terminal else 2 * WIDE
@@ -280,7 +280,9 @@ def show_calls(run: Path, out: Printer, step: int | None, role: str | None) -> N
             number, usage, last = number + 1, usage + call.usage, call.id
             head = f"{call.id:>6} {call.role:<10} {_numbers(call)}  {'' if call.ok else 'FAILED '}"
             room = max(out.width - len(head), 20) if out.is_terminal else WIDE
-            out.print(f"{head}{one_line(call.place, room)}")
+            place = call.place
+            # Its end says more than its beginning.
+            out.print(f"{head}{place if len(place) <= room else f'…{place[1 - room :]}'}")
         out.print(f"in all: {usage_text(usage)}")
         if last:
             out.print(f"look at one: practicum show {run} --call {last}")
