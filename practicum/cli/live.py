@@ -16,7 +16,7 @@ from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
 from practicum.models.client import Wait
 from practicum.session.live import Live, wait_text
-from practicum.session.result import Progress, Result
+from practicum.session.result import Progress, Result, RunInfo
 
 if TYPE_CHECKING:
     from practicum.cli.output import Printer
@@ -102,6 +102,10 @@ class Plain(Live):
 
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)
+
+    def began(self, run: RunInfo) -> None:
+        super().began(run)
+        self._printed = time.monotonic()
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
         if report.step in (1, report.batch.steps):
