@@ -27,14 +27,14 @@ Change texts, remove items, move them to other sections, add new ones without an
 an item is. Counts (+helpful/-harmful) stay as they are, whatever is written here.
 """
 
-_TITLE = re.compile(r"# Playbook of .*, version (\d+)$", re.MULTILINE)
+_TITLE = re.compile(r"# Playbook of (.*), version (\d+)$", re.MULTILINE)
 
 _PLAYBOOK = "# Playbook\n"
 
 
 def as_text(run: Path, context: Context) -> str:
     """The text to edit."""
-    title = f"# Playbook of {run}, version {context.version}\n\n{HELP}"
+    title = f"# Playbook of {run.resolve().name}, version {context.version}\n\n{HELP}"
     return title + export(context, "markdown").removeprefix(_PLAYBOOK)
 
 
@@ -42,11 +42,13 @@ def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
     """The last version of a run, and the edits of it that this text asks for.
 
     Without a title that names a version, the text counts as made of the last one. Raises ContextFileError with the line
-    that cannot be read, and UsageError if what it changes was changed in the run since.
+    that cannot be read, and UsageError for the text of another run, or if what it changes was changed in the run since.
     """
-    last = read_context(store, RUN)
-    titled = _TITLE.match(text)
-    base = read_context(store, RUN, int(titled[1])) if titled else last
+    base = last = read_context(store, RUN)
+    if titled := _TITLE.match(text):
+        if titled[1] != (name := store.folder.resolve().name):
+            raise UsageError(f"this is the playbook of {titled[1]}, not of {name}: if it fits, delete its first line")
+        base = read_context(store, RUN, int(titled[2]))
     delta = _delta(base, text)
     for edit in delta.edits:
         for id in changed_entries(edit):

@@ -142,6 +142,9 @@ def test_a_text_of_an_older_version_is_applied_if_what_it_changes_is_as_it_was(r
     assert run_command(["edit", "run", "--file", "kept.md"], run.parent).line == (
         "e0 was changed in run since version 0, of which this text was made: see practicum diff run 0 2"
     )
+    create_seed(run.parent / "other", load_context(run))
+    refused = run_command(["edit", "other", "--file", "kept.md"], run.parent).line
+    assert refused == "this is the playbook of run, not of other: if it fits, delete its first line"
 
 
 def test_an_editor_that_is_missing_or_fails_changes_nothing(

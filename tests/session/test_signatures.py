@@ -49,6 +49,7 @@ def test_an_unknown_keyword_is_refused_with_the_one_that_may_be_meant() -> None:
     assert line.endswith(", max_minutes")
     assert "'tests' (did you mean test?)" in refused(practicum.learn, tests=make_tasks(1))
     assert "'temprature' (did you mean temperature?)" in refused(practicum.compare, temprature=1)
+    assert "give their number as seeds=N, not a seed" in refused(practicum.compare, seed=1)
     assert "'xyz': known are" in refused(practicum.learn, xyz=1)
 
 

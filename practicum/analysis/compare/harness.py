@@ -168,6 +168,8 @@ async def compare(
     UsageError before anything is paid for where something does not fit.
     """
     require_known(compare, common)
+    if "seed" in common:
+        raise UsageError("the seeds of a comparison are 0, 1, 2 and so on: give their number as seeds=N, not a seed")
     if isinstance(methods, Study) and baseline is not None:
         raise UsageError("the tables of this study have their own baselines: leave out --baseline")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
