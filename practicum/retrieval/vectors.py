@@ -215,9 +215,6 @@ class Vectors:
         return vector
 
     async def _embed_query(self, text: str) -> np.ndarray:
-        if self._store is not None and self._stored_dims:
-            for stored in stored_vectors(self._store, self.embedder.name, [text]).values():
-                return stored
         found = self._checked(np.asarray(await self.embedder.embed([text]), dtype=np.float32), 1)
         vector: np.ndarray = found[0]
         return vector

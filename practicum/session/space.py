@@ -21,8 +21,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from uuid import uuid4
 
-from sqlalchemy import Select, func, select
-
 from practicum.agents.base import AgentRun
 from practicum.agents.chat import CHOOSING, USING, first_prompt
 from practicum.agents.external import context_text
@@ -59,7 +57,7 @@ from practicum.session.setup import Setup, set_up, take_objects, with_defaults
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import NoJournal
-from practicum.store.names import delete_name, find_version, name_version, read_names
+from practicum.store.names import Head, delete_name, edits_size, find_version, name_version, read_head, read_names
 from practicum.store.snapshot import read_context
 
 T = TypeVar("T")
@@ -167,7 +165,7 @@ class Space:
         self.folder: Path | None = source if run and isinstance(source, Path) else None
         """The folder of the run; None for a playbook."""
         self._local = threading.local()
-        self._readers: list[_Reader] = []
+        self._readers: list[tuple[threading.Thread, _Reader]] = []
         self._writer = _Writer(self.folder) if self.folder is not None and os.access(self.folder, os.W_OK) else None
         self._logs: tempfile.TemporaryDirectory[str] | None = None
         self._lock = threading.Lock()
@@ -302,7 +300,7 @@ class Space:
         if self._closed:
             return
         self._closed = True
-        for reader in self._readers:
+        for _, reader in self._readers:
             await reader.close()
         try:
             if self._writer is not None:
@@ -327,7 +325,11 @@ class Space:
         if reader is None:
             reader = self._local.reader = _Reader(self._source, self.folder, self._version, self._given, self._parts)
             with self._lock:
-                self._readers.append(reader)
+                ended = [(thread, left) for thread, left in self._readers if not thread.is_alive()]
+                self._readers = [one for one in self._readers if one not in ended]
+                self._readers.append((threading.current_thread(), reader))
+            for _, left in ended:
+                left.close_files()
         return reader
 
     def _shared(self) -> Shared:
@@ -435,13 +437,17 @@ class _Reader:
     config: Config
     _context: Context
     _changes: int
-    _head: tuple[Any, ...]
+    _head: Head
+    _size: int | None
 
     def reopen(self) -> None:
         """Read everything anew."""
         if self._store is not None:
             self._store.close()
         self._store = store = None if self._folder is None else Store.read(self._folder)
+        if store is not None and not store.has_table(schema.names):
+            # Of an older format, which opening it for writing brings up to date.
+            Store.beside(store.folder).close()
         for made in ("acting", "method", "retriever"):
             self.__dict__.pop(made, None)
         base = {} if store is None else acting_config(read_config(store)[0])
@@ -450,7 +456,8 @@ class _Reader:
         if store is not None:
             self._changes = store.changes()
             self._head = self._read_head()
-            self._context = read_context(store, RUN, self._head[0])
+            self._context = read_context(store, RUN, self._head.version)
+            self._size = edits_size(store, RUN, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
         else:
@@ -463,34 +470,30 @@ class _Reader:
             self._changes = changes
         return self._context
 
-    def _read_head(self) -> tuple[Any, ...]:
-        """The wanted version, and all that tells whether it, the run's configuration or its file is another one."""
+    def _read_head(self) -> Head:
+        """The wanted version as it is now. Raises UsageError if there is none any more."""
         assert self._store is not None
-        table, store = schema.versions, self._store
-        number = find_version(store, RUN, self._wanted)
-        if number is None:
-            (number,) = store.rows(select(func.max(table.c.version)).where(table.c.run_id == RUN))[0]
-        snapshot = [row.version for row in store.rows(_snapshot())]
-        config = store.rows(select(schema.runs.c.config).where(schema.runs.c.run_id == RUN))[0].config
-        return (number, self._row_of(number), config, snapshot, store.rewritten())
-
-    def _row_of(self, version: int) -> Any:
-        """What tells a version from another one of the same number: a resumed run may replace its last ones."""
-        assert self._store is not None
-        table = schema.versions
-        columns = (table.c.parent, table.c.step, table.c.next_number, func.length(table.c.applied))
-        rows = self._store.rows(select(*columns).where(table.c.run_id == RUN, table.c.version == version))
-        return tuple(rows[0]) if rows else None
+        head = read_head(self._store, RUN, self._wanted)
+        if head is None:
+            # Says what is wrong.
+            read_context(self._store, RUN, find_version(self._store, RUN, self._wanted))
+            raise StoreError(f"{self._folder} was changed while it was being read: try again")
+        return head
 
     def _follow(self) -> None:
         """Bring the context up to date, by what changed alone if that is enough."""
         assert self._store is not None
         old, new = self._head, self._read_head()
-        if new[2:] != old[2:]:
+        if new.of_run != old.of_run:
             self.reopen()
         elif new != old:
-            same = self._row_of(old[0]) == old[1]
-            self._context = read_context(self._store, RUN, new[0], self._context if same else None)
+            # A resumed run may have replaced its last versions by others of the same numbers.
+            size = edits_size(self._store, RUN, old.version)
+            if new.version != old.version or size != self._size:
+                self._context = read_context(
+                    self._store, RUN, new.version, self._context if size == self._size else None
+                )
+                self._size = edits_size(self._store, RUN, new.version)
             self._head = new
 
     async def view(self, query: str, logs: Callable[[], Path]) -> tuple[Context, View]:
@@ -548,14 +551,14 @@ class _Reader:
 
     async def close(self) -> None:
         """Close connections, models and files."""
+        self.close_files()
         if self._models is not None:
             await self._models[1].models.close()
+
+    def close_files(self) -> None:
+        """Close connections to the run."""
         if self._store is not None:
             self._store.close()
-
-
-def _snapshot() -> Select[Any]:
-    return select(schema.snapshots.c.version).where(schema.snapshots.c.run_id == RUN)
 
 
 class _Writer:

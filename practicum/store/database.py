@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Insert, Select, Table, create_engine, inspect, text
+from sqlalchemy import Connection, Engine, Insert, Select, Table, TextClause, create_engine, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -154,17 +154,12 @@ class Store:
             (number,) = self._watching.cursor().execute("PRAGMA data_version").fetchone()
             return int(number)
 
-    def rewritten(self) -> int:
-        """A number that grows each time the whole file is written anew (`scrub`, a migration)."""
-        with _database_errors(self.folder), self._engine.connect() as db:
-            return int(db.execute(text("PRAGMA schema_version")).scalar_one())
-
     def has_table(self, table: Table) -> bool:
         """Whether the table exists: a run of an older format that is open read-only may lack it."""
         with _database_errors(self.folder), self._engine.connect() as db:
             return inspect(db).has_table(table.name)
 
-    def rows(self, query: Select[Any]) -> list[Any]:
+    def rows(self, query: Select[Any] | TextClause) -> list[Any]:
         """The rows of a query, as named tuples."""
         with _database_errors(self.folder), self._engine.connect() as db:
             return list(db.execute(query))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, text
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
@@ -36,6 +38,44 @@ def find_version(store: Store, run_id: str, version: int | str | None) -> int | 
         known = ", ".join(f"{name} ({number})" for name, number in names.items()) or "none"
         raise UsageError(f"{store.folder} has no version named {version!r}: the named ones are {known}")
     return names[version]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A version as it is now: what it was made from and when, and how long the run has worked. `of_run` tells whether
+    the run's configuration, its snapshot or its whole file is another one."""
+
+    version: int
+    made: tuple[Any, ...]
+    of_run: tuple[Any, ...]
+
+
+_HEAD = """
+SELECT v.version, v.parent, v.step, v.next_number, r.seconds, r.config,
+       (SELECT max(version) FROM snapshots WHERE run_id = :run), (SELECT schema_version FROM pragma_schema_version)
+FROM runs r JOIN versions v ON v.run_id = r.run_id WHERE r.run_id = :run AND v.version = {version}"""
+_LAST = text(_HEAD.format(version="(SELECT max(version) FROM versions WHERE run_id = :run)"))
+_NUMBERED = text(_HEAD.format(version=":version"))
+_NAMED = text(_HEAD.format(version="(SELECT version FROM names WHERE run_id = :run AND name = :version)"))
+# VACUUM and migrations change SQLite's `schema_version`.
+
+
+def read_head(store: Store, run_id: str, version: int | str | None) -> Head | None:
+    """A version (None: the last) in one short query; None if there is none of this number or name."""
+    if isinstance(version, str) and version.isdecimal():
+        version = int(version)
+    query = _LAST if version is None else _NAMED if isinstance(version, str) else _NUMBERED
+    values = {"run": run_id} if version is None else {"run": run_id, "version": version}
+    for row in store.rows(query.bindparams(**values)):
+        return Head(row[0], tuple(row[1:5]), tuple(row[5:]))
+    return None
+
+
+def edits_size(store: Store, run_id: str, version: int) -> int | None:
+    """How many characters the edits of a version have in the log; None if it does not exist."""
+    table = schema.versions
+    size = select(func.length(table.c.applied)).where(table.c.run_id == run_id, table.c.version == version)
+    return next((row[0] for row in store.rows(size)), None)
 
 
 def name_version(store: Store, run_id: str, name: str, version: int | str | None = None) -> int:
