@@ -17,7 +17,7 @@ from practicum.core.context import PAGE, Context, Page
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
-from practicum.retrieval.vectors import Vectors, stored_dims
+from practicum.retrieval.vectors import Vectors, products, stored_dims
 from practicum.store.database import INDEX_FILE
 from practicum.store.snapshot import SnapshotPages
 
@@ -258,7 +258,7 @@ def _all_near(vectors: Vectors, rows: np.ndarray, query: np.ndarray, k: int) -> 
         similarity = vectors.matrix.times(query)[rows]
     else:
         parts = (rows[start : start + PART] for start in range(0, len(rows), PART))
-        similarity = np.concatenate([vectors.matrix.take(part) @ query for part in parts])
+        similarity = np.concatenate([products(vectors.matrix.take(part), query) for part in parts])
     kth = np.partition(similarity, len(rows) - k)[len(rows) - k]
     return np.flatnonzero(similarity >= kth - MARGIN)
 
@@ -268,6 +268,5 @@ def _best(
 ) -> list[tuple[int, float]]:
     """Places and similarities of the k best of some entries, given by their numbers and the rows of their vectors."""
     distinct, place = np.unique(rows, return_inverse=True)
-    # With "@" the last digits of equal rows may differ by their place.
-    similarity = np.einsum("ij,j->i", vectors.matrix.take(distinct), query)[place]
+    similarity = products(vectors.matrix.take(distinct), query)[place]
     return [(int(i), float(similarity[i])) for i in np.lexsort((numbers, -similarity))[:k]]
