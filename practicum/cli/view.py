@@ -15,7 +15,7 @@ from practicum.core.errors import UsageError
 
 
 def view(
-    runs: list[Path] = Argument(..., metavar="RUN...", help="Runs, comparisons, or folders of them, such as ./runs."),
+    runs: list[Path] = Argument(..., metavar="RUN", help="Runs, comparisons, or folders of them, such as ./runs."),
     output: Path | None = Option(None, help="Write the pages into this folder instead, to be opened without a server."),
     port: int | None = Option(None, min=0, max=65_535, help="The port of the server (default: a free one)."),
     no_open: bool = Option(False, "--no-open", help="Print the address and open no browser."),

@@ -111,11 +111,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command_prints_its_address_and_ends_with_ctrl_c(run: Path, launcher: Launcher, tmp_path: Path) -> None:
     started = launcher.start(["view", run, "--no-open", "--json"], tmp_path)
-    until = monotonic() + 60
-    while not (said := started.files[0].read_text(encoding="utf-8")).endswith("\n"):
+    until, said = monotonic() + 60, started.files[0]
+    while not (said.exists() and said.read_text(encoding="utf-8").endswith("\n")):
         assert monotonic() < until
         sleep(0.01)
-    address = json.loads(said)["address"]
+    address = json.loads(said.read_text(encoding="utf-8"))["address"]
     parts = urlsplit(address)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
         connection.sendall(f"GET /index.html HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
