@@ -72,7 +72,7 @@ def test_show_draws_and_prints_the_last_fit(tmp_path: Path) -> None:
     done = run_command(("show", "run", "--delay"), tmp_path)
     assert done.code == 0
     assert (run / "delay.png").is_file()
-    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outliers not counted"):
+    for words in ("alpha = 0.71", "95% interval 0.", "R² 0.9", "4 iterations measured", "1 outlier not counted"):
         assert words in done.out
     assert "2 without a usable time" in done.out
     assert f"batch size {last.chosen} chosen: {last.why}" in done.out
