@@ -73,7 +73,7 @@ def test_memories_are_added_listed_searched_shown_and_removed(go: Any) -> None:
         "e1",
     ]
 
-    assert "from file:m.jsonl" in go("show", "run", "e3").out
+    assert "sources: file:m.jsonl" in go("show", "run", "e3").out
     assert go("remove", "run", "e2", "--json").json["removed"]["id"] == "e2"
     assert "undo it with practicum rollback run 2" in go("remove", "run", "e4").out
     assert "deleted (removed by hand)" in go("show", "run", "e4").out
