@@ -91,7 +91,7 @@ def show(
 
 
 def _show_context(run: Path, named: str | None, out: Printer) -> None:
-    from practicum.session.records import RUN, read_run, run_summary
+    from practicum.session.records import RUN, read_config, run_summary
     from practicum.store.database import Store
     from practicum.store.names import find_version, read_names
     from practicum.store.versions import read_versions, rebuild
@@ -100,7 +100,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         versions, names = read_versions(store, RUN), read_names(store, RUN)
         version = find_version(store, RUN, named)
         summary = run_summary(store, versions, version)
-        config, _, state = read_run(store)
+        config, state = read_config(store)
     context = rebuild(versions, version)
     about = {
         "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names, **summary
@@ -182,12 +182,12 @@ def _show_gate(run: Path, out: Printer) -> None:
     """What the acceptance gate decided at each step, and on what evidence."""
     from sqlalchemy import select
 
-    from practicum.session.records import RUN, read_run
+    from practicum.session.records import RUN, read_config
     from practicum.store.database import Store
     from practicum.store.schema import steps
 
     with Store.read(run) as store:
-        config, _, _ = read_run(store)
+        config, _ = read_config(store)
         rows = store.rows(select(steps.c.step, steps.c.data).where(steps.c.run_id == RUN).order_by(steps.c.step))
     if not config.settings.get("gate"):
         raise UsageError(f"{run} has no gate: learn with --val FILE --set gate=true")
@@ -214,11 +214,11 @@ def _show_replay(run: Path, out: Printer) -> None:
 
     from practicum.blocks.sample.replay import replay_buffer, task_results
     from practicum.methods import settings_of
-    from practicum.session.records import read_run, step_records
+    from practicum.session.records import read_config, step_records
     from practicum.store.database import Store
 
     with Store.read(run) as store:
-        config, _, _ = read_run(store)
+        config, _ = read_config(store)
         settings = settings_of(config.method, config.profile or "full").model_validate(config.settings).model_dump()
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"

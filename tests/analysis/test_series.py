@@ -22,6 +22,7 @@ from practicum.analysis.monitor.series import (
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.intervals import mean_ci95, share_ci95
+from practicum.session.story import StepStory
 
 
 @settings(deadline=None)
@@ -80,7 +81,7 @@ def content(*changes: tuple[list[str], list[str]]) -> dict[str, list[float | Non
     """Drift and coherence of versions that each remove and add entries with these texts."""
     entries = [[tuple(Entry("e1", "s", text) for text in texts) for texts in change] for change in changes]
     versions = [ContextChange(i, 0, removed, added) for i, (removed, added) in enumerate(entries)]
-    records = [{"version": i, "entries": 0, "tokens": 0} for i in range(len(versions))]
+    records = [StepStory(i + 1, 1, (), 0.0, 0, 0, 0, version=i, entries=0, tokens=0) for i in range(len(versions))]
     _, group = context_metrics(versions, records, VECTORS)
     return {name: list(values) for name, values in group.by_step.items()}
 

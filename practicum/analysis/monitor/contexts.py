@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from practicum.blocks.update.memory_bank import MEMORIES
 from practicum.core.context import Context
 from practicum.core.edits import Entry
 from practicum.retrieval.vectors import Embedder, WordLlama, stored_vectors
+from practicum.session.story import StepStory
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import Version
@@ -81,17 +81,17 @@ async def read_vectors(store: Store, texts: Sequence[str], embedder: Embedder | 
 
 
 def context_metrics(
-    changes: Sequence[ContextChange], records: Sequence[Mapping[str, Any]], vectors: VectorsByText
+    changes: Sequence[ContextChange], records: Sequence[StepStory], vectors: VectorsByText
 ) -> tuple[MetricGroup | None, MetricGroup]:
     """The memories (None where there never was one) and the context after each step: its size and, where there are
     vectors, its coherence, and its drift from the step before and from the start."""
-    series: dict[str, Series] = {name: [r[name] for r in records] for name in ("version", "entries", "tokens")}
-    numbers = {name: records[-1][name] for name in series}
+    series: dict[str, Series] = {name: [getattr(r, name) for r in records] for name in ("version", "entries", "tokens")}
+    numbers = {name: values[-1] for name, values in series.items()}
     if not changes:
         return None, MetricGroup(numbers, series)
     # A kill may come between a step and its version; the version before holds then.
     row_of = {change.version: i for i, change in enumerate(changes)}
-    at = [row_of[min(record["version"], changes[-1].version)] for record in records]
+    at = [row_of[min(record.version, changes[-1].version)] for record in records]
     series["helpful"] = [changes[i].helpful for i in at]
     numbers["helpful"] = series["helpful"][-1]
     directions, coherence = _directions(changes, vectors)

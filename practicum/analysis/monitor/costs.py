@@ -7,7 +7,7 @@ its calls. Seconds are the durations of calls. Calls overlap, so their sum is mo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -18,6 +18,7 @@ from practicum.core.types import Usage
 from practicum.engine.loop import ENDED
 from practicum.session.records import RUN
 from practicum.session.result import usage_json
+from practicum.session.story import StepStory
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE
@@ -79,7 +80,7 @@ def verdict_places(calls: Sequence[JournalCall]) -> set[str]:
 
 
 def latency(
-    calls: Sequence[JournalCall], remembers: bool, steps: StepRollouts, records: Sequence[Mapping[str, Any]]
+    calls: Sequence[JournalCall], remembers: bool, steps: StepRollouts, records: Sequence[StepStory]
 ) -> MetricGroup:
     """Seconds by component, of attempts, and of steps. In a method that `remembers`, the reflector extracts memories. A
     failed call counts, but its duration is not known."""
@@ -96,7 +97,7 @@ def latency(
     ]
     if every := [seconds for step in by_step for seconds in step]:
         numbers["attempt_seconds"], series["attempt_seconds"] = distribution(every), [*map(mean, by_step)]
-    step_seconds = [record["seconds"] for record in records]
+    step_seconds = [record.seconds for record in records]
     if timed := [seconds for seconds in step_seconds if seconds is not None]:
         numbers["step_seconds"], series["step_seconds"] = distribution(timed), step_seconds
     return MetricGroup(numbers, series)
@@ -136,9 +137,7 @@ def _component(call: JournalCall, remembers: bool) -> str:
     return COMPONENTS_BY_ROLE.get(call.role, call.role)
 
 
-def tokens(
-    calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[Mapping[str, Any]]
-) -> MetricGroup | None:
+def tokens(calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[StepStory]) -> MetricGroup | None:
     """Tokens and, where prices are known, US dollars: in total, by role and per task, for learning and for evaluation.
     None where no model was called."""
     stages: dict[str, list[JournalCall]] = {"learning": [], "evaluation": []}
@@ -173,7 +172,7 @@ def _usage(usage: Usage, tasks: int) -> dict[str, Any]:
 
 
 def _tokens_by_step(
-    calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[Mapping[str, Any]]
+    calls: Sequence[JournalCall], steps: StepRollouts, records: Sequence[StepStory]
 ) -> dict[str, Series]:
     """Tokens per task of each step, in total and by role. A step without attempts has None; its tokens count with the
     last step before it that had attempts."""
@@ -183,7 +182,7 @@ def _tokens_by_step(
     for (step, rollouts), record in zip(steps, records, strict=True):
         at = step if rollouts else at
         # In the asynchronous mode the calls of a step are at the place of its group.
-        owner |= {f"step {step}": at, f"group {record.get('sampled', {}).get('group')}": at}
+        owner |= {f"step {step}": at, f"group {record.sampled.get('group')}": at}
     # The total comes first, as "tokens".
     spent: dict[str, Counter[int]] = defaultdict(Counter, {"tokens": Counter()})
     for call in calls:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
-
 from practicum import methods
 from practicum.analysis.monitor import attempts, contexts, costs
 from practicum.analysis.monitor.judging import judge_again as ask_judge_again
@@ -22,8 +20,8 @@ from practicum.analysis.monitor.series import MetricGroup
 from practicum.core.errors import UsageError
 from practicum.methods.memory import MemorySettings
 from practicum.session.components import Parts
-from practicum.session.records import RUN, read_run, step_data, step_records
-from practicum.store import schema
+from practicum.session.records import RUN, read_config, step_records
+from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -65,16 +63,12 @@ async def monitor(
         raise UsageError(f"judge_again={judge_again}: at least one attempt must be judged again")
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
-        config, _, state = read_run(store)
-        table = schema.steps
-        rows = store.rows(select(table.c.step).where(table.c.run_id == RUN).order_by(table.c.step))
-        records = step_data(store)
-        # A run at work may have added a step between the two queries.
-        numbers, records = [row.step for row in rows][: len(records)], records[: len(rows)]
+        config, state = read_config(store)
+        records = Story(store).steps()
         if not records:
             raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
         rollouts = {step: rollouts for step, rollouts, _ in step_records(store)}
-        steps = [(step, rollouts.get(step, [])) for step in numbers]
+        steps = [(record.step, rollouts.get(record.step, [])) for record in records]
         # For rollouts that reuse an earlier attempt nothing was attempted.
         attempted = [(step, [rollout for rollout in own if not rollout.of]) for step, own in steps]
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
@@ -117,4 +111,5 @@ async def monitor(
         }
         present = {name: group for name, group in groups.items() if group is not None}
         ended = costs.read_step_ends(store)
-    return MonitorReport(folder, config.method, config.models, state, tuple(numbers), present, ended, tuple(notes))
+    numbers = tuple(step for step, _ in steps)
+    return MonitorReport(folder, config.method, config.models, state, numbers, present, ended, tuple(notes))
