@@ -508,10 +508,10 @@ class Story:
 
     def _no_attempt(self, id: str, close: Sequence[str]) -> str:
         said = f"there is no attempt {id!r} in {self.folder}"
-        if at_task := [line.id for line in self.attempts(task=id)]:
-            return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
         if similar := get_close_matches(id, close, LISTED, 0.5):
             return f"{said}; did you mean {', '.join(similar)}?"
+        if at_task := [line.id for line in self.attempts(task=id)]:
+            return f"{said}; at the task {id}: {', '.join(at_task[:LISTED])}{', …' if len(at_task) > LISTED else ''}"
         if id.startswith(("test.", "val", "before.")) and self.evaluations_missing:
             return f"{said}: attempts of its evaluations are not stored (run of an older version)"
         return f"{said}: practicum show {self.folder} --attempts lists them"
