@@ -144,8 +144,10 @@ class Models:
         )
 
         async def close() -> None:
-            await connection.close()
-            stop()
+            try:
+                await connection.close()
+            finally:
+                stop()
 
         price = pricing(name, lambda usage: None, self.settings.prices)
         options = {"structure": self.settings.structure, "window": self.settings.window, "price": price}

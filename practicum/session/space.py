@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -262,7 +263,7 @@ class Space:
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
         given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
-            return await learn_reports(store, self._parts, watch or Watch(), given, self._shared())
+            return await learn_reports(store, self._parts, watch or Watch(), given, await self._shared())
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
@@ -280,7 +281,7 @@ class Space:
             if self._version is not None:
                 raise UsageError("what is learned follows the last version: name no version, or leave out --learn")
             async with writing(folder, self._wait) as store:
-                how = (target, self._parts, watch or Watch(), self._given, self._shared())
+                how = (target, self._parts, watch or Watch(), self._given, await self._shared())
                 return await learn_query(text, store, *how)
         if target is not None:
             raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
@@ -288,7 +289,7 @@ class Space:
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()
         async with open_state(
-            None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=self._shared()
+            None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
         ) as state:
             state.observer = watch or Watch()
             for warning in check_sizes([Task("query", text)], state):
@@ -332,9 +333,8 @@ class Space:
                 left.close_files()
         return reader
 
-    def _shared(self) -> Shared:
-        reader = self._reader()
-        return reader.models(self._log_folder())
+    async def _shared(self) -> Shared:
+        return await self._reader().models(self._log_folder())
 
     def _log_folder(self) -> Path:
         """Where the logs of models in this process go, which are no part of the run."""
@@ -508,7 +508,7 @@ class _Reader:
                 f"method {self.config.method} asks models before it shows anything, and shows something else in each "
                 "step: there is no one context for a query. Ask the run itself (Space.ask)"
             )
-        clients = open_clients(self.config, self._parts, roles, self.models(logs()).models)
+        clients = open_clients(self.config, self._parts, roles, (await self.models(logs())).models)
         options = call_options(self.config)
         return context, await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()})
 
@@ -542,18 +542,25 @@ class _Reader:
         task, parts = Task("query", "-"), replace(self._parts, scorer=None)
         return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
 
-    def models(self, logs: Path) -> Shared:
+    async def models(self, logs: Path) -> Shared:
         """The models that are open in this event loop, to which their connections belong."""
         loop = asyncio.get_running_loop()
         if self._models is None or self._models[0] is not loop:
+            await self._close_models()
             self._models = loop, Shared(Models(client_settings(self.config, logs, self._parts)))
         return self._models[1]
+
+    async def _close_models(self) -> None:
+        models, self._models = self._models, None
+        if models is not None:
+            # The connections of an event loop that has ended went with it.
+            with suppress(RuntimeError) if models[0].is_closed() else nullcontext():
+                await models[1].models.close()
 
     async def close(self) -> None:
         """Close connections, models and files."""
         self.close_files()
-        if self._models is not None:
-            await self._models[1].models.close()
+        await self._close_models()
 
     def close_files(self) -> None:
         """Close connections to the run."""
