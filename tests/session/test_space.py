@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -534,3 +535,39 @@ def test_a_report_survives_a_kill_beside_a_writer_and_its_version_is_seen_elsewh
             assert after.turns[-1].assistant == "word8"
 
     practicum.run_sync(use())
+
+
+DYING = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from kills import kill_before
+from test_space import model, opened
+import practicum
+
+kill_before("journal", "'curator'", 2)
+practicum.run_sync(opened(sys.argv[1]).learn())
+"""
+
+
+@pytest.mark.slow
+def test_learning_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    run = a_run(tmp_path, "ace")
+
+    async def report(space: practicum.Space) -> None:
+        for n in (8, 9, 10):
+            shown = await space.context_for(f"Message {n}: say word{n}")
+            await space.report(shown, answer="no", score=0)
+
+    run_in_space(run, report)
+    here = Path(__file__).parent
+    path = [str(here), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", DYING, str(run), str(here.parent / "support")],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [step for _, step in outcomes(run)] == [4, None, None]
+    rest = model()
+    result = run_in_space(run, lambda space: space.learn(), rest)
+    assert (result.steps, result.hits) == (2, 1)
+    assert [call.role for call in rest.calls] == ["curator", "reflector", "curator"]
