@@ -60,17 +60,19 @@ ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 @dataclass
 class Chain:
     """What one line of work has behind it, up to some place: the seconds of calls that waited for each other (a run's
-    longest chain is its critical path), and the places of the provider's failures that it may rest on.
+    longest chain is its critical path), the number of calls since its job began, and the places of the provider's
+    failures that it may rest on.
 
     Jobs of one `gather` have a chain each, so none of them makes the failure of another one permanent.
     """
 
     seconds: float = 0.0
+    calls: int = 0
     losses: set[str] = field(default_factory=set)
 
     def apart(self) -> Chain:
         """The chain of a job that begins here."""
-        return Chain(self.seconds, {*self.losses})
+        return Chain(self.seconds, losses={*self.losses})
 
     def join(self, others: Iterable[Chain]) -> None:
         """Go on after these chains."""
@@ -354,7 +356,7 @@ class Run:
     async def agent(self, task: Task, view: View) -> Trace:
         """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
         of the first attempts failed."""
-        proof, broken = self._state.proof, False
+        proof, broken, before = self._state.proof, False, self.chain.calls
         proof.begins(self.job)
         try:
             trace = await self._attempt(task, view)
@@ -365,6 +367,7 @@ class Run:
             trace = Trace(answer="", error=str(error), lost=True)
         finally:
             proof.ended(self.job)
+            self._needed(self.chain.calls - before)
         if view.annotated:
             self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
             failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
@@ -378,6 +381,14 @@ class Run:
         if broken:
             proof.told(task.id, str(trace.error))
         return trace
+
+    def _needed(self, calls: int) -> None:
+        """An attempt made so many calls."""
+        state = self._state
+        if calls > state.most_calls:
+            state.most_calls = calls
+            if state.longer_attempt is not None:
+                state.longer_attempt()
 
     async def require_working_agent(self) -> None:
         """Wait until an attempt has ended otherwise than by an error of the agent, or no attempt has failed so. Raises
@@ -476,6 +487,7 @@ class Run:
     def _timed(self, record: JournalRow) -> None:
         """Add a result's seconds to the chain and, for an attempt's only call or a journaled attempt, to the pace."""
         self.chain.seconds += record.seconds
+        self.chain.calls += record.usage.calls
         if record.role == "agent" and self._state.agent.journaled == (record.usage.calls == 0):
             attempts, seconds = self._state.pace
             self._state.pace = (attempts + 1, seconds + record.seconds)
@@ -506,7 +518,11 @@ class Run:
             if not known.ok:
                 raise load_failure(known.answer)
             self._timed(known)
-            return kind.validate_json(known.answer)
+            result = kind.validate_json(known.answer)
+            if isinstance(result, Trace) and self._state.agent.max_turns:
+                # The calls that the attempt made are not read again.
+                self._needed(int(result.data.get("turns", 0)))
+            return result
         async with slot or nullcontext():
             self._state.budget.check()
             if role == "agent":

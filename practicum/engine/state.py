@@ -106,7 +106,8 @@ class RunState:
     `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
     the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
     `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
-    failure of a model. `pace` is the number of attempts made and their seconds in sum. `token_ratio` is, for each
+    failure of a model. `pace` is the number of attempts made and their seconds in sum. `most_calls` is the
+    most calls of an attempt so far; `longer_attempt` is called when it rises. `token_ratio` is, for each
     model, the tokens it counted per token that was estimated. `keep_evaluated` stores the attempts of an evaluation.
     """
 
@@ -134,6 +135,8 @@ class RunState:
     token_ratio: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)
+    most_calls: int = 0
+    longer_attempt: Callable[[], None] | None = None
     last_error: str = ""
     observer: Observer = field(default_factory=Observer)
     keep_evaluated: Callable[[Sequence[Rollout]], None] | None = None

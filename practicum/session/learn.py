@@ -238,6 +238,7 @@ class Session:
         best = await self._restore_best()
         if splits.test and stopped != INTERRUPTED:
             try:
+                self.state.longer_attempt = None
                 self.state.budget.hold(Need())
                 await self._evaluate(root, "test", best)
             except Stopped as stop:
@@ -286,7 +287,8 @@ class Session:
 
     async def _learn(self, root: Run) -> None:
         config, splits, method, start = self.setup.config, self.setup.splits, self.setup.method, self.leg.start
-        self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
+        self.state.longer_attempt = self._hold
+        self._hold()
         if config.before and self.leg.number == 1:
             await self._evaluate(root, "before", start)
         validation = Validation(splits.val, config.validate_every) if splits.val else None
@@ -299,6 +301,10 @@ class Session:
             # The last context is validated even if the number of steps is no multiple of `validate_every`.
             self.progress.validated(last.context, await validation.score(method, last.context, root))
 
+    def _hold(self) -> None:
+        """Hold back what the final evaluation may need by what is known now."""
+        self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
+
     def _keep(self, report: StepReport) -> None:
         """Write a step and count it. A resume repeats the steps from the journal, so nothing waits for the disk."""
         parent = self.progress.context
@@ -310,7 +316,7 @@ class Session:
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)
             self.store.post(schema.versions, [version_row(RUN, version)])
-        self.state.budget.hold(self.reserve.need(), self.reserve.seconds())
+        self._hold()
         if self.state.budget.elapsed - self._time_saved > SAVE_TIME_EVERY:
             self._time_saved = self.state.budget.elapsed
             update_run(self.store, seconds=self._time_saved)

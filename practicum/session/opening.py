@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from practicum.blocks.sections import default_sections
@@ -12,6 +12,7 @@ from practicum.core.context import Context
 from practicum.core.errors import ModelError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
+from practicum.core.words import quantity
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots, need_of
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
@@ -140,7 +141,7 @@ def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSetting
 
 @dataclass(frozen=True)
 class Reserve:
-    """Estimates the final evaluation from the calls of one attempt and the largest prompt so far."""
+    """Estimates the final evaluation from the most calls of an attempt and the largest prompt so far."""
 
     setup: Setup
     state: RunState
@@ -149,9 +150,27 @@ class Reserve:
     def need(self) -> Need:
         """What the final evaluation may need. Outputs count as a quarter of their limit, except one."""
         config = self.setup.config
-        # An agent with tools is assumed to need half of its turns.
-        calls_per_act = (self.state.agent.max_turns + 1) // 2 + (config.scorer in JUDGED)
-        calls = self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test)
+        # Before its first attempt, an agent with tools is assumed to need half of its turns.
+        per_attempt = self.state.most_calls or (self.state.agent.max_turns + 1) // 2
+        calls_per_act = per_attempt + (config.scorer in JUDGED)
+        return self._of(self.setup.method.act_calls * calls_per_act * len(self.setup.splits.test))
+
+    def step(self) -> Need:
+        """What a step needs at least in which something is learned: a call for each attempt and each learning role."""
+        config, method, train = self.setup.config, self.setup.method, self.setup.splits.train
+        if not train or not method.roles:
+            return Need()
+        if method.calls is not None or self.setup.parts.method is not None:
+            return self._of(method.calls[0] if method.calls else 1)
+        batch = getattr(self.setup.settings, "batch", 1)
+        attempts = min(batch if isinstance(batch, int) else 1, len(train)) if config.asks else 0
+        need = self._of((0 if config.from_traces else attempts) + len(method.roles))
+        # Calls cost much less than the most that they can cost, but one must fit.
+        return replace(need, usd=self._of(1).usd)
+
+    def _of(self, calls: int) -> Need:
+        """The most that so many calls should cost."""
+        config = self.setup.config
         if not calls:
             return Need()
         seats, splits = self.state.seats, self.setup.splits
@@ -174,10 +193,13 @@ class Reserve:
         return min(1.5 * rounds * seconds / count, config.max_minutes * 30)
 
     def check(self) -> None:
-        """Raises UsageError if the budget does not even cover the final evaluation."""
-        need = self.need()
-        if (over := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
-            raise UsageError(
-                f"{over.removesuffix(' is spent')} is too small: the final evaluation alone may need {need.calls} "
-                f"calls and {need.tokens} tokens. Raise it, or leave out --test"
-            )
+        """Raises UsageError if the budget does not even cover the final evaluation and one step."""
+        final, step = self.need(), self.step()
+        both = "one step and the final evaluation" if final.calls else "one step alone"
+        for need, what in ((final, "the final evaluation alone"), (final + step, both)):
+            if (over := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
+                out = ", or leave out --test" if final.calls else ""
+                raise UsageError(
+                    f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
+                    f"and {quantity(need.tokens, 'token')}. Raise it{out}"
+                )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from helpers import client, context_bytes, make_tasks, write_tasks
+from helpers import client, context_bytes, make_tasks, world, write_tasks
 
 import practicum
 from practicum.agents.environment import MAX_OBSERVATION
@@ -646,3 +646,25 @@ def test_mcp_servers_give_tools(tmp_path: Path) -> None:
     seen = observed(attempt(made, *actions, finish(), tool_timeout=120.0))
     assert (seen[0], seen[2], seen[3]) == ("1 kept", "2 kept", "2")
     assert seen[1].startswith("error: ModelRetry: ")
+
+
+@pytest.mark.parametrize("turns", [2, 9])
+def test_a_budget_of_calls_leaves_as_many_turns_for_the_final_evaluation_as_attempts_took(
+    tmp_path: Path, turns: int
+) -> None:
+    def look(n: int) -> int:
+        """Look."""
+        return n
+
+    def says(call: Call, turn: int) -> dict[str, Any]:
+        return {"action": {"finish": {"answer": "word1"}} if turn == turns else {"look": {"n": turn}}}
+
+    model = acting(says, lambda call: world(call))
+    parts = practicum.Parts(tools=[look], clients={"agent": model})
+    how: dict[str, Any] = {"method": "ace", "settings": {"rounds": 0}, "max_calls": 30}
+    tasks, held = make_tasks(20), make_tasks(2, 50)
+    cut = practicum.run_sync(practicum.learn(tasks, test=held, out=tmp_path / "run", parts=parts, **how))
+    assert cut.stopped == "the budget of 30 calls is spent"
+    assert (cut.steps > 0, len(cut.rollouts["test"])) == (True, 2)
+    again = practicum.run_sync(practicum.resume(tmp_path / "run", parts=parts))
+    assert (again.steps, again.scores, again.usage.calls) == (cut.steps, cut.scores, cut.usage.calls)

@@ -141,13 +141,31 @@ def test_a_budget_too_small_for_the_final_evaluation_is_refused_before_anything_
     assert learn(tmp_path / "run", model, n=3).steps == 3
 
 
-def test_a_budget_too_small_for_one_step_ends_the_run_and_what_was_paid_is_kept(tmp_path: Path) -> None:
-    held, settings = make_tasks(5, 50), {"rounds": 0}
+@pytest.mark.parametrize(
+    ("limit", "held", "words"),
+    [
+        ({"max_calls": 4}, 0, "one step alone may need 5 calls"),
+        ({"max_tokens": 2000}, 0, "one step alone may need 5 calls"),
+        ({"max_calls": 9}, 5, "one step and the final evaluation may need 10 calls"),
+    ],
+)
+def test_a_budget_too_small_for_one_step_is_refused_before_anything_is_made(
+    tmp_path: Path, limit: dict[str, int], held: int, words: str
+) -> None:
+    model = client()
+    with pytest.raises(UsageError, match=words):
+        learn(tmp_path / "run", model, test=make_tasks(held, 50), settings={"batch": 3}, **limit)
+    assert model.calls == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_budget_that_ends_in_the_first_step_ends_the_run_and_what_was_paid_is_kept(tmp_path: Path) -> None:
+    held, settings = make_tasks(5, 50), {"rounds": 0, "batch": 3}
     whole = learn(tmp_path / "whole", n=3, test=held, settings=settings)
     model = client()
-    result = learn(tmp_path / "run", model, n=3, test=held, settings=settings, max_calls=7)
-    assert result.stopped == "the budget of 7 calls is spent"
-    assert (result.steps, len(result.context), result.usage.calls) == (0, 0, 7)
+    result = learn(tmp_path / "run", model, n=3, test=held, settings=settings, max_calls=10)
+    assert result.stopped == "the budget of 10 calls is spent"
+    assert (result.steps, len(result.context), result.usage.calls) == (0, 0, 10)
     assert "test" in result.scores
     parts = practicum.Parts(clients={"agent": model})
     again = practicum.run_sync(practicum.resume(tmp_path / "run", max_calls=1000, parts=parts))
