@@ -7,6 +7,7 @@ read or script what is answered.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +37,11 @@ class Server(ThreadingHTTPServer):
             why = getattr(error, "strerror", None) or error
             raise UsageError(f"cannot listen on port {port}: {why}; leave out --port for a free one") from error
         self.hosts = {f"{name}:{self.server_port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves before it has the whole page is no failure."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
     @property
     def address(self) -> str:
