@@ -186,6 +186,7 @@ class Space:
     @property
     def names(self) -> dict[str, int]:
         """The named versions of the run."""
+        self._reader()
         if self.folder is None:
             return {}
         with Store.read(self.folder) as store:
