@@ -235,20 +235,31 @@ class Watch(Observer):
 
 
 class Watches(Watch):
-    """Several watches as one: each is told everything, in order."""
+    """Several watches of one run as one: each is told everything, in order. One that did not begin is told no end: it
+    may be at work for another run."""
 
     def __init__(self, watches: Sequence[Watch]) -> None:
         self._watches = watches
-        for event, method in inspect.getmembers(Watch, inspect.isfunction):
-            if not inspect.iscoroutinefunction(method):
+        self._begun: list[Watch] = []
+        for event, _ in inspect.getmembers(Watch, inspect.isfunction):
+            if event not in vars(Watches):
                 setattr(self, event, partial(self._tell, event))
 
     def _tell(self, event: str, *about: Any) -> None:
         for watch in self._watches:
             getattr(watch, event)(*about)
 
-    async def flush(self) -> None:
+    def began(self, run: RunInfo) -> None:
         for watch in self._watches:
+            watch.began(run)
+            self._begun.append(watch)
+
+    def ended(self, result: Result | Evaluation | None) -> None:
+        for watch in self._begun:
+            watch.ended(result)
+
+    async def flush(self) -> None:
+        for watch in self._begun:
             await watch.flush()
 
 

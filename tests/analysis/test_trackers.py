@@ -9,6 +9,7 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from helpers import client, make_tasks, run_command, world, write_tasks
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import practicum
@@ -25,7 +27,10 @@ from practicum.analysis.trackers.tracker import Tracker, parameters, require
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import ModelError, PracticumError, ProviderError, UsageError
+from practicum.core.types import Prompt, Usage
+from practicum.engine.state import ModelCall
 from practicum.models.budget import Budget
+from practicum.models.client import CallOptions
 from practicum.models.scripted import Call
 from practicum.session.config import Config, Splits
 from practicum.session.result import Progress, Result, RunInfo, Watch
@@ -158,8 +163,20 @@ def test_one_tracker_follows_one_run_at_a_time(tmp_path: Path) -> None:
     assert [value for value, _ in notebook.of("close")] == ["done", "done"]
 
 
+def test_a_run_that_a_tracker_refuses_leaves_the_run_that_it_follows_alone(tmp_path: Path) -> None:
+    class Another(Watch):
+        def began(self, run: RunInfo) -> None:
+            with ThreadPoolExecutor() as pool, pytest.raises(UsageError, match="follows one run at a time"):
+                pool.submit(learn, tmp_path / "another", notebook).result()
+
+    notebook = Notebook()
+    result = learn(tmp_path / "run", notebook, Another())
+    assert notebook.of("close") == [("done", "")]
+    assert notebook.of("send")[-1][1]["calls"] == result.usage.calls
+
+
 def test_what_is_not_installed_is_refused_with_the_way_to_install_it() -> None:
-    with pytest.raises(UsageError, match=r"the tracker wandb needs .*: pip install 'practicum\[wandb\]'"):
+    with pytest.raises(UsageError, match=r"the tracker wandb needs .*: pip install .*wandb"):
         require("wandb", "a_package_that_nobody_has")
 
 
@@ -310,6 +327,26 @@ def test_spans_that_nobody_takes_are_counted_and_said_once(
     result = learn(tmp_path / "run", Otel())
     assert result.errors[Count.UNTRACKED_RECORDS] >= result.usage.calls
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+
+
+def test_a_slow_service_loses_no_span_of_an_evaluation_of_many_tasks(tmp_path: Path) -> None:
+    class Slow(InMemorySpanExporter):
+        ready = threading.Event()
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            self.ready.wait()
+            return super().export(spans)
+
+    exporter, n = Slow(), 1_500
+    otel = Otel(exporter)
+    otel.began(RunInfo(tmp_path, Config(), Splits(), Budget()))
+    for task in range(n):
+        place = f"evaluate test/{task}/answer"
+        otel.called(ModelCall(place, "agent", "scripted", Prompt("", ""), CallOptions(), "", Usage(), 0.1))
+    otel.evaluated("test", 1.0, n)
+    exporter.ready.set()
+    practicum.run_sync(otel.flush())
+    assert len(exporter.get_finished_spans()) == 2 * n + 1
 
 
 def test_another_protocol_than_http_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,16 @@ where the conventions for generative AI have a name (`gen_ai.token.type`).
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from importlib.metadata import version
-from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 
 from practicum.analysis.monitor.attempts import ALL_DOMAINS
 from practicum.analysis.monitor.report import MonitorReport
 from practicum.analysis.monitor.series import Series
+from practicum.analysis.otlp import NANO, exporter_log, first_set, resource, wrong_protocol
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.requirements import pip_install
 
@@ -26,11 +24,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 POINTS_PER_REQUEST = 5_000
-
-NANO = 1_000_000_000
 
 STEP_METRICS: tuple[tuple[str, str, str, str, Mapping[str, str]], ...] = (
     ("practicum.success_rate", "1", "success", "rate", {"practicum.domain": ALL_DOMAINS}),
@@ -62,18 +57,13 @@ def metrics_endpoint() -> str | None:
     """Where the environment says that metrics go; None where it does not say, or disables sending."""
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    return _first_set(ENDPOINTS)
-
-
-def _first_set(names: tuple[str, ...]) -> str | None:
-    return next((value for name in names if (value := os.environ.get(name, "").strip())), None)
+    return first_set(*ENDPOINTS)
 
 
 def obstacle() -> str | None:
     """What prevents sending, in one line; None where nothing does."""
-    protocol = _first_set(PROTOCOLS) or "http/protobuf"
-    if protocol != "http/protobuf":
-        return f"metrics are sent as http/protobuf only, but {PROTOCOLS[1]} asks for {protocol}"
+    if wrong := wrong_protocol("metrics", "METRICS"):
+        return wrong
     try:
         import opentelemetry.exporter.otlp.proto.http.metric_exporter  # noqa: F401
     except ModuleNotFoundError:
@@ -151,33 +141,17 @@ def send(report: MonitorReport) -> int:
         raise UsageError(why)
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, ResourceMetrics, ScopeMetrics
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     metrics = exported_metrics(report)
-    # A name from the environment takes precedence over ours.
-    resource = Resource({"service.name": "practicum"}).merge(OTELResourceDetector().detect())
     scope = ScopeMetrics(InstrumentationScope("practicum", version("practicum")), metrics, "")
     exporter = OTLPMetricExporter(max_export_batch_size=POINTS_PER_REQUEST)
-    with _exporter_log() as log:
+    with exporter_log("metric_exporter") as log:
         try:
-            result = exporter.export(MetricsData([ResourceMetrics(resource, [scope], "")]))
+            result = exporter.export(MetricsData([ResourceMetrics(resource(), [scope], "")]))
         finally:
             exporter.shutdown()
     if result is not MetricExportResult.SUCCESS:
-        reason = ": " + " ".join(log[-1].getMessage().split()) if log else ""
+        reason = f": {log[-1]}" if log else ""
         raise ExportError(f"the metrics did not arrive at {metrics_endpoint()}{reason}")
     return sum(len(metric.data.data_points) for metric in metrics)
-
-
-@contextmanager
-def _exporter_log() -> Iterator[list[logging.LogRecord]]:
-    """The log records of the exporter, which are all it says about a failure, kept off the terminal."""
-    logger, handler = logging.getLogger("opentelemetry"), BufferingHandler(capacity=1_000)
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
-    try:
-        yield handler.buffer
-    finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate

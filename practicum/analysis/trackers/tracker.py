@@ -20,6 +20,7 @@ from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.requirements import pip_install
 from practicum.core.types import Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, mean_score
@@ -43,7 +44,7 @@ log = logging.getLogger("practicum.trackers")
 def require(name: str, *packages: str) -> None:
     """Raises UsageError if a package of the tracker is not installed."""
     if any(find_spec(package) is None for package in packages):
-        raise UsageError(f"the tracker {name} needs packages that are not installed: pip install 'practicum[{name}]'")
+        raise UsageError(f"the tracker {name} needs packages that are not installed: {pip_install(name)}")
 
 
 def parameters(run: RunInfo) -> dict[str, Any]:
@@ -149,8 +150,6 @@ class Tracker(Watch):
             self._put(partial(self.send, {name: score, f"{name}_tasks": scored}, self._step))
 
     def ended(self, result: Result | Evaluation | None) -> None:
-        if self._thread is None:
-            return  # another watch failed before this one began
         why = (result.stopped if result is not None else None) or ""
         if result is not None:
             self._put(partial(self.send, final_values(result), self._step))
