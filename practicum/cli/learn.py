@@ -61,21 +61,24 @@ def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **giv
     """
     from practicum.cli.inputs import config_values
     from practicum.cli.running import run_session
+    from practicum.models.budget import spent_limit
     from practicum.session.learn import resume as go_on
-    from practicum.session.records import LIMITS, read_run, spent_limit
+    from practicum.session.records import read_run, stop_reason
     from practicum.store.database import Store
 
     corrections = config_values(given)
     del corrections["settings"]  # those of the method cannot change
     with Store.open(run) as store:
         config, _, state = read_run(store)
-        spent = spent_limit(store, config)
+        reason = stop_reason(store) or ""
     if state == "done":
         raise UsageError(
             f"{run} is finished, so there is nothing to resume: look at it with practicum show {run}, or learn more "
             f"from what it learned with practicum learn TASKS --seed-playbook {run} --model NAME"
         )
-    if state == "stopped" and spent is not None and spent not in corrections:
-        limit = f"{getattr(config, spent)} {LIMITS[spent]}"
-        raise UsageError(f"the budget of {limit} of {run} is spent: give a higher one with `{spent}`")
+    spent = spent_limit(reason)
+    # A limit that was raised since, in a run that was killed then, is not spent.
+    same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
+    if state == "stopped" and same and spent not in corrections:
+        raise UsageError(f"{reason} in {run}: give a higher one with `{spent}`")
     return run_session(lambda **how: go_on(run, **corrections, **how), json_, log)

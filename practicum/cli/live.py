@@ -14,6 +14,7 @@ from rich.text import Text
 from practicum.core.views import render_full
 from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
+from practicum.models.budget import spent_limit
 from practicum.models.client import Wait
 from practicum.session.live import Live, wait_text
 from practicum.session.result import Progress, Result, RunInfo
@@ -139,15 +140,11 @@ def live_view(console: Console) -> Terminal | Plain:
     return Terminal(console) if console.is_terminal and not console.is_dumb_terminal else Plain(console)
 
 
-LIMIT_OPTIONS = {"calls": "--max-calls", "tokens": "--max-tokens", "USD": "--max-usd", "minutes": "--max-minutes"}
-"""The option that raises a limit, by the unit of the limit."""
-
-
 def report(out: Printer, result: Result) -> None:
     """What a person wants to know at the end."""
     if result.stopped:
-        unit = result.stopped.removesuffix(" is spent").rpartition(" ")[2]
-        higher = f" {LIMIT_OPTIONS[unit]} N" if unit in LIMIT_OPTIONS else ""
+        limit = spent_limit(result.stopped)
+        higher = f" --{limit.replace('_', '-')} N" if limit else ""
         out.print(f"Stopped early: {result.stopped}. Continue with: practicum resume {result.run}{higher}")
     out.scores(result.scores)
     context = result.context

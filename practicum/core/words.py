@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +20,11 @@ def quantity(number: int, noun: str) -> str:
     elif noun.endswith(("s", "x", "ch", "sh")):
         noun += "e"
     return f"{number:,} {noun}s"
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like a wrong one, as the end of an error; empty if none is."""
+    return "".join(f" (did you mean {match}?)" for match in get_close_matches(name, list(known), 1))
 
 
 def in_number(number: int, text: str) -> str:

@@ -19,6 +19,7 @@ from practicum.blocks.sample.orders import ENDLESS, first_steps
 from practicum.core import plugins
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile
+from practicum.core.words import closest
 from practicum.engine.loop import Method
 from practicum.methods.settings import GateSettings, PlaybookSettings, small_settings
 
@@ -112,7 +113,7 @@ def _recipe(name: str) -> Any:
         return SimpleNamespace(Settings=GateSettings, __doc__="")  # a Method that was passed as an object
     if name not in plugins.registered(GROUP):
         known = (*NAMES, *plugins.describe(GROUP))
-        raise UsageError(f"unknown method {name!r}: known are {', '.join(known)}")
+        raise UsageError(f"unknown method {name!r}{closest(name, NAMES)}: known are {', '.join(known)}")
     found = plugins.load_registered(GROUP, name)
     if isinstance(found, Method):
         return SimpleNamespace(Settings=GateSettings, method=lambda settings: found, __doc__="")
@@ -129,7 +130,8 @@ def _explain(name: str, kind: type[GateSettings], error: ValidationError) -> str
     first = error.errors()[0]
     field = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        return f"method {name} has no setting {field!r}: it has {', '.join(kind.model_fields)}"
+        known = kind.model_fields
+        return f"method {name} has no setting {field!r}{closest(field, known)}: it has {', '.join(known)}"
     if not field:
         return f"method {name}: {first['msg'].removeprefix('Value error, ')}"
     return f"setting {field}={first['input']!r} of method {name}: {first['msg']}"

@@ -10,6 +10,7 @@ was sent again is given up.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,9 +19,20 @@ from typing import Any
 
 from practicum.core.errors import Stopped
 from practicum.core.types import Usage
+from practicum.core.words import in_number
 
 USD_ROUNDING = 1e-9
 """Rounding error in US dollars that a sum of many small prices may have."""
+
+
+_SPENT = re.compile(r"the budget of \S+ (call|token|USD|minute)s? is spent")
+_SETTINGS = {"call": "max_calls", "token": "max_tokens", "USD": "max_usd", "minute": "max_minutes"}
+
+
+def spent_limit(reason: str | None) -> str | None:
+    """The setting of the limit that stopped a run for this reason; None for another reason."""
+    found = _SPENT.match(reason or "")
+    return None if found is None else _SETTINGS[found[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +181,9 @@ class Budget:
         total = self.reserved + self.held + need
         limits, spent = self.limits, self.spent
         if limits.calls is not None and spent.calls + total.calls > limits.calls:
-            return f"the budget of {limits.calls} calls is spent"
+            return f"the budget of {limits.calls} {in_number(limits.calls, 'call[|s]')} is spent"
         if limits.tokens is not None and spent.tokens + total.tokens > limits.tokens:
-            return f"the budget of {limits.tokens} tokens is spent"
+            return f"the budget of {limits.tokens} {in_number(limits.tokens, 'token[|s]')} is spent"
         if limits.usd is not None and spent.usd is None:
             return f"the budget of {limits.usd:g} USD cannot be checked: the price of an earlier call is unknown"
         if limits.usd is not None and (spent.usd or 0.0) + total.usd > limits.usd + USD_ROUNDING:

@@ -23,6 +23,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from practicum.core.errors import ModelError, ProviderError, WindowError
 from practicum.core.types import Prompt, Usage
+from practicum.core.words import quantity
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, Wait, causes, once_per_schema
 from practicum.models.local import choice_grammar, compact_grammar
 
@@ -231,14 +232,15 @@ def _unanswered(name: str, error: BaseException, tries: int | None = None) -> st
     """What to say of a call that stays without an answer after all tries, or (None) of a server that never gave one."""
     refused = _no_connection(error)
     if refused or (tries is None and isinstance(error, exceptions.ModelConnectionError)):
-        often, refused = f" after {tries} tries" if tries else "", refused or _error_summary(error)
+        often, refused = f" after {quantity(tries, 'try')}" if tries else "", refused or _error_summary(error)
         return f"cannot reach {name}{often}: is the server up, and the address right? ({refused})"
     if tries is None:
         return (
             f"{name} does not answer as a model server does: check the address (it ends in /v1) and whether a proxy or "
             f"a login page stands in between ({_error_summary(error)})"
         )
-    return f"{name} failed {tries} times: {_error_summary(error)}; is the server up and not overloaded?"
+    said = _error_summary(error).rstrip(".")
+    return f"{name} failed {quantity(tries, 'time')}: {said}; is the server up and not overloaded?"
 
 
 def _permanent_error(name: str, error: BaseException) -> ModelError | ProviderError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from inspect import signature
 from typing import Annotated, Any, TypedDict, TypeVar
 
@@ -14,6 +13,7 @@ from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
+from practicum.core.words import closest
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
@@ -211,8 +211,7 @@ def require_names(given: Mapping[str, object], known: Iterable[str]) -> None:
     known = [*known]
     for name in given:
         if name not in known:
-            close = "".join(f" (did you mean {match}?)" for match in get_close_matches(name, known, 1))
-            raise UsageError(f"there is no setting {name!r}{close}: known are {', '.join(known)}")
+            raise UsageError(f"there is no setting {name!r}{closest(name, known)}: known are {', '.join(known)}")
 
 
 def config_from(values: Mapping[str, Any]) -> Config:

@@ -279,14 +279,10 @@ def run_summary(store: Store, versions: Sequence[Version], version: int | None =
     return {"scores": last["scores"] if scored else {}, "usage": last.get("usage", {}), "steps": len(steps)}
 
 
-def spent_limit(store: Store, config: Config) -> str | None:
-    """The limit of the configuration that stopped the run when it last ended, if one did."""
+def stop_reason(store: Store) -> str | None:
+    """Why the run ended early when it last ended; None if it did not."""
     (row,) = store.rows(select(schema.runs.c.result).where(schema.runs.c.run_id == RUN))
-    stopped = (json.loads(row.result).get("stopped") or "") if row.result else ""
-    limits = {name: getattr(config, name) for name in LIMITS}
-    texts = {name: f"{limit:g}" if isinstance(limit, float) else str(limit) for name, limit in limits.items()}
-    found = [name for name, unit in LIMITS.items() if stopped.startswith(f"the budget of {texts[name]} {unit} ")]
-    return found[0] if found else None
+    return json.loads(row.result).get("stopped") if row.result else None
 
 
 def step_data(store: Store) -> list[dict[str, Any]]:

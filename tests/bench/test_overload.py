@@ -209,7 +209,7 @@ def test_the_command_prints_and_saves_one_json_object(launcher: Launcher, script
     assert (tmp_path / "out" / "overload.png").read_bytes().startswith(PNG)
     stopped = launcher.run([*arguments, "--out", "new", "--max-calls", "1"], tmp_path)
     assert stopped.code == 0
-    assert "Stopped early: the budget of 1 calls is spent. The same command with --out new continues" in stopped.out
+    assert "Stopped early: the budget of 1 call is spent. The same command with --out new continues" in stopped.out
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_a_run_whose_budget_is_spent_can_be_resumed_with_a_higher_one(run: Any) 
     assert "practicum resume run" in done.err
     assert "--max-calls 8 is spent: this run has used 9 calls" in run("resume", "run", "--max-calls", 8, code=2).line
     again = run("resume", "run", code=2).line
-    assert "the budget of 9 calls of run is spent: give a higher one with --max-calls" in again
+    assert "the budget of 9 calls is spent in run: give a higher one with --max-calls" in again
     assert set(run("resume", "run", "--max-calls", 900, "--json").json) == LEARN_KEYS
 
 

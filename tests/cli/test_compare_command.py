@@ -115,7 +115,7 @@ def test_a_failed_run_is_reported_and_sets_the_exit_code(run: Any, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (("--methods", "none,acme", "--test", "test.jsonl"), "unknown method 'acme': known are none, icl"),
+        (("--methods", "none,acme", "--test", "test.jsonl"), "unknown method 'acme' (did you mean ace?)"),
         (("--methods", "none,ace"), "scores need tasks that were not used for learning"),
         (("--methods", "none,ace", "--test", "tasks.jsonl"), "6 of the 6 test tasks are also training tasks"),
         (("--test", "test.jsonl"), "which methods?"),

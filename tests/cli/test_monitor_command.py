@@ -96,7 +96,7 @@ def test_the_judge_is_asked_again(place: Path) -> None:
     assert done.json["judge"]["again"]["n"] == done.json["judge"]["again"]["usage"]["calls"] == 3
     assert "the judge asked a second time, at temperature 0: the same in 100.0%" in done.err
     done = typed(place, "run --judge-again 3 --max-calls 1")
-    assert "stopped before all were judged: the budget of 1 calls is spent" in done.out
+    assert "stopped before all were judged: the budget of 1 call is spent" in done.out
 
 
 WRONG: dict[str, tuple[str, str, int]] = {
