@@ -54,9 +54,9 @@ class CommandAgent:
         try:
             self.words = shlex.split(self.command)
         except ValueError as error:
-            raise UsageError(f"--agent command:{self.command} cannot be parsed: {error}") from error
+            raise UsageError(f"`agent=command:{self.command}` cannot be parsed: {error}") from error
         if not self.words:
-            raise UsageError("--agent command: names no program")
+            raise UsageError("`agent=command:` names no program")
         if shutil.which(self.words[0]) is None:
             raise UsageError(f"cannot start the agent {self.words[0]!r}: no such program, or it is not executable")
 

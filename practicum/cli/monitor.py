@@ -73,7 +73,7 @@ def _print(out: Printer, report: MonitorReport) -> None:
     columns = ("component", "stage", "calls", "failed", "median s", "p95 s", "share of seconds")
     out.table(columns, rows, text=("component", "stage"))
     for note in report.notes:
-        out.print(f"! {note}")
+        out.print(f"! {opt.as_options(note)}")
 
 
 def _rate(n: Numbers, name: str = "rate") -> str:

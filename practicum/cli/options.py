@@ -116,25 +116,26 @@ RENAMED = {
 }  # fmt: skip
 """Options whose names are not those of the settings."""
 
-KEYWORDS = ("before", "every", "fields", "from_traces", "learn", "out", "repeat", "target", "test", "val")
+KEYWORDS = (
+    "ablate", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again", "learn", "methods",
+    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "val",
+)  # fmt: skip
 """Further keywords of the library that are options of one command or another."""
 
 
 def as_options(text: str) -> str:
-    """A message of the library, which writes settings as `max_usd` or `max_usd=N`, with the options of the command line
-    in their place."""
+    """A message of the library with the options of the command line: it writes settings as `max_usd` or `max_usd=N`,
+    and those of a method as `settings: rounds=0`."""
 
     def option(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"]
-        if found[0].strip("`") in RENAMED:
-            return RENAMED[found[0].strip("`")]
-        if name in RENAMED:
-            return f"{RENAMED[name]}{f' {value}' if value else ''}"
-        if name not in SETTINGS and name not in KEYWORDS:
+        name, value = found["name"], found["value"] or ""
+        if renamed := RENAMED.get(found[0].strip("`")):
+            return renamed
+        if name not in SETTINGS and name not in KEYWORDS and name not in RENAMED:
             return found[0]
-        flag = value == "True"
-        return f"--{name.replace('_', '-')}{f' {value}' if value and not flag else ''}"
+        return f"{RENAMED.get(name) or '--' + name.replace('_', '-')} {value.removeprefix('True')}".rstrip()
 
+    text = re.sub(r"`settings: ([^`]+)`", r"--set \1", text)
     return re.sub(r"`(?P<name>\w+)(?:=(?P<value>[^`]+))?`", option, text)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from practicum.cli.options import as_options
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
@@ -128,7 +129,7 @@ class Printer(Console):
             marked = " (! marks what needs your attention)" if found and found[0].attention else ""
             self.print(f"counted{marked}:")
         for count in found:
-            self.print(f"  {'!' if count.attention else ' '} {count.said(counts[count])}")
+            self.print(f"  {'!' if count.attention else ' '} {as_options(count.said(counts[count]))}")
         if refused:
             edits = in_number(refused, "edit[|s] refused, because [it does|they do] not fit the context")
             self.print(f"    {refused:,} {edits}")

@@ -34,7 +34,7 @@ class Count(StrEnum):
         "answer[|s] requested again, because [it|they] did not fit [its|their] schema",
     )
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
-    CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (--max-output-tokens)", True
+    CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = (
         "shortened_playbooks",

@@ -48,7 +48,7 @@ def read_settings(name: str, values: Mapping[str, Any], profile: Profile = "full
     except ValidationError as error:
         raise UsageError(_explain(name, kind, error)) from error
     if getattr(settings, "online", False) and "epochs" in values and getattr(settings, "epochs", 1) > 1:
-        raise UsageError("online learning sees each task once: leave out --epochs")
+        raise UsageError("online learning sees each task once: leave out `epochs`")
     if "gate_alpha" in settings.model_fields_set and not settings.gate:
         raise UsageError("gate_alpha is for gate=true: set that too, or leave it out")
     return settings

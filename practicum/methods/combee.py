@@ -94,7 +94,7 @@ class Settings(PlaybookSettings):
             self.levels != "auto" and self.levels > 1 and self.join == "code",
             "levels counts calls of the model: it needs join=model (code joins all groups at once)",
         )
-        yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give --batch-size N"
+        yield self.batch == "auto" and self.online, "a stream needs a batch size of its own: give `batch=N`"
         yield self.given("staleness") and not self.asynchronous, "staleness needs asynchronous=true"
         yield (
             self.asynchronous and self.steps,

@@ -23,8 +23,8 @@ KEPT_SCHEMAS = 256
 """Schemas for which `once_per_schema` keeps the result."""
 
 WINDOW_ADVICE = (
-    "shorten the task, lower the context budget if the method has one (--set budget=N), or use a larger window: "
-    "--window N if the model supports it, otherwise another model"
+    "shorten the task, lower the context budget if the method has one (`settings: budget=N`), or use a larger window: "
+    "`window=N` if the model supports it, otherwise another model"
 )
 """What to do when a prompt is larger than its model's window."""
 

@@ -199,7 +199,7 @@ _PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
     exceptions.ModelQuotaExceededError: (ModelError, "the account of {name} has no credit left"),
     exceptions.ModelRequestRejectedError: (
         ModelError,
-        "{name} rejected the request: if it does not support JSON schemas, try --structure tool or prompted",
+        "{name} rejected the request: without support of JSON schemas, try `structure=tool` or `structure=prompted`",
     ),
     exceptions.UserError: (ModelError, "{name} cannot be used"),
 }

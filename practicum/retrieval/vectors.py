@@ -335,7 +335,7 @@ def stored_dims(store: Store, embedder: str) -> int:
         for row in store.rows(select(table.c.embedder).where(other).limit(1)):
             raise StoreError(
                 f"{store.folder} holds vectors of embedder {row.embedder!r}, not of {embedder!r}: continue with "
-                f"--embedder {row.embedder}, or {_advice(store, embedder)}"
+                f"`embedder={row.embedder}`, or {_advice(store, embedder)}"
             )
     found = store.rows(select(table.c.vector).where(table.c.embedder == embedder).limit(1))
     return len(found[0].vector) // 4 if found else 0

@@ -181,10 +181,10 @@ def _set_up_to_learn(values: dict[str, Any], task: Task, parts: Parts) -> Setup:
         setup = build_setup(config_from(values), splits, parts)
     except UsageError as error:
         raise UsageError(
-            f"method {name} cannot learn from one query, choose another one with --method: {error}"
+            f"method {name} cannot learn from one query, choose another one with `method`: {error}"
         ) from error
     if name == "none":
-        raise UsageError("method none keeps nothing: choose another one with --method to learn from a query")
+        raise UsageError("method none keeps nothing: choose another one with `method` to learn from a query")
     labels = task.target is not None or not setup.scorer.needs_target
     judged = not labels and "judge" not in setup.method.roles
     return set_up({**values, "labels": labels, "judged": judged}, splits, parts)
@@ -206,7 +206,7 @@ async def _only_step(steps: AsyncIterator[StepReport], state: RunState) -> tuple
         if report is None:
             raise
     if report is None:
-        raise UsageError("this method does not learn from a query: choose another one with --method")
+        raise UsageError("this method does not learn from a query: choose another one with `method`")
     _require_answer(report.rollouts[0])
     return report, trouble
 

@@ -221,7 +221,7 @@ def config_from(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{name}={first.get('input')!r}: {first['msg']}") from error
+        raise UsageError(f"`{name}={first.get('input')!r}`: {first['msg'].removeprefix('Value error, ')}") from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

@@ -198,7 +198,7 @@ class Reserve:
         both = "one step and the final evaluation" if final.calls else "one step alone"
         for need, what in ((final, "the final evaluation alone"), (final + step, both)):
             if (over := Budget(self.setup.config.limits).exceeded_by(need)) is not None:
-                out = ", or leave out --test" if final.calls else ""
+                out = ", or leave out `test`" if final.calls else ""
                 raise UsageError(
                     f"{over.removesuffix(' is spent')} is too small: {what} may need {quantity(need.calls, 'call')} "
                     f"and {quantity(need.tokens, 'token')}. Raise it{out}"

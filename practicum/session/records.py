@@ -177,7 +177,7 @@ def read_config(store: Store) -> tuple[Config, str]:
         first = error.errors()[0]
         raise StoreError(
             f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
-            "here; start a new run from its context (--seed-playbook)"
+            "here; start a new run from its context (`seed_context`)"
         ) from error
 
 

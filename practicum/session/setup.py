@@ -155,29 +155,31 @@ def _check_method(setup: Setup) -> None:
     if settings.NEEDS_LABELS and not config.labels:
         raise UsageError(f"method {config.method} shows right answers, so it cannot learn without labels")
     if config.judged and config.labels and not config.from_traces:
-        raise UsageError("a judge's verdict is feedback for learning without labels: add --no-labels, or leave it out")
+        raise UsageError(
+            "a judge's verdict is feedback for learning without labels: add `labels=False`, or leave out `judged`"
+        )
     if settings.gate and splits.train:
         if settings.NO_GATE:
             raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
-            raise UsageError("gate=true tries each delta on validation tasks: give --val, or leave it out")
+            raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
     if config.before and not splits.test:
-        raise UsageError("--before scores the test tasks: give --test, or leave it out")
+        raise UsageError("`before` scores the test tasks: give `test`, or leave it out")
     if config.validate_every > 1 and not splits.val:
-        raise UsageError("--validate-every is for validation tasks: give --val, or leave it out")
+        raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
 
 
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
-        raise UsageError(f"--reasoning is for the chat agent, not for {config.agent}: leave it out")
+        raise UsageError(f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
     if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
         raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
     if config.choices and config.agent.startswith(APPWORLD):
-        raise UsageError("AppWorld's tasks have no choice of answers: leave out --choices")
+        raise UsageError("AppWorld's tasks have no choice of answers: leave out `choices`")
     if not config.agent.startswith((TOOLS, APPWORLD)):
         for name, default in (("max_turns", MAX_TURNS), ("tool_timeout", TOOL_TIMEOUT)):
             if getattr(config, name) != default:
-                option = f"--{name.replace('_', '-')}"
+                option = f"`{name}`"
                 raise UsageError(f"{option} is for an agent with tools, not for {config.agent}: leave it out")
 
 
@@ -193,7 +195,7 @@ def _check_roles(setup: Setup) -> dict[str, str]:
         if name not in (*setup.roles, "agent") and setup.splits.train:
             asked = ", ".join(setup.roles) or "none"
             raise UsageError(
-                f"method {setup.config.method} asks no {name} here: leave out --role {name} (asked: {asked})"
+                f"method {setup.config.method} asks no {name} here: leave it out of `roles` (asked: {asked})"
             )
         named[name] = model
     return named
@@ -203,11 +205,11 @@ def _check_traces(setup: Setup) -> None:
     """Refuse settings that would run tasks again."""
     config, settings = setup.config, setup.settings
     if config.settings.get("online"):
-        raise UsageError("--online predicts before it learns, but stored traces hold attempts already: leave it out")
+        raise UsageError("`online` predicts before it learns, but stored traces hold attempts already: leave it out")
     if unused := sorted(set(AGAIN) & set(config.settings)):
-        raise UsageError(f"with --from-traces no task is tried again: leave out --set {unused[0]}=...")
+        raise UsageError(f"with `from_traces` no task is tried again: leave out `settings: {unused[0]}=...`")
     if on := {name: off for name, off in NOT_AGAIN.items() if getattr(settings, name, off) != off}:
-        how = " ".join(f"--set {name}={str(off).lower()}" for name, off in on.items())
-        raise UsageError(f"with --from-traces nothing is run, and {', '.join(on)} would run tasks again: use {how}")
+        how = ", ".join(f"`settings: {name}={str(off).lower()}`" for name, off in on.items())
+        raise UsageError(f"with `from_traces` nothing is run, and {', '.join(on)} would run tasks again: use {how}")
     if any(task.recorded is None for task in setup.splits.train):
-        raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out from_traces")
+        raise UsageError("some tasks have no recorded attempt: load them with load_traces, or leave out `from_traces`")

@@ -280,12 +280,12 @@ class Space:
         if learn:
             folder = self._run_to_learn()
             if self._version is not None:
-                raise UsageError("what is learned follows the last version: name no version, or leave out --learn")
+                raise UsageError("what is learned follows the last version: name no version, or leave out `learn`")
             async with writing(folder, self._wait) as store:
                 how = (target, self._parts, watch or Watch(), self._given, await self._shared())
                 return await learn_query(text, store, *how)
         if target is not None:
-            raise UsageError("a target is feedback to learn from: ask with --learn, or score with practicum eval")
+            raise UsageError("a target is feedback to learn from: ask with `learn=True`, or score with practicum eval")
         reader = self._reader()
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()

@@ -116,7 +116,7 @@ class Store:
         try:
             if new and (folder / DATABASE_FILE).exists():
                 raise StoreError(
-                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another --out"
+                    f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
                 )
             store = cls(folder, _engine(folder), lock)
             with _database_errors(folder), store._engine.begin() as db:

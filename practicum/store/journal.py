@@ -153,7 +153,7 @@ class Journal:
         if row.digest != digest:
             raise JournalMismatch(
                 f"the journal has the result of a different request at '{place}': the program, its prompts or its "
-                "settings changed since this run began; start a new run (--seed-playbook RUN gives it this context)"
+                "settings changed since this run began; start a new run (`seed_context` gives it this context)"
             )
         self.hits += row.role != NOTE_ROLE
         return row

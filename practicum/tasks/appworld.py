@@ -35,9 +35,9 @@ def parse_addresses(text: str) -> tuple[str, ...]:
             raise UsageError(f"{address!r} is not the address of an AppWorld server, such as http://127.0.0.1:8000")
     if not addresses:
         example = "appworld:http://127.0.0.1:8000, several with commas"
-        raise UsageError(f"--agent appworld: no server is named; write {example}")
+        raise UsageError(f"`agent=appworld:`: no server is named; write {example}")
     if len(set(addresses)) < len(addresses):
-        raise UsageError(f"--agent appworld:{text} names a server twice, but a server holds only one world at a time")
+        raise UsageError(f"`agent=appworld:{text}` names a server twice, but a server holds only one world at a time")
     return addresses
 
 

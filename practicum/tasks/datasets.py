@@ -319,10 +319,10 @@ def _detect_format(record: Record, path: Path | str) -> str:
     fields = field_names(record)
     if not matches:
         raise TaskFileError(
-            f"{path}: the fields of its first line ({fields}) match no known format; name one with --format "
-            f"({', '.join(FORMATS)}), or read the file as it is with --fields input=NAME,target=NAME"
+            f"{path}: the fields of its first line ({fields}) match no known format; name one with `format` "
+            f"({', '.join(FORMATS)}), or read the file as it is with `fields=input=NAME,target=NAME`"
         )
-    raise TaskFileError(f"{path}: its first line ({fields}) matches {' and '.join(matches)}; name one with --format")
+    raise TaskFileError(f"{path}: its first line ({fields}) matches {' and '.join(matches)}; name one with `format`")
 
 
 def _parse_task(kind: type[Format], record: Record, path: Path | str, number: int) -> Task | None:

@@ -50,7 +50,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
     keys = {name: name for name in _Line.model_fields}
     for name in fields or {}:
         if name not in keys:
-            raise TaskFileError(f"--fields: unknown name {name!r}; a task has {', '.join(keys)}")
+            raise TaskFileError(f"`fields`: unknown name {name!r}; a task has {', '.join(keys)}")
     keys |= fields or {}
     records = list(numbered_records(Path(path)))
     if not records:
@@ -58,7 +58,7 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
     tasks = unique_tasks(((number, _parse_task(record, keys, path, number)) for number, record in records), path)
     for name, key in (fields or {}).items():
         if all(key not in record for _, record in records):
-            raise TaskFileError(f"{path}: no line has a field {key!r}, which --fields reads as {name!r}")
+            raise TaskFileError(f"{path}: no line has a field {key!r}, which `fields` reads as {name!r}")
     return tasks
 
 
@@ -84,14 +84,14 @@ def require_targets(
         if task.target is None:
             raise TaskFileError(
                 f'{path}: task {task.id!r} has no target, which scorer {scorer_name!r} needs; add "target", '
-                "name its field with --fields target=NAME, or choose a scorer that needs none"
+                "name its field with `fields=target=NAME`, or choose a scorer that needs none"
             )
         if fault := target_fault(scorer_name, task.target):
             raise TaskFileError(f"{path}: target of task {task.id!r} {fault}, so scorer {scorer_name!r} cannot use it")
         if known and normalise(task.target) not in known:
             raise TaskFileError(
                 f"{path}: target {task.target!r} of task {task.id!r} is not among the choices; list all of them "
-                "(--choices a,b,c)"
+                "(`choices=a,b,c`)"
             )
 
 
@@ -109,9 +109,9 @@ def parse_fields(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, _, key = (piece.strip() for piece in part.partition("="))
         if not name or not key:
-            raise UsageError(f"--fields {text!r}: {part!r} is not NAME=FIELD, such as input=context")
+            raise UsageError(f"`fields={text}`: {part!r} is not NAME=FIELD, such as input=context")
         if name in fields:
-            raise UsageError(f"--fields {text!r}: {name!r} is given twice")
+            raise UsageError(f"`fields={text}`: {name!r} is given twice")
         fields[name] = key
     return fields
 
@@ -124,15 +124,15 @@ def choices_from(tasks: Sequence[Task]) -> tuple[str, ...]:
     """
     targets = [task.target for task in tasks if task.target is not None]
     choices = sorted(set(targets))
-    advice = "; omit --choices if answers are open, else list them (--choices a,b,c)"
+    advice = "; leave out `choices` if answers are open, else list them (`choices=a,b,c`)"
     if len(choices) < 2:
         found = f"only {choices[0]!r}" if choices else "no target"
-        raise UsageError(f"--choices auto: the tasks to learn from have {found}{advice}")
+        raise UsageError(f"`choices=auto`: the tasks to learn from have {found}{advice}")
     if long := next((text for text in choices if len(text) > MAX_CHOICE or "\n" in text), None):
-        raise UsageError(f"--choices auto: the target {long[:40]!r}… is too long for a choice{advice}")
+        raise UsageError(f"`choices=auto`: the target {long[:40]!r}… is too long for a choice{advice}")
     if len(choices) > min(MAX_CHOICES, len(targets) / 2):
         raise UsageError(
-            f"--choices auto: {len(choices)} different targets in {len(targets)} tasks are too many for choices{advice}"
+            f"`choices=auto`: {len(choices)} different targets in {len(targets)} tasks are too many for choices{advice}"
         )
     return tuple(choices)
 
@@ -174,7 +174,7 @@ def read_text(path: Path) -> str:
 def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path | str, number: int) -> Task:
     where = f"{path} line {number}"
     if keys["input"] not in record:
-        hint = "name the field to read with --fields input=NAME"
+        hint = "name the field to read with `fields=input=NAME`"
         raise TaskFileError(f"{where}: field {keys['input']!r} is missing; the line has {field_names(record)}: {hint}")
     try:
         line = _Line.model_validate({name: record[key] for name, key in keys.items() if key in record})
@@ -190,7 +190,7 @@ def _parse_task(record: Mapping[str, Any], keys: Mapping[str, str], path: Path |
         meta={key: value for key, value in record.items() if key not in keys.values()} | (line.meta or {}),
     )
     if not task.input.strip():
-        hint = "fill it, or name another field with --fields input=NAME"
+        hint = "fill it, or name another field with `fields=input=NAME`"
         raise TaskFileError(f"{where}: field {keys['input']!r} is empty; the line has {field_names(record)}: {hint}")
     if not task.id.strip():
         raise TaskFileError(f"{where}: field {keys['id']!r} is empty; give an id or omit the field")

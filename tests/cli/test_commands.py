@@ -455,7 +455,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "model": ("learn tasks.jsonl --model gpt", "unknown model 'gpt'"),
     "key": ("learn tasks.jsonl --model openai:gpt-4.1-mini", "OPENAI_API_KEY"),
     "structure": ("learn tasks.jsonl --structure xml", "'xml' is not one of 'native', 'tool', 'prompted', 'grammar'"),
-    "timeout": ("learn tasks.jsonl --timeout 0", "timeout=0"),
+    "timeout": ("learn tasks.jsonl --timeout 0", "--timeout 0.0: "),
     "money": ("learn tasks.jsonl --max-usd 1 --model http://127.0.0.1:9/v1#x", "price of http://127.0.0.1:9/v1#x"),
     "embedder": ("learn tasks.jsonl --embedder magic --model scripted:model", "unknown embedder 'magic'"),
     "fields": ("learn tasks.jsonl --fields question", "is not NAME=FIELD"),

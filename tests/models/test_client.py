@@ -389,6 +389,6 @@ def test_a_prompt_over_the_window_is_refused_before_it_is_sent(tmp_path: Path) -
     model = client(window=100)
     parts = practicum.Parts(clients={"agent": model})
     tasks = [practicum.Task("x", "word " * 500, "y")]
-    with pytest.raises(ModelError, match=r"larger than the window .* \(100 tokens\): shorten the task, .*--window N"):
+    with pytest.raises(UsageError, match=r"625 tokens, and the window of .* has 100: shorten the task, .*`window=N`"):
         practicum.run_sync(practicum.evaluate(tasks, practicum.Context(), parts=parts))
     assert model.calls == []

@@ -102,9 +102,12 @@ def test_solved_traces_become_insights_and_examples(tmp_path: Path) -> None:
 
 
 def test_settings_that_only_repeat_attempts_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="with --from-traces no task is tried again: leave out --set rounds"):
+    with pytest.raises(UsageError, match="with `from_traces` no task is tried again: leave out `settings: rounds"):
         read(tmp_path, "ace", recorded(), rounds=2)
-    with pytest.raises(UsageError, match=r"use --set group=1 --set twin=false --set replay=0\.0 --set rollouts=none"):
+    with pytest.raises(
+        UsageError,
+        match=r"use `settings: group=1`, `settings: twin=false`, `settings: replay=0\.0`, `settings: rollouts=none`",
+    ):
         read(tmp_path, "rcl", recorded())
 
 

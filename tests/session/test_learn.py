@@ -377,9 +377,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "agent": ({"agent": "robot"}, "one of chat"),
     "program": ({"agent": "command:/no/such/program"}, "no such program"),
     "labels": ({"method": "icl", "labels": False}, "cannot learn without labels"),
-    "judge": ({"judged": True}, "add --no-labels"),
-    "before": ({"before": True}, "give --test"),
-    "validate": ({"validate_every": 2}, "give --val"),
+    "judge": ({"judged": True}, "add `labels=False`"),
+    "before": ({"before": True}, "give `test`"),
+    "validate": ({"validate_every": 2}, "give `val`"),
     "reasoning": ({"agent": "os.path:join", "reasoning": True}, "for the chat agent"),
     "epochs online": ({"settings": {"online": True, "epochs": 2}}, "online learning sees each task once"),
 }

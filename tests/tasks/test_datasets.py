@@ -170,10 +170,10 @@ def test_an_error_names_line_and_field(name: str, change: Any, text: str, tmp_pa
 def test_a_file_that_cannot_be_converted(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     for records, text in (
-        ([{"a": 1}], "match no known format; name one with --format"),
+        ([{"a": 1}], "match no known format; name one with `format`"),
         ([], "the file holds no lines"),
         ([[1]], "line 1: expected a JSON object, not a list with a number"),
-        ([LINES["mmlu"][0] | LINES["commongen"][0]], "matches commongen and mmlu; name one with --format"),
+        ([LINES["mmlu"][0] | LINES["commongen"][0]], "matches commongen and mmlu; name one with `format`"),
         ([LINES["humaneval"][0]] * 2, "line 2: id 'H/0' was already used on line 1"),
         ([LINES["gsm8k"][0], {"question": "x"}], "line 2: field 'answer' is missing"),
         ([LINES["rewardbench2"][1]], "none of its 1 lines is a task"),

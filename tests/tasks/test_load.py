@@ -97,7 +97,7 @@ def test_bom_crlf_and_unescaped_line_separators(write: Write) -> None:
         (
             '\n{"question": "a", "answer": "b"}',
             "tasks.jsonl line 2: field 'input' is missing; the line has 'question', 'answer': "
-            "name the field to read with --fields input=NAME",
+            "name the field to read with `fields=input=NAME`",
         ),
         ('{"input": " \\n"}', "tasks.jsonl line 1: field 'input' is empty; the line has 'input'"),
         ('{"input": []}', "tasks.jsonl line 1: field 'input' is empty"),
@@ -152,7 +152,7 @@ def test_errors_name_the_file_s_own_field(write: Write) -> None:
 def test_errors_in_the_mapping_of_fields(write: Write) -> None:
     path = write('{"input": "a", "answer": "b"}')
     assert "unknown name 'inputs'; a task has id, input, target, meta" in fault(path, {"inputs": "a"})
-    assert "no line has a field 'anwser', which --fields reads as 'target'" in fault(path, {"target": "anwser"})
+    assert "no line has a field 'anwser', which `fields` reads as 'target'" in fault(path, {"target": "anwser"})
 
 
 def test_long_lists_of_fields_are_shortened(write: Write) -> None:
@@ -220,7 +220,7 @@ def test_parse_fields() -> None:
     assert parse_fields("input=context, target = answer") == {"input": "context", "target": "answer"}
     assert parse_fields("input=a=b") == {"input": "a=b"}
     for bad in ("", "input", "input=", "=context", "input=a,", "input=a,input=b"):
-        with pytest.raises(UsageError, match="--fields"):
+        with pytest.raises(UsageError, match="`fields="):
             parse_fields(bad)
 
 
@@ -235,7 +235,7 @@ def having(*targets: str | None) -> list[Task]:
 @pytest.mark.parametrize(
     ("targets", "text"),
     [
-        ([None], "have no target; omit --choices if answers are open, else list them"),
+        ([None], "have no target; leave out `choices` if answers are open, else list them"),
         (["a", "a"], "have only 'a'"),
         (["a", "b", "c", "c", "c"], "3 different targets in 5 tasks are too many"),
         ([str(n // 2) for n in range(2 * MAX_CHOICES + 2)], "101 different targets in 202 tasks are too many"),

@@ -171,7 +171,7 @@ async def compare(
     if "seed" in common:
         raise UsageError("the seeds of a comparison are 0, 1, 2 and so on: give their number as seeds=N, not a seed")
     if isinstance(methods, Study) and baseline is not None:
-        raise UsageError("the tables of this study have their own baselines: leave out --baseline")
+        raise UsageError("the tables of this study have their own baselines: leave out `baseline`")
     study = methods if isinstance(methods, Study) else of_methods(methods, baseline)
     parts = parts or Parts()
     splits = Splits(tuple(tasks), tuple(val), tuple(test))

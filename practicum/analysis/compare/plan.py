@@ -112,13 +112,13 @@ def make_plan(
     """Plan a comparison. `common` are fields of `Config` that all runs share. Raises UsageError for everything that
     would go wrong later: overlapping splits, unknown methods or settings, methods that cannot run with these tasks."""
     if seeds < 1:
-        raise UsageError(f"--seeds {seeds}: at least one seed is needed")
+        raise UsageError(f"`seeds={seeds}`: at least one seed is needed")
     if common.get("max_calls") is not None and common.get("max_tokens") is not None:
-        raise UsageError("--budget-calls and --budget-tokens are two budgets: give only one of them")
+        raise UsageError("calls and tokens are two budgets: give only one of them")
     _check_splits(splits, online)
     variants = study.variants
     if online and any(variant.stream for variant in variants):
-        raise UsageError("some of these variants take the test tasks as a stream: leave out --online, and give --test")
+        raise UsageError("some of these variants take the test tasks as a stream: leave out `online`, and give `test`")
     folders = [run_folder(v.name, 0) for v in variants]
     if twice := sorted(v.name for v, folder in zip(variants, folders, strict=True) if folders.count(folder) > 1):
         raise UsageError(f"{' and '.join(twice)} would share one folder: rename one of them")
@@ -130,7 +130,7 @@ def make_plan(
         if role not in ROLES:
             raise UsageError(f"unknown role {role!r}: known roles are {', '.join(ROLES)}")
         if ROLES[role] not in used:
-            raise UsageError(f"no method here asks a {role}: leave out --role {role} (asked: {', '.join(used)})")
+            raise UsageError(f"no method here asks a {role}: leave it out of `roles` (asked: {', '.join(used)})")
     # All variants with one seed come before the next seed, so that early results say something about each variant.
     runs = [
         PlannedRun(v, seed, configs[v.name][0].model_copy(update={"seed": seed}), tasks[v.name])
@@ -146,11 +146,11 @@ def make_plan(
     if seeds < MIN_SEEDS:
         warnings.append(
             f"{seeds} seed{'s' * (seeds > 1)}: the report can speak of these runs only; a claim about a method needs "
-            f"{MIN_SEEDS} (--seeds {MIN_SEEDS})"
+            f"{MIN_SEEDS} (`seeds={MIN_SEEDS}`)"
         )
     if splits.val and not online:
         warnings.append(
-            "the best context of each method is chosen by --val; the method pays for this within its budget"
+            "the best context of each method is chosen by `val`; the method pays for this within its budget"
         )
     started = seed_context or Context()
     return ComparisonPlan(study, splits, tuple(runs), seeds, online, shared, started, tuple(warnings))
@@ -171,12 +171,12 @@ def _config(variant: Variant, splits: Splits, parts: Parts, common: Mapping[str,
 
 def _check_splits(splits: Splits, online: bool) -> None:
     if online and (splits.test or splits.val):
-        raise UsageError("--online scores the predictions on TASKS themselves: leave out --test and --val")
+        raise UsageError("`online` scores the predictions on the tasks themselves: leave out `test` and `val`")
     if not online and not splits.test:
         raise UsageError(
-            "scores need tasks that were not used for learning or for choosing contexts: give --test FILE (--val will "
-            "not do, since contexts are chosen by it), or --online to score the predictions on TASKS before learning "
-            "from each of them"
+            "scores need tasks that were not used for learning or for choosing contexts: give `test` (`val` will "
+            "not do, since contexts are chosen by it), or `online` to score the predictions on the tasks before "
+            "learning from each of them"
         )
     for name, seen in (("training", splits.train), ("validation", splits.val)):
         # An id made from a line number says nothing about the task.
@@ -197,7 +197,7 @@ def locked(folder: Path) -> AbstractContextManager[object]:
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / "lock").acquire(blocking=False)
     except Timeout as error:
-        raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another --out") from error
+        raise StoreError(f"{folder} is in use by another comparison: wait for it, or give another `out`") from error
     except OSError as error:
         raise StoreError(f"cannot write to {folder}: {error.strerror}") from error
 
@@ -211,7 +211,7 @@ def save_plan(plan: ComparisonPlan, folder: Path) -> None:
     begun = {run: made for run, made in before["runs"].items() if (folder / run).is_dir()}
     if begun and (what := next(_differences(before, now, begun), None)) is not None:
         raise UsageError(
-            f"{folder} holds a comparison with another value of {what}: give the same value again, or another --out"
+            f"{folder} holds a comparison with another value of {what}: give the same value again, or another `out`"
         )
     now["runs"] = {**begun, **now["runs"]}
     write_atomic(path, json.dumps(now, ensure_ascii=False, indent=1))
@@ -224,7 +224,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
     if before.get("meta", now["meta"]) != now["meta"]:
         yield "the tasks' meta"
     if before.get("seed") != now["seed"]:
-        yield "the context that the runs start from (--seed-playbook)"
+        yield "the context that the runs start from (`seed_context`)"
     for name in sorted({*before["common"], *now["common"]}):
         old, new = before["common"].get(name), now["common"].get(name)
         if old != new:
@@ -237,7 +237,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], begun: Mappi
 def _read_plan(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         if any(path.parent.glob("runs/*/run.sqlite")):
-            raise UsageError(f"{path.parent} holds runs that belong to no comparison: give another --out")
+            raise UsageError(f"{path.parent} holds runs that belong to no comparison: give another `out`")
         return None
     try:
         plan: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -77,12 +77,12 @@ def of_methods(names: Sequence[str], baseline: str | None = None) -> Study:
     if repeated := [name for name in listed if listed.count(name) > 1]:
         raise UsageError(f"{repeated[0]!r} is compared twice: give one of them another name, as NAME={repeated[0]}")
     if not variants:
-        raise UsageError("which methods? Give --methods none,ace,..., --ablate NAME, or one method with --sweep")
+        raise UsageError("which methods? Give `methods=none,ace,...`, `ablate=NAME`, or one method with `sweep`")
     chosen = baseline or ("none" if "none" in listed else listed[0])
     if chosen not in listed:
         variants.insert(0, _parsed(chosen))
     if len(variants) < 2:
-        raise UsageError(f"there is nothing to compare {chosen} with: name another method, or --baseline METHOD")
+        raise UsageError(f"there is nothing to compare {chosen} with: name another method, or `baseline=METHOD`")
     return Study((ComparisonTable(f"Methods compared with {chosen}", chosen, tuple(variants)),))
 
 
@@ -93,7 +93,7 @@ def of_sweep(method: str, setting: str, values: Sequence[str], baseline: str | N
             f"method {method} has no setting {setting!r}: it has {', '.join(methods.setting_docs(method))}"
         )
     if len(set(values)) < 2 or len(set(values)) < len(values):
-        raise UsageError(f"--sweep {setting} needs at least two values, each only once")
+        raise UsageError(f"`sweep={setting}` needs at least two values, each only once")
     variants = tuple(Variant(f"{method} {setting}={value}", method, {setting: value}) for value in values)
     names = {value: variant.name for value, variant in zip(values, variants, strict=True)}
     chosen = names.get(baseline or values[0], baseline or "")
@@ -132,9 +132,10 @@ def _with_settings(variant: Variant, given: Mapping[str, Any], online: bool, unu
 def _unused_message(key: str, study: Study) -> str:
     which, dot, setting = key.rpartition(".")
     if dot and which in {name for v in study.variants for name in (v.name, v.method)}:
-        return f"{which} has no setting {setting!r} (--set {key}=...); `practicum methods {which}` lists its settings"
+        listed = f"`practicum methods {which}` lists its settings"
+        return f"{which} has no setting {setting!r} (`settings: {key}=...`); {listed}"
     if dot:
-        return f"--set {key}=...: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"
+        return f"`settings: {key}=...`: {which!r} is not compared here; {', '.join(v.name for v in study.variants)} are"
     if any(setting in methods.setting_docs(v.method) for v in study.variants):
-        return f"every variant that has a setting {setting!r} has its own value of it: leave out --set {key}=..."
-    return f"none of the methods has a setting {setting!r} (--set {key}=...)"
+        return f"every variant that has a setting {setting!r} has its own value of it: leave out `settings: {key}=...`"
+    return f"none of the methods has a setting {setting!r} (`settings: {key}=...`)"

@@ -153,7 +153,7 @@ def _choose_tasks(
     """The tasks to score on, and the split that their places in the journal name."""
     own = {name: kept for name, kept in (("val", splits.val), ("test", splits.test)) if kept}
     if tasks is None and not own:
-        raise UsageError("this run has neither validation nor test tasks to score its checkpoints on: give --tasks")
+        raise UsageError("this run has neither validation nor test tasks to score its checkpoints on: give `tasks`")
     scored_on = next(iter(own.values())) if tasks is None else tuple(tasks)
     for split, kept in own.items():
         if scored_on == kept:

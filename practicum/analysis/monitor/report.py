@@ -95,7 +95,7 @@ async def monitor(
             )
         elif judged:
             notes.append(
-                f"whether the judge gives the same verdict twice: --judge-again N asks it, N of {len(judged):,}"
+                f"whether the judge gives the same verdict twice: `judge_again=N` asks it, N of {len(judged):,}"
             )
         groups: dict[str, MetricGroup | None] = {
             "success": attempts.success(steps, by),

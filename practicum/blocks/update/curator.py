@@ -344,8 +344,8 @@ def rewrite(told: Instructions) -> UpdateSeam:
         if 2.5 * size > run.room("curator"):
             raise UsageError(
                 f"curator=rewrite reads and writes the whole playbook, about {size} tokens, which is more than the "
-                "curator's window holds: use curator=edits, a lower budget (--set budget=N) or a model with a larger "
-                "window (--window N)"
+                "curator's window holds: use curator=edits, a lower budget (`settings: budget=N`) or a model with a "
+                "larger window (`window=N`)"
             )
         try:
             if run.profile == "full":

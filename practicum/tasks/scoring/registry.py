@@ -92,7 +92,7 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
         raise UsageError(f"scorer {name!r} needs a run's models, so it cannot be loaded by its name alone")
     if name in COMPARING:
         if name == "choice" and not (choices and all(map(normalise, choices))):
-            raise UsageError("scorer 'choice' needs choices, none of them empty: --choices a,b,c or --choices auto")
+            raise UsageError("scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`")
         compare = RULES.get(name) or partial(one_choice, choices or ())
         return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True)
     if name == "tests":
