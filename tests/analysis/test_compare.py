@@ -387,13 +387,13 @@ def refused(tmp_path: Path, match: str, **how: Any) -> None:
         ({"settings": {"rcl.group": 1}}, "'rcl' is not compared here"),
         ({"settings": {"ace.rounds": "many"}}, "ace: setting rounds='many' of method ace"),
         ({"labels": False}, "icl: method icl shows right answers"),
-        ({"test": ()}, "give --test FILE"),
+        ({"test": ()}, "give `test`"),
         ({"max_calls": 100, "max_tokens": 1000}, "two budgets"),
         ({"max_calls": 8}, "none: the budget of 8 calls is too small"),
         ({"seeds": 0}, "at least one"),
         ({"roles": {"referee": "x"}}, "unknown role 'referee'"),
         ({"roles": {"judge": "x"}}, "no method here asks a judge"),
-        ({"online": True}, "leave out --test"),
+        ({"online": True}, "leave out `test`"),
         ({"baseline": "acme"}, "unknown method 'acme'"),
         ({"test": [Task("a", "Message 1", None)] * 1}, "has no target"),
     ],
@@ -620,7 +620,7 @@ def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path:
         assert len(learned) > 0
         assert [entry.text for entry in start] == [entry.text for entry in learned]
         assert len(practicum.load_context(tmp_path / "c" / "runs" / f"cold-{seed}", 0)) == 0
-    with pytest.raises(UsageError, match="leave out --online"):
+    with pytest.raises(UsageError, match="leave out `online`"):
         compare(tmp_path / "o", client(), study, settings={}, online=True, test=())
 
 
@@ -675,7 +675,7 @@ def test_a_watch_is_called_after_each_run(tmp_path: Path) -> None:
 
 
 def test_a_study_takes_no_other_baseline(tmp_path: Path) -> None:
-    refused(tmp_path, "leave out --baseline", names=of_ablation("ace"), baseline="none", settings={})
+    refused(tmp_path, "leave out `baseline`", names=of_ablation("ace"), baseline="none", settings={})
     with pytest.raises(UsageError, match="there is no ablation"):
         of_ablation("gepa")
     with pytest.raises(PracticumError, match="which methods"):
