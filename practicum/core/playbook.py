@@ -8,21 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
-from practicum.core.errors import ContextFileError
+from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.views import indented
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
 
 def export(context: Context, format: ExportFormat) -> str:
-    """The context as a text of this format, with a newline at the end. Hidden entries are in JSON only."""
+    """The context as a text of this format, with a newline at the end. Hidden entries are in JSON only. Raises
+    UsageError for another format."""
+    if format not in get_args(ExportFormat):
+        raise UsageError(f"unknown format {format!r}: it is one of {', '.join(get_args(ExportFormat))}")
     if format == "json":
         entries = [entry_json(e) for e in context]
         return json.dumps({"version": context.version, "entries": entries}, ensure_ascii=False, indent=2) + "\n"

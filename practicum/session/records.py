@@ -72,7 +72,7 @@ class Kept:
 
 def new_folder(name: str) -> Path:
     """A path for a new run under ./runs, named after the method and the time."""
-    return free_folder(Path("runs") / f"{name}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}")
+    return free_folder(Path("runs") / f"{name.replace('/', '-')}-{datetime.now(UTC).astimezone():%Y%m%d-%H%M%S}")
 
 
 def free_folder(wanted: Path) -> Path:

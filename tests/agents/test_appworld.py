@@ -260,7 +260,7 @@ def test_wrong_use_is_refused_before_anything_is_opened(server: AppWorlds) -> No
         ({"agent": "appworld:localhost:8000"}, "'localhost:8000' is not the address"),
         ({"agent": f"{good},{server.address}/"}, "names a server twice"),
         ({"agent": "chat", "scorer": "appworld"}, "needs the agent appworld:URL, not chat"),
-        ({"agent": good, "choices": ("a", "b")}, "leave out --choices"),
+        ({"agent": good, "choices": ("a", "b")}, "leave out `choices`"),
         ({"agent": good, "scorer": "exact"}, "has no target"),
     ):
         parts = practicum.Parts(clients={"agent": coding(solved)})

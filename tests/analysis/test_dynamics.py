@@ -348,7 +348,7 @@ def test_progress_is_reported_after_each_checkpoint(tmp_path: Path) -> None:
 def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:
     learn(tmp_path / "run")
     model = client()
-    with pytest.raises(UsageError, match=r"neither validation nor test tasks .* give --tasks"):
+    with pytest.raises(UsageError, match=r"neither validation nor test tasks .* give `tasks`"):
         measure(tmp_path / "run", model)
     with pytest.raises(UsageError, match="every=0"):
         measure(tmp_path / "run", model, DEV, every=0)
@@ -460,7 +460,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
     "no file": ("run --tasks nowhere", "nowhere: no such file", 2),
     "fields alone": ("run --fields input=x", "give both, or neither", 2),
     "another picture": ("run --plot plot.pdf", "ends in .png", 2),
-    "nothing to score on": ("bare", "give --tasks", 2),
+    "nothing to score on": ("bare", "give `tasks`", 2),
     "its model is gone": ("lost", "cannot read the script gone", 1),
 }
 

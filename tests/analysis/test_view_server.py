@@ -97,7 +97,7 @@ def test_what_is_not_there_or_not_readable_is_a_page_that_says_so(server: Server
 def test_it_listens_on_this_machine_only_and_says_that_a_port_is_taken(server: Server) -> None:
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
     assert server.socket.getsockname()[0] == "127.0.0.1"
-    with pytest.raises(UsageError, match="leave out --port"):
+    with pytest.raises(UsageError, match="leave out `port`"):
         Server(pages, server.server_port)
 
 

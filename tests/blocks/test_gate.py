@@ -294,7 +294,7 @@ def test_the_evidence_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"settings": {"gate": True}}, "give --val"),
+        ({"settings": {"gate": True}}, "give `val`"),
         ({"settings": {"gate": True}, "method": "none"}, "method none changes nothing"),
         ({"settings": {"gate_alpha": 0.1}}, "gate_alpha is for gate=true"),
         ({"settings": {"gate": True, "gate_alpha": 1.0}}, "gate_alpha"),

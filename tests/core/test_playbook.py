@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from practicum.core.bounded import clean
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Vote
-from practicum.core.errors import ContextFileError, StoreError
+from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.playbook import ExportFormat, export, load
 
@@ -284,3 +284,8 @@ def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["out.md"]
     with pytest.raises(StoreError, match="cannot write"):
         write_atomic(path / "below a file", "x")
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown format 'nope': it is one of markdown, json, agents-md"):
+        export(Context(), "nope")  # type: ignore[arg-type]

@@ -153,7 +153,7 @@ def test_a_run_stopped_by_its_budget_resumes_to_the_same_result(tmp_path: Path, 
         ("top_k", {"k": 0}, "setting k=0 of method top_k: Input should be greater than or equal to 1"),
         ("summarized", {"k": 3}, "method summarized has no setting 'k'"),
         ("naive", {"copies": 3}, "method naive has no setting 'copies'"),
-        ("naive", {"epochs": 2, "online": True}, "online learning sees each task once: leave out --epochs"),
+        ("naive", {"epochs": 2, "online": True}, "online learning sees each task once: leave out `epochs`"),
     ],
 )
 def test_impossible_settings_are_refused_in_one_line(method: str, settings: dict[str, Any], line: str) -> None:

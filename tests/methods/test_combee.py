@@ -346,7 +346,7 @@ def test_a_failed_curator_loses_no_lesson(tmp_path: Path) -> None:
         ),
         ({"accounting": False, "again": 3}, "again needs accounting=true"),
         ({"levels": 2}, "levels counts calls of the model: it needs join=model (code joins all groups at once)"),
-        ({"online": True}, "a stream needs a batch size of its own: give --batch-size N"),
+        ({"online": True}, "a stream needs a batch size of its own: give `batch=N`"),
         ({"staleness": 1}, "staleness needs asynchronous=true"),
         (
             {"asynchronous": True, "shuffle": "random", "join": "model"},

@@ -125,7 +125,7 @@ def test_without_validation_tasks_most_tasks_compare(tmp_path: Path) -> None:
     sources = {source for e in run.result.context for source in e.sources if source.startswith("task:")}
     assert sources <= {f"task:{id}" for id in learned}
     assert run.reports[-1].val is None
-    with pytest.raises(UsageError, match="give --val, or at least 2 tasks"):
+    with pytest.raises(UsageError, match="give `val`, or at least 2 tasks"):
         run_of(tmp_path / "one", n=1, val=0)
 
 
