@@ -7,7 +7,7 @@ lessons of such steps are worth a look (`practicum show RUN`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from practicum.core.types import Prompt
@@ -27,11 +27,10 @@ mislead."""
 @dataclass
 class HarmfulReflector(Watch):
     """The client of the reflector's role, which asks `model`, and at every `every`-th step for harm (never if None). It
-    watches the run to know the step, and passes on to `watch` what it sees."""
+    watches the run to know the step."""
 
     model: Client
     every: int | None
-    watch: Watch = field(default_factory=Watch)
     step: int = 1
 
     def __getattr__(self, name: str) -> Any:
@@ -39,11 +38,9 @@ class HarmfulReflector(Watch):
 
     def began(self, run: RunInfo) -> None:
         self.step = 1
-        self.watch.began(run)
 
     def stepped(self, report: StepReport, progress: Progress) -> None:
         self.step = report.step + 1
-        self.watch.stepped(report, progress)
 
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         if self.every and self.step % self.every == 0:

@@ -25,7 +25,7 @@ from practicum.bench.measure import claim_folder, rounded
 from practicum.bench.shared_budget import SharedBudget
 from practicum.blocks.act.network import POOL
 from practicum.core.context import Context
-from practicum.core.differences import Difference, difference, holm, verdict
+from practicum.core.differences import Claim, claims
 from practicum.core.edits import Delete, Delta
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
@@ -203,16 +203,6 @@ class MaelRow:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A row against the network without experience: the difference, its p-value corrected for all comparisons of the
-    bench, and what may be claimed (`core.differences.verdict`: of these runs only, with fewer than three seeds)."""
-
-    difference: Difference
-    corrected: float
-    verdict: str
-
-
-@dataclass(frozen=True)
 class MaelResult:
     """The rows on all test tasks, those of the `cases`, and why there are no more of them."""
 
@@ -223,17 +213,13 @@ class MaelResult:
     @property
     def claims(self) -> dict[str, Claim]:
         """Each row against the network without experience, on the tasks that all runs of both scored, by name."""
-        found: dict[str, Difference] = {}
-        none = next((row for row in self.rows if row.name == NO_EXPERIENCE), None)
-        for row in self.rows:
-            if none is None or row is none:
-                continue
-            runs = len(row.runs), len(none.runs)
-            both = zip(row.by_task, none.by_task, strict=True)
-            if pairs := [(a, b) for a, b in both if (len(a), len(b)) == runs]:
-                found[row.name] = difference([a for a, _ in pairs], [b for _, b in pairs])
-        corrected = holm([one.p for one in found.values()])
-        return {name: Claim(one, p, verdict(one, p)) for (name, one), p in zip(found.items(), corrected, strict=True)}
+        pairs: dict[str, list[Any]] = {}
+        for none in (row for row in self.rows if row.name == NO_EXPERIENCE):
+            for row in (row for row in self.rows if row is not none):
+                runs = len(row.runs), len(none.runs)
+                both = zip(row.by_task, none.by_task, strict=True)
+                pairs[row.name] = [(a, b) for a, b in both if (len(a), len(b)) == runs]
+        return claims(pairs)
 
     @property
     def cells(self) -> list[list[MaelRow]]:

@@ -29,12 +29,11 @@ from typing import Any, cast
 
 import practicum
 from practicum.bench.harmful import HARMFUL, HarmfulReflector
-from practicum.bench.mael import Claim
 from practicum.bench.measure import Target, claim_folder
 from practicum.bench.shared_budget import SharedBudget
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.differences import difference, holm, verdict
+from practicum.core.differences import Claim, claims
 from practicum.core.errors import UsageError
 from practicum.core.types import Rollout, Task
 from practicum.core.views import render_full
@@ -170,7 +169,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
     """One run: base, score, deltas dropped, model calls of learning."""
     test = make_tasks(TEST, "test", seed)
     model, contexts = ScriptedClient(partial(_respond, setting.noise)), [Context()]
-    reflector = HarmfulReflector(model, setting.every, _ContextRecorder(contexts))
+    reflector = HarmfulReflector(model, setting.every)
     with tempfile.TemporaryDirectory(prefix="practicum-robustness-") as folder:
         run = practicum.learn(
             make_tasks(LEARNING, "learning", seed),
@@ -183,7 +182,7 @@ def run_once(setting: ReflectorSetting, gate: bool, seed: int) -> tuple[float, f
             seed=seed,
             profile="small",
             parts=practicum.Parts(clients={"agent": model, "reflector": cast(Client, reflector)}),
-            watch=reflector,
+            watch=[reflector, _ContextRecorder(contexts)],
         )
         dropped = practicum.run_sync(run).errors.get(Count.GATED_DELTAS, 0)
     return score(test, Context()), score(test, contexts[-1]), dropped, len(model.calls)
@@ -238,12 +237,10 @@ class HarmResult:
 
     @property
     def claims(self) -> dict[str, Claim]:
-        both = {row.setting.name: [*zip(row.after, row.before, strict=True)] for row in self.rows}
+        both = {row.setting.name: zip(row.after, row.before, strict=True) for row in self.rows}
         # A task counts if it was scored with every seed, before and after.
         whole: dict[str, Any] = {n: [(a, b) for a, b in p if None not in (*a, *b)] for n, p in both.items()}
-        found = {n: difference([a for a, _ in p], [b for _, b in p]) for n, p in whole.items() if p}
-        corrected = holm([one.p for one in found.values()])
-        return {name: Claim(one, p, verdict(one, p)) for (name, one), p in zip(found.items(), corrected, strict=True)}
+        return claims(whole)
 
 
 async def table_17(
@@ -262,9 +259,9 @@ async def table_17(
 
     async def ran(setting: ReflectorSetting | None, seed: int) -> Result:
         name, every = (setting.name, setting.every) if setting else ("base", None)
-        reflector = HarmfulReflector(given or models.open(model), every, budget)
+        reflector = HarmfulReflector(given or models.open(model), every)
         clients = {**parts.clients, "reflector": cast(Client, reflector)}
-        how: Any = {"parts": replace(parts, clients=clients), "watch": reflector, "shared": Shared(models)}
+        how: Any = {"parts": replace(parts, clients=clients), "watch": [reflector, budget], "shared": Shared(models)}
         folder = out / f"{name.replace(' ', '-')}-{seed}"
         if begun(folder):
             result = await resume(folder, **how)

@@ -17,7 +17,7 @@ Several comparisons with one baseline are corrected by Holm's method (1979).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, inf, sqrt
 from typing import Literal
@@ -194,3 +194,20 @@ def verdict(difference: Difference, corrected: float) -> Verdict:
     if difference.seeds < MIN_SEEDS:
         return "runs higher" if difference.effect > 0 else "runs lower"
     return "better" if difference.effect > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A difference among several from one baseline: its p-value corrected for all of them, and what may be claimed."""
+
+    difference: Difference
+    corrected: float
+    verdict: Verdict
+
+
+def claims(pairs: Mapping[str, Sequence[tuple[ArrayLike, ArrayLike]]]) -> dict[str, Claim]:
+    """What may be claimed of each name: its pairs are the scores of all runs at one task, and those of the baseline. A
+    name without pairs is left out. Raises ValueError as `difference` does."""
+    found = {name: difference(*map(list, zip(*own, strict=True))) for name, own in pairs.items() if own}
+    corrected = holm([one.p for one in found.values()])
+    return {name: Claim(one, p, verdict(one, p)) for (name, one), p in zip(found.items(), corrected, strict=True)}

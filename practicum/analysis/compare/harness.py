@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Any, Protocol, Unpack
+from typing import Any, Unpack
 
 from practicum.analysis.compare.outcome import RunOutcome, completed_outcome, failed_outcome, read_outcome, save_outcome
 from practicum.analysis.compare.plan import ComparisonPlan, PlannedRun, locked, make_plan, save_plan
@@ -47,16 +47,14 @@ WAIT_EVERY = 5.0
 """Seconds between two lines about waits."""
 
 
-class ComparisonWatch(Protocol):
-    """Follows the progress of a comparison. Subclasses override what they need; methods must return at once."""
+class ComparisonWatch:
+    """Follows the progress of a comparison. Override what you need; methods must return at once."""
 
     def planned(self, plan: ComparisonPlan, folder: Path, done: int) -> None:
         """The plan is checked; `done` of its runs are over already."""
-        return
 
     def began(self, runs: int) -> None:
         """This many runs begin."""
-        return
 
     def watching(self, run: PlannedRun) -> Sequence[Watch]:
         """What watches this run, which is about to begin."""
@@ -64,11 +62,6 @@ class ComparisonWatch(Protocol):
 
     def ended(self, outcome: RunOutcome, done: int, of: int) -> None:
         """A run ended; `done` of all runs are over."""
-        return
-
-
-class _Unwatched(ComparisonWatch):
-    """Does nothing."""
 
 
 @dataclass
@@ -179,7 +172,7 @@ async def compare(
     plan = make_plan(study, splits, parts, seeds=seeds, online=online, seed_context=start, **common)
     folder = Path(out) if out is not None else new_folder("compare")
     fresh = not folder.exists()
-    watch = watch or (ComparisonLines(Notebook().say) if in_notebook() else _Unwatched())
+    watch = watch or (ComparisonLines(Notebook().say) if in_notebook() else ComparisonWatch())
     runs = _Runs(plan, folder, parts, watch, halt or Halt(), runs_at_once)
     with locked(folder):
         try:

@@ -16,7 +16,7 @@ from practicum.analysis.compare.outcome import CurvePoint, RunOutcome
 from practicum.analysis.compare.plan import ComparisonPlan
 from practicum.analysis.compare.variants import ComparisonTable, Variant
 from practicum.analysis.formats import p_value
-from practicum.core.differences import MIN_TASKS, difference, holm, verdict
+from practicum.core.differences import MIN_TASKS, claims
 from practicum.core.intervals import MIN_SEEDS, method_ci95
 from practicum.core.types import Usage
 from practicum.session.result import usage_json
@@ -181,20 +181,19 @@ def _mean_at(runs: Sequence[Sequence[Mapping[str, Any]]], place: int) -> dict[st
 def _table(table: ComparisonTable, scores: Mapping[str, Scores]) -> dict[str, Any]:
     """The difference of each variant from the baseline, with p-values corrected by Holm's method for this table."""
     base, names = scores[table.baseline], [variant.name for variant in table.variants]
-    rows: dict[str, dict[str, Any]] = {}
-    differences = {}
+    shared = {name: [id for id in base if id in scores[name]] for name in names if name != table.baseline}
+    found = claims({name: [(scores[name][id], base[id]) for id in ids] for name, ids in shared.items()})
+    rows: list[dict[str, Any]] = []
     for name in names:
-        shared = [id for id in base if id in scores[name]]
-        if name != table.baseline and shared:
-            differences[name] = difference([scores[name][id] for id in shared], [base[id] for id in shared])
-        why = "baseline" if name == table.baseline else "alone" if scores[name] else "missing"
-        rows[name] = {"name": name, "verdict": why}
-    corrected = holm([d.p for d in differences.values()])
-    for (name, d), p in zip(differences.items(), corrected, strict=True):
-        about = "methods" if d.seeds >= MIN_SEEDS else THESE_RUNS
-        row = {"name": name, "about": about, **asdict(d), "ci95": list(d.ci95), "p_holm": p, "verdict": verdict(d, p)}
-        rows[name] = {**row, "claim": claim(row, table.baseline)}
-    return {"title": table.title, "baseline": table.baseline, "rows": list(rows.values())}
+        if (one := found.get(name)) is None:
+            why = "baseline" if name == table.baseline else "alone" if scores[name] else "missing"
+            rows.append({"name": name, "verdict": why})
+            continue
+        about = "methods" if one.difference.seeds >= MIN_SEEDS else THESE_RUNS
+        row = {"name": name, "about": about, **asdict(one.difference), "ci95": list(one.difference.ci95)}
+        row |= {"p_holm": one.corrected, "verdict": one.verdict}
+        rows.append({**row, "claim": claim(row, table.baseline)})
+    return {"title": table.title, "baseline": table.baseline, "rows": rows}
 
 
 def claim(row: Mapping[str, Any], baseline: str) -> str:
