@@ -36,8 +36,9 @@ from practicum.retrieval.vectors import open_embedder
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
 from practicum.session.learn import learn, resume
-from practicum.session.records import read_run, step_data
+from practicum.session.records import read_run
 from practicum.session.setup import set_up
+from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.testing.server import start_process
@@ -192,14 +193,15 @@ async def _lessons(rollouts: Sequence[Rollout], context: Context, run: Run) -> l
 def _row(folder: Path, arm: str, facts: Sequence[Fact]) -> OverloadRow:
     with Store.read(folder) as store:
         (run,) = store.rows(select(schema.runs.c.result))
-        steps = [step["seconds"] for step in step_data(store)]
+        steps = Story(store).steps()
+    timed = [step.seconds for step in steps if step.seconds is not None]
     result = json.loads(run.result)
     usage, errors = result["usage"], result["errors"]
     left = count_facts(facts, [entry["text"] for entry in result["entries"]])
     return OverloadRow(
         n=len(facts), method=arm, run=str(folder), stopped=result.get("stopped"), **usage,
         readable=left.readable / len(facts), wrong=left.wrong / len(facts), entries=len(result["entries"]),
-        context_tokens=result["context_tokens"], wall_s=None if None in steps else sum(steps),
+        context_tokens=result["context_tokens"], wall_s=sum(timed) if len(timed) == len(steps) else None,
         by_code=errors.get(Count.KEPT_LESSONS, 0), counts=errors,
     )  # fmt: skip
 

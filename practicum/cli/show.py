@@ -242,12 +242,11 @@ def _show_delay(run: Path, output: Path, out: Printer) -> None:
     from practicum.analysis.delay_plot import delay_plot
     from practicum.analysis.png import check_png
     from practicum.blocks.sample.delay import DelayFit
-    from practicum.session.records import step_data
-    from practicum.store.database import Store
+    from practicum.session.story import Story
 
     check_png(output, "--output")
-    with Store.read(run) as store:
-        fits = [step["sampled"]["fit"] for step in step_data(store) if step.get("sampled", {}).get("fit")]
+    with Story.open(run) as story:
+        fits = [step.sampled["fit"] for step in story.steps() if step.sampled.get("fit")]
     if not fits:
         raise UsageError(
             f"{run} holds no measured delays: only a run with a batch size controller has them, once it has tried its "

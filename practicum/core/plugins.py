@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from practicum.core.errors import UsageError
+from practicum.core.words import error_line
 
 
 def import_object(reference: str) -> Any:
@@ -31,7 +32,7 @@ def import_object(reference: str) -> Any:
         return getattr(importlib.import_module(module_name), name)
     except (Exception, SystemExit) as error:
         raise UsageError(
-            f"cannot load {reference!r} ({_one_line(error)}); write module:name, with the module installed or in the "
+            f"cannot load {reference!r} ({error_line(error)}); write module:name, with the module installed or in the "
             "current folder"
         ) from error
 
@@ -71,7 +72,7 @@ def load_registered(group: str, name: str) -> Any:
     except (Exception, SystemExit) as error:
         raise UsageError(
             f"the package {package_of(entry)!r} registers {name!r} in {group} as {entry.value!r}, "
-            f"which cannot be imported ({_one_line(error)}); repair or uninstall the package"
+            f"which cannot be imported ({error_line(error)}); repair or uninstall the package"
         ) from error
 
 
@@ -90,7 +91,3 @@ def describe(group: str) -> list[str]:
         except UsageError as error:
             lines.append(f"{name} (broken: {error})")
     return lines
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

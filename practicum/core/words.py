@@ -39,6 +39,11 @@ def usage_text(usage: Usage) -> str:
     return f"{quantity(usage.calls, 'call')}, {quantity(usage.tokens, 'token')}{cached}{money}"
 
 
+def error_line(error: BaseException) -> str:
+    """The name and the message of an error, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def one_line(text: object, most: int = 80) -> str:
     """A text on one line of at most `most` characters."""
     line = " ".join(str(text).split())

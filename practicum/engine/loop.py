@@ -18,6 +18,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, changed_entries, ordered_union
 from practicum.core.errors import MethodError, PracticumError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
+from practicum.core.words import error_line
 from practicum.engine.run import KEPT, ActSeam, Run
 
 T = TypeVar("T")
@@ -208,8 +209,8 @@ class Check:
         except PracticumError:
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise MethodError(f"method {self.method!r}: `{seam}` raised {reason} in step {self.step}{KEPT}") from error
+            what = f"`{seam}` raised {error_line(error)} in step {self.step}"
+            raise MethodError(f"method {self.method!r}: {what}{KEPT}") from error
         raise self._error(seam, work, "an awaitable: define it with `async def`")
 
     def _error(self, seam: str, value: Any, wanted: str, prefix: str = "") -> MethodError:

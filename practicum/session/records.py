@@ -285,13 +285,6 @@ def stop_reason(store: Store) -> str | None:
     return json.loads(row.result).get("stopped") if row.result else None
 
 
-def step_data(store: Store) -> list[dict[str, Any]]:
-    """The numbers of each step, in order, as `step_rows` wrote them."""
-    table = schema.steps
-    rows = store.rows(select(table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
-    return [json.loads(row.data) for row in rows]
-
-
 def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson]]]:
     """Each step with its rollouts and its lessons, in order, as `step_rows` wrote them."""
 

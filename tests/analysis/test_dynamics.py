@@ -19,7 +19,7 @@ from practicum.core.errors import ModelError, ProviderError, Stopped, StoreError
 from practicum.core.types import Task, Usage
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.records import RUN, read_run, update_run
-from practicum.session.result import Result
+from practicum.session.result import Result, Watch
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -159,15 +159,15 @@ def test_a_stop_keeps_everything_that_was_paid_for(tmp_path: Path) -> None:
     whole = client()
     measured = measure(tmp_path / "run", whole, DEV, concurrency=1)
     learn(tmp_path / "again", val=VAL)
-    began = Began()
     first, second = client(), client()
 
-    def after(done: int, total: int) -> None:
-        if done == 2:
-            began.runs[0].budget.stop("enough")
+    class Enough(Began):
+        def evaluating(self, name: str, attempts: int) -> None:
+            if name.startswith("checkpoint 3"):
+                self.runs[0].budget.stop("enough")
 
     with pytest.raises(Stopped, match="enough"):
-        measure(tmp_path / "again", first, DEV, on_checkpoint=after, watch=began)
+        measure(tmp_path / "again", first, DEV, watch=Enough())
     assert 0 < len(first.calls) < len(whole.calls)
     assert measure(tmp_path / "again", second, DEV).curves.current.tolist() == measured.curves.current.tolist()
     assert len(first.calls) + len(second.calls) == len(whole.calls)
@@ -338,11 +338,16 @@ def test_dynamics_as_json(tmp_path: Path) -> None:
     assert value["first_full_coverage"] == ({"version": covered[0], "step": covered[0]} if covered else None)
 
 
-def test_progress_is_reported_after_each_checkpoint(tmp_path: Path) -> None:
+def test_a_watch_is_told_of_each_checkpoint(tmp_path: Path) -> None:
     learn(tmp_path / "run", val=VAL)
-    seen: list[tuple[int, int]] = []
-    measure(tmp_path / "run", every=2, on_checkpoint=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    seen: list[tuple[str, int]] = []
+
+    class Progress(Watch):
+        def evaluating(self, name: str, attempts: int) -> None:
+            seen.append((name, attempts))
+
+    measure(tmp_path / "run", every=2, watch=Progress())
+    assert seen == [(f"checkpoint {n} of 4", len(VAL)) for n in range(1, 5)]
 
 
 def test_wrong_usage_is_refused_before_anything_is_paid(tmp_path: Path) -> None:

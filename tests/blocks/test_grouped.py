@@ -18,7 +18,8 @@ from practicum.core.errors import ProviderError
 from practicum.core.types import Score, Task, Trace
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
-from practicum.session.records import RUN, run_summary, step_data
+from practicum.session.records import RUN, run_summary
+from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -147,7 +148,7 @@ def test_scores_and_statistics_are_those_of_the_first_run(tmp_path: Path) -> Non
     assert group.result.scores == alone.result.scores == {"online": 0.0}
     assert [r.score for r in group.rollouts] == [r.score for r in alone.rollouts]
     with Store.read(group.folder) as store:
-        assert [row["score"] for row in step_data(store)] == [0.0] * 3
+        assert [step.score for step in Story(store).steps()] == [0.0] * 3
         assert run_summary(store, read_versions(store, RUN))["scores"] == {"online": 0.0}
 
 

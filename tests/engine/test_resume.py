@@ -20,8 +20,9 @@ from practicum.core.errors import JournalMismatch, ProviderError, StoreError, Us
 from practicum.core.types import Instructions
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient
-from practicum.session.records import RUN, step_data, step_rows
+from practicum.session.records import RUN, step_rows
 from practicum.session.result import Progress, Result
+from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
@@ -411,9 +412,9 @@ def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
     whole = resume(folder, model, max_calls=500)
     assert whole.stopped is None
     with Store.read(folder) as store:
-        versions, steps = read_versions(store, RUN), step_data(store)
+        versions, steps = read_versions(store, RUN), Story(store).steps()
     assert versions[before.context.version + 1].parent == 1
-    kept = [id for step in (steps[0], *steps[before.steps :]) for id in step["tasks"]]
+    kept = [id for step in (steps[0], *steps[before.steps :]) for id in step.tasks]
     assert sorted(kept) == sorted(task.id for task in make_tasks(12))
     assert len(steps) == whole.steps
     # A resume of the leg finds its calls.

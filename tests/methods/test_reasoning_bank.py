@@ -39,7 +39,8 @@ from practicum.core.types import Score, Task
 from practicum.methods.reasoning_bank import Settings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.forget import forget
-from practicum.session.records import step_data, step_records
+from practicum.session.records import step_records
+from practicum.session.story import Story
 from practicum.store.database import Store
 
 METHOD = "reasoning_bank"
@@ -211,7 +212,7 @@ def test_scores_are_those_of_first_attempts_and_the_best_of_k_stands_beside_them
     assert (done.progress.score, done.progress.best_of_k) == (0, 1)
     assert done.result.scores == {"test": 0, "test_best_of_k": 1}
     with Store.open(done.folder) as store:
-        assert {(step["score"], step["best_of_k"]) for step in step_data(store)} == {(0, 1)}
+        assert {(step.score, step.best_of_k) for step in Story(store).steps()} == {(0, 1)}
     tries.clear()
     streamed = run(tmp_path / "online", made, 6, {**settings, "online": True})
     assert streamed.result.scores == {"online": 0, "online_best_of_k": 1}

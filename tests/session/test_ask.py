@@ -23,8 +23,9 @@ from practicum.methods.memory import MemorySettings
 from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.ask import Answered
 from practicum.session.forget import forget
-from practicum.session.records import RUN, load_context, override_config, step_data
+from practicum.session.records import RUN, load_context, override_config
 from practicum.session.result import INTERRUPTED
+from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -271,7 +272,7 @@ def test_every_method_learns_from_a_query(tmp_path: Path, method: str, target: s
     # Without a target a judge is the only one who says how it went.
     assert any(c.role == "judge" for c in made.calls) == (target is None)
     with Store.read(run) as store:
-        assert read_versions(store, RUN)[-1].step == found.learned.step == len(step_data(store))
+        assert read_versions(store, RUN)[-1].step == found.learned.step == len(Story(store).steps())
 
 
 def test_each_query_is_a_step_that_can_be_shown_forgotten_and_taken_back(tmp_path: Path) -> None:

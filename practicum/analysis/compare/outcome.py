@@ -29,8 +29,9 @@ from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
 from practicum.session.learn import CONTINUE
-from practicum.session.records import RUN, step_data
+from practicum.session.records import RUN
 from practicum.session.result import usage_json
+from practicum.session.story import Story
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import Journal
@@ -179,11 +180,11 @@ def _stored(path: Path) -> dict[str, Any]:
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()
-        by_role, steps = Journal(store, RUN).by_role(), step_data(store)
+        by_role, steps = Journal(store, RUN).by_role(), Story(store).steps()
     tried, curve = 0, []
     for step in steps:
-        tried += len(step["tasks"])
-        values = {name: step[name] for name in ("score", "tokens", "val")}
-        curve.append(CurvePoint(tasks=tried, tried=len(step["tasks"]), **values))
+        tried += len(step.tasks)
+        point = CurvePoint(tasks=tried, tried=len(step.tasks), score=step.score, tokens=step.tokens, val=step.val)
+        curve.append(point)
     costs = {stage: RunCost(**usage_json(usage[stage]), work=work[stage]) for stage in ("learning", "testing")}
     return {**costs, "by_role": by_role, "curve": curve}

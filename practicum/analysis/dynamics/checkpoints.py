@@ -7,15 +7,13 @@ what is scored here is not paid for by the next call or by a resume.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select
 
 from practicum.analysis.dynamics.curves import Curves, curves
 from practicum.core.context import Context
@@ -29,7 +27,7 @@ from practicum.session.opening import open_state
 from practicum.session.records import RUN, read_run
 from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
 from practicum.session.setup import build_setup, set_up
-from practicum.store import schema
+from practicum.session.story import Story
 from practicum.store.database import Store
 from practicum.store.journal import digest
 from practicum.store.versions import read_versions
@@ -96,15 +94,14 @@ class Dynamics:
 
 async def dynamics(
     run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
-    parts: Parts | None = None, on_checkpoint: Callable[[int, int], None] | None = None,
-    watch: Watch | Sequence[Watch] | None = None,
+    parts: Parts | None = None, watch: Watch | Sequence[Watch] | None = None,
 ) -> Dynamics:  # fmt: skip
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
     The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
     `every`-th step and the last. The limits of the run do not apply here, but what is paid here counts towards them if
-    it is resumed. `parts` are those that the run was made with. `on_checkpoint` is called after each checkpoint with
-    the numbers of those done and of all; `watch` is notified of the run, whose budget can be stopped, and of attempts.
+    it is resumed. `parts` are those that the run was made with. `watch` is told of the run, whose budget can be
+    stopped, of each checkpoint that begins, and of attempts.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
     where a whole checkpoint was lost or no task could be scored; and Stopped. What was done is kept.
@@ -129,8 +126,6 @@ async def dynamics(
             for n, context in enumerate(contexts, 1):
                 watch.evaluating(f"checkpoint {n} of {len(contexts)}", len(scored_on))
                 columns.append(await root.evaluate(setup.method.act, split, scored_on, context))
-                if on_checkpoint is not None:
-                    on_checkpoint(len(columns), len(contexts))
             rows = list(zip(*columns, strict=True))
             scores = [[score.correct for r in row if (score := r.first.score) is not None] for row in rows]
             # A task that could not be scored at every checkpoint says nothing about the others.
@@ -169,9 +164,7 @@ def _checkpoints(store: Store, every: int) -> tuple[tuple[Checkpoint, ...], list
     by_version: dict[int | None, Context] = {None: Context()}
     for version in read_versions(store, RUN):
         by_version[version.version] = by_version[version.parent].replay(version.applied, version.version)
-    table = schema.steps
-    rows = store.rows(select(table.c.step, table.c.data).where(table.c.run_id == RUN).order_by(table.c.step))
-    steps = [Checkpoint(0, 0), *(Checkpoint(json.loads(row.data)["version"], row.step) for row in rows)]
+    steps = [Checkpoint(0, 0), *(Checkpoint(step.version, step.step) for step in Story(store).steps())]
     # A kill may come between a step and its version.
     steps = [checkpoint for checkpoint in steps if checkpoint.version in by_version]
     chosen = tuple(c for c in steps if c.step % every == 0 or c is steps[-1])

@@ -23,11 +23,15 @@ from practicum.core.files import write_atomic
 from practicum.core.requirements import pip_install
 from practicum.core.types import Usage
 from practicum.core.views import render_full
+from practicum.core.words import error_line
 from practicum.engine.loop import StepReport, mean_score
 from practicum.session.evaluate import Evaluation
 from practicum.session.result import Progress, Result, RunInfo, Watch
 
 State = Literal["done", "stopped", "failed"]
+
+_Job = tuple[Callable[[], object], int]
+"""What the thread does, and the step that is sent with it; 0 for no step."""
 
 PATIENCE = 30.0
 """Seconds that the end of a run waits for what is left to send."""
@@ -106,7 +110,7 @@ class Tracker(Watch):
 
     def __init__(self, name: str | None = None, group: str | None = None) -> None:
         self.name, self.group = name, group
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread()
 
     @abstractmethod
     def open(self, run: RunInfo, id: str | None) -> str:
@@ -125,10 +129,10 @@ class Tracker(Watch):
         """End the run at the service; `why` it was stopped, if it was."""
 
     def began(self, run: RunInfo) -> None:
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread.is_alive():
             raise UsageError(f"a tracker follows one run at a time: make a {type(self).__name__} for each")
-        self._run, self._context, self._step, self._lost, self._opened = run, run.context, 0, 0, False
-        self._jobs: SimpleQueue[tuple[Callable[[], object], int] | None] = SimpleQueue()
+        self._run, self._context, self._step, self._lost = run, run.context, 0, 0
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         known = _read(self._file) if run.splits.train else {}
         self._id, self._sent = known.get("id"), known.get("step", 0)
         self._due = self._sent * SPREAD
@@ -140,30 +144,28 @@ class Tracker(Watch):
         self._context, self._step = report.context, report.step
         if report.step <= self._sent:
             return  # a resume tells the steps of the journal again
-        self._put(partial(self.send, step_values(report, progress), report.step), report.step)
+        self._put(self.send, step_values(report, progress), report.step, done=report.step)
         if new and report.step >= self._due:
             self._due = report.step * SPREAD
-            self._put(partial(self.save, report.context, report.step, f"step-{report.step}"))
+            self._put(self.save, report.context, report.step, f"step-{report.step}")
 
     def evaluated(self, name: str, score: float | None, scored: int) -> None:
         if score is not None:
-            self._put(partial(self.send, {name: score, f"{name}_tasks": scored}, self._step))
+            self._put(self.send, {name: score, f"{name}_tasks": scored}, self._step)
 
     def ended(self, result: Result | Evaluation | None) -> None:
         why = (result.stopped if result is not None else None) or ""
         if result is not None:
-            self._put(partial(self.send, final_values(result), self._step))
+            self._put(self.send, final_values(result), self._step)
         best = result.context if isinstance(result, Result) else self._context
         if best is not None and best != self._context and self._context is not None:
-            self._put(partial(self.save, self._context, self._step, "last"))
+            self._put(self.save, self._context, self._step, "last")
         if best is not None:
-            self._put(partial(self.save, best, self._step, "last" if result is None else "best"))
-        self._put(partial(self.close, "failed" if result is None else "stopped" if why else "done", why))
+            self._put(self.save, best, self._step, "last" if result is None else "best")
+        self._put(self.close, "failed" if result is None else "stopped" if why else "done", why)
         self._jobs.put(None)
 
     async def flush(self) -> None:
-        if self._thread is None:
-            return
         await asyncio.to_thread(self._thread.join, PATIENCE)
         if self._thread.is_alive():
             left = self._jobs.qsize()
@@ -175,31 +177,30 @@ class Tracker(Watch):
     def _file(self) -> Path:
         return self._run.folder / f"{self.service}.json"
 
-    def _put(self, job: Callable[[], object], step: int = 0) -> None:
-        self._jobs.put((job, step))
+    def _put(self, do: Callable[..., object], *about: Any, done: int = 0) -> None:
+        self._jobs.put((partial(do, *about), done))
 
     def _work(self) -> None:
-        """Do the jobs in order."""
+        """Do the jobs in order, or none of them where the service cannot be opened."""
         try:
             self._id = self.open(self._run, self._id)
-            self._opened = True
-            self._keep()
         except Exception as error:
             self._fail(error)
-        while (entry := self._jobs.get()) is not None:
-            job, step = entry
+            while self._jobs.get() is not None:
+                self._lost += 1
+            return
+        job: _Job | None = (self._keep, 0)
+        while job is not None:
+            do, step = job
             try:
-                if self._opened:
-                    job()
-                    self._sent = step or self._sent
-                    if step and self._jobs.empty():
-                        self._keep()
-                else:
-                    self._lost += 1
+                do()
+                self._sent = step or self._sent
+                if step and self._jobs.empty():
+                    self._keep()
             except Exception as error:
                 self._fail(error)
-        if self._opened:
-            self._keep()
+            job = self._jobs.get()
+        self._keep()
 
     def _keep(self) -> None:
         """Keep the id for a resume, and the last step that was sent."""
@@ -208,8 +209,8 @@ class Tracker(Watch):
 
     def _fail(self, error: Exception) -> None:
         if not self._lost:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            log.warning("%s: a record could not be sent, the run goes on without it (%s)", self.service, reason)
+            why = error_line(error)
+            log.warning("%s: a record could not be sent, the run goes on without it (%s)", self.service, why)
         self._lost += 1
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from practicum.blocks.attempt.attempt import once
-from practicum.blocks.search.candidates import SECTION, evaluate_candidate, ranked, visible_score
+from practicum.blocks.search.candidates import SECTION, evaluate_candidate, only, ranked, visible_score
 from practicum.blocks.search.thread_bridge import AskModel, bridged
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
@@ -121,7 +121,7 @@ class _Search:
     async def _scores(self, text: str, tasks: tuple[Task, ...]) -> list[float]:
         """The score of each task: under the parent, then under its child, then, if the child was better, under the
         child on all tasks to compare on. The very first instruction is compared before the first iteration."""
-        context = _only(text)
+        context = only(text)
         if not self.vals or self.tries == 2:
             split, name = "compared" if self.validation is None else "val", f"compared {len(self.vals)}"
             rollouts = await evaluate_candidate(self.method.act, split, tasks, context, self.at, name)
@@ -136,7 +136,7 @@ class _Search:
 
     async def _rewritten(self, text: str) -> str:
         """A better instruction, learned from the parent's attempts; "" if there is none."""
-        context = _only(text)
+        context = only(text)
         self.lessons = await self.method.reflect(self.parent, context, self.at.at("reflect"))
         if not self.lessons:
             return ""
@@ -194,8 +194,3 @@ class _Search:
     def _entry(self, n: int) -> Entry | None:
         id = self.ids[n]
         return None if id is None else self.context.get(id)
-
-
-def _only(text: str) -> Context:
-    """A context of one instruction, or of none."""
-    return Context().apply(Delta((Add(SECTION, text),) if text else ())).context

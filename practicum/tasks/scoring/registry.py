@@ -12,6 +12,7 @@ from practicum.core import plugins
 from practicum.core.errors import AgentError, TaskFileError, UsageError
 from practicum.core.plugins import import_function
 from practicum.core.types import Score, Task, Trace
+from practicum.core.words import error_line
 from practicum.tasks.sandbox.runner import Sandbox
 from practicum.tasks.scoring.appworld import score_world
 from practicum.tasks.scoring.coverage import concept_coverage, concepts_fault
@@ -76,8 +77,7 @@ def function_scorer(name: str, function: Any, origin: str = "") -> AnswerScorer:
             result = function(task, trace.answer, **({"trace": trace} if takes_trace else {}))
             return as_score(await result if inspect.isawaitable(result) else result)
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {reason}") from error
+            raise AgentError(f"scorer {name!r} failed on task {task.id!r}: {error_line(error)}") from error
 
     return AnswerScorer(name, score, pure=False)
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from practicum.core.types import Score
+from practicum.core.words import error_line
 
 PASS_MARK = 0.5
 """A score that is a plain number counts as correct from this value."""
@@ -27,8 +28,7 @@ def target_fault(scorer_name: str, target: str) -> str | None:
             try:
                 re.compile(target)
             except (re.error, OverflowError, RecursionError) as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                return f"is not a pattern of Python's re ({reason})"
+                return f"is not a pattern of Python's re ({error_line(error)})"
     return None
 
 
