@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 from collections.abc import Callable
@@ -12,15 +11,14 @@ from typing import Any
 import pytest
 from helpers import context_bytes, make_tasks
 from profiles import cases
-from rich.console import Console
 from scripts import Learned, number, resumed, right, scripted
 
 import practicum
 from practicum.blocks.search.gepa_search import HIDDEN
 from practicum.cli.app import main
-from practicum.cli.live import Live
 from practicum.core.errors import ProviderError, UsageError
 from practicum.models.scripted import Call, ScriptedClient
+from practicum.session.live import Live
 
 ON: dict[str, Any] = {"attempts": 60, "minibatch": 3}
 
@@ -245,13 +243,20 @@ def test_a_candidate_has_the_sources_of_its_parent(tmp_path: Path) -> None:
 
 
 def test_the_live_view_does_not_make_up_how_many_steps_there_will_be(tmp_path: Path) -> None:
-    said = Console(file=io.StringIO(), width=200)
-    with Live(said) as watch:
-        work = practicum.learn(
-            make_tasks(6), out=tmp_path / "run", method="gepa", settings=ON, watch=watch,
-            parts=practicum.Parts(clients={"agent": mind()}),
-        )  # fmt: skip
-        practicum.run_sync(work)
-    text = said.file.getvalue()  # type: ignore[attr-defined]
-    assert "step 1: " in text
+    seen: list[str] = []
+
+    class View(Live):
+        def say(self, line: str) -> None:
+            seen.append(line)
+
+        def changed(self) -> None:
+            seen.append(self.status().fitted(200, 6))
+
+    work = practicum.learn(
+        make_tasks(6), out=tmp_path / "run", method="gepa", settings=ON, watch=View(),
+        parts=practicum.Parts(clients={"agent": mind()}),
+    )  # fmt: skip
+    practicum.run_sync(work)
+    text = "\n".join(seen)
+    assert "step 1" in text
     assert "step 1 of" not in text
