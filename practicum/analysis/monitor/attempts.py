@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, window_size, windowed_rates
+from practicum.analysis.monitor.series import MetricGroup, Series, distribution, mean, rate, window_size, windowed_rates
 from practicum.blocks.act.scaling import number_of, place_of_all
-from practicum.core.intervals import share_ci95
 from practicum.core.types import Rollout
 
 StepRollouts = Sequence[tuple[int, Sequence[Rollout]]]
@@ -50,8 +49,8 @@ def success(steps: StepRollouts, by: str) -> MetricGroup:
         "errors": [sum(_failed(r.first) for r in step) for _, step in steps],
         **_best_series(chosen, window),
     }
-    ends = {"first": _rate(known[:window]), "last": _rate(known[-window:])}
-    return MetricGroup({**numbers, **_rate(known), **_best(chosen), "window": window, **ends}, series)
+    ends = {"first": rate(known[:window]), "last": rate(known[-window:])}
+    return MetricGroup({**numbers, **rate(known), **_best(chosen), "window": window, **ends}, series)
 
 
 def learning_curves(steps: StepRollouts, by: str) -> MetricGroup | None:
@@ -71,7 +70,7 @@ def learning_curves(steps: StepRollouts, by: str) -> MetricGroup | None:
         curve = {**rates, **_best_series(best, window)}
         series = {"attempt": [*range(1, len(attempts) + 1)], "step": list(numbers), **curve}
         domains[name] = {
-            **_rate(outcomes), **_best(best), "attempts": len(attempts), "window": window, "by_attempt": series,
+            **rate(outcomes), **_best(best), "attempts": len(attempts), "window": window, "by_attempt": series,
         }  # fmt: skip
     return MetricGroup({"domains": domains}) if domains else None
 
@@ -156,11 +155,7 @@ def against_scorer(attempts: Sequence[JudgedAttempt]) -> dict[str, object] | Non
     if not pairs:
         return None
     wrong = {"lenient": pairs.count((True, False)), "strict": pairs.count((False, True))}
-    return {"n": len(pairs), **_rate([verdict == correct for verdict, correct in pairs], "same"), **wrong}
-
-
-def _rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, object]:
-    return {name: sum(outcomes) / len(outcomes), "ci95": list(share_ci95(sum(outcomes), len(outcomes)))}
+    return {"n": len(pairs), **rate([verdict == correct for verdict, correct in pairs], "same"), **wrong}
 
 
 def _outcomes(rollouts: Sequence[Rollout], by: str) -> list[bool]:
@@ -171,7 +166,7 @@ def _outcomes(rollouts: Sequence[Rollout], by: str) -> list[bool]:
 def _best(chosen: Sequence[Sequence[bool]]) -> dict[str, object]:
     """The success rate of the attempts that were chosen from several; nothing where none was."""
     known = [succeeded for step in chosen for succeeded in step]
-    return {"best_of_k": sum(known) / len(known)} if known else {}
+    return {"best_of_k": mean(known)} if known else {}
 
 
 def _best_series(chosen: Sequence[Sequence[bool]], window: int) -> dict[str, Series]:

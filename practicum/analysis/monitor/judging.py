@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from practicum.analysis.monitor.attempts import JudgedAttempt
+from practicum.analysis.monitor.series import rate
 from practicum.core.errors import OutputError, ProviderError, Stopped, UsageError
-from practicum.core.intervals import share_ci95
 from practicum.engine.judge import judge
 from practicum.engine.run import Run
 from practicum.session.components import Parts
@@ -74,6 +74,5 @@ async def judge_again(
             same = [then == now for then, now in pairs if now is not None]
             numbers: dict[str, Any] = {"judge": state.seat("judge").client.name, "temperature": TEMPERATURE}
             numbers |= {"n": len(same), "no_verdict": len(pairs) - len(same)}
-            if same:
-                numbers |= {"same": sum(same) / len(same), "ci95": list(share_ci95(sum(same), len(same)))}
+            numbers |= rate(same, "same") if same else {}
             return {**numbers, "of": len(attempts), "usage": usage_json(state.budget.spent), **stopped}

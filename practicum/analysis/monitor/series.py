@@ -57,6 +57,12 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def rate(outcomes: Sequence[bool], name: str = "rate") -> dict[str, float | list[float]]:
+    """The share of true outcomes (at least one), under this name, with its 95% interval."""
+    hits, n = sum(outcomes), len(outcomes)
+    return {name: hits / n, "ci95": list(share_ci95(hits, n))}
+
+
 def distribution(values: Sequence[float]) -> dict[str, float | int]:
     """The number of values (at least one), their mean, median and 95th percentile."""
     median, p95 = np.quantile(values, (0.5, 0.95))
