@@ -197,7 +197,7 @@ def test_the_report_is_json_and_notes_what_is_left_out(bank: Learned) -> None:
     assert {len(part["by_step"][name]) for part in value.values() if "by_step" in part for name in part["by_step"]} == {
         4
     }
-    assert "--judge-again N asks it, N of 6" in value["notes"][-1]
+    assert "`judge_again=N` asks it, N of 6" in value["notes"][-1]
 
 
 def test_metrics_that_a_method_does_not_have_are_left_out(tmp_path: Path) -> None:

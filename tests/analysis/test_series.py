@@ -186,7 +186,7 @@ def test_subjects_without_values_have_no_picture(tmp_path: Path) -> None:
 
 def test_pictures_need_a_folder_that_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"file is a file: give a folder"):
+    with pytest.raises(UsageError, match=r"file` is a file: give a folder"):
         monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file", "run")
     with pytest.raises(StoreError, match="cannot write"):
         monitor_plots(parts_of(3), [1, 2, 3], tmp_path / "file" / "folder", "run")
