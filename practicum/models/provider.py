@@ -61,6 +61,7 @@ class ProviderClient:
     """Makes the model to go on with if the server does not know the interface of `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
     _reached: bool = field(default=False, init=False)
+    _left: list[Model] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self._output_format = once_per_schema(self._schema_format)
@@ -79,6 +80,9 @@ class ProviderClient:
         return self.price(usage)
 
     async def close(self) -> None:
+        for model in (self.model, *self._left):
+            async with model:
+                pass  # on exit pydantic-ai closes the connections that it opened itself
         if self.on_close is not None:
             await self.on_close()
 
@@ -130,6 +134,7 @@ class ProviderClient:
         unknown = isinstance(error, exceptions.ModelHTTPError) and error.status_code in NO_SUCH_INTERFACE
         if self.fallback is None or self._reached or not unknown:
             return False
+        self._left.append(self.model)
         self.model, self.fallback = self.fallback(), None
         self._output_format = once_per_schema(self._schema_format)
         return True

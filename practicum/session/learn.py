@@ -16,7 +16,15 @@ from typing import Any, Unpack
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.errors import BrokenAgentError, ModelError, PracticumError, ProviderError, Stopped, StoreError
+from practicum.core.errors import (
+    AgentError,
+    BrokenAgentError,
+    ModelError,
+    PracticumError,
+    ProviderError,
+    Stopped,
+    StoreError,
+)
 from practicum.core.types import Rollout, Task
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Chain, Run
@@ -50,11 +58,8 @@ from practicum.store.database import Store
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
 
-CONTINUE = ". What was done is kept; continue with: practicum resume "
-"""Stands between what stopped a run and its folder."""
-
-OTHER_MODEL = ", or with another model: practicum resume {folder} --model NAME"
-"""Ends the error of a model that cannot be used."""
+KEPT, NOTHING_KEPT = "What was done is kept", "Nothing was paid for yet"
+"""Begins what an error says about how to go on."""
 
 SAVE_TIME_EVERY = 5.0
 """Seconds of work that may be missing from the count of minutes after a kill."""
@@ -145,6 +150,11 @@ async def resume(
             return await session.run()
 
 
+def without_advice(message: str) -> str:
+    """The message of an error that ended a run, without what it says about how to go on."""
+    return message.partition(f" {KEPT}")[0].partition(f" {NOTHING_KEPT}")[0].removesuffix(".")
+
+
 def begun(folder: Path) -> bool:
     """Whether the folder holds a run, which can be resumed."""
     try:
@@ -199,10 +209,12 @@ class Session:
             result = await self._run()
         except BaseException as error:
             with suppress(StoreError):
+                await self.store.flush()
                 update_run(self.store, state="stopped", seconds=self.state.budget.elapsed)
-            if isinstance(error, ProviderError | ModelError | BrokenAgentError):
-                other = OTHER_MODEL.format(folder=self.folder) if isinstance(error, ModelError) else ""
-                error.args = (f"{error}{CONTINUE}{self.folder}{other}",)
+            # An error of the agent that no attempt holds is one of the scorer.
+            if isinstance(error, ProviderError | ModelError | BrokenAgentError | AgentError):
+                text = str(error).rstrip(".")
+                error.args = (f"{text}{'' if text.endswith('?') else '.'} {self._way_on(error)}",)
             raise
         finally:
             self.watch.ended(result)
@@ -212,6 +224,15 @@ class Session:
         state, report = "stopped" if result.stopped else "done", json.dumps(result.as_json(), ensure_ascii=False)
         update_run(self.store, state=state, seconds=result.seconds, result=report)
         return result
+
+    def _way_on(self, error: PracticumError) -> str:
+        """How to go on after an error that ended the run."""
+        go_on, other = f"practicum resume {self.folder}", isinstance(error, ModelError)
+        if read_kept(self.store).nothing:
+            again = f"{NOTHING_KEPT}: correct it and give the same command again, or: {go_on}"
+            return f"{again} --model NAME" if other else again
+        kept = f"{KEPT}; continue with: {go_on}"
+        return f"{kept}, or with another model: {go_on} --model NAME" if other else kept
 
     async def _run(self) -> Result:
         """Learn, evaluate, report. A spent budget or a stop ends it early, with the best context so far."""

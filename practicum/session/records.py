@@ -48,8 +48,8 @@ _TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 @dataclass(frozen=True)
 class Kept:
-    """What a run that was stopped holds: the results and failures in its journal, by role; the number of its steps and
-    versions; and what it has spent."""
+    """What a run that was stopped holds: the results and failures in its journal, by role; the number of versions that
+    were made, by learning or otherwise; and what it has spent."""
 
     answers: Mapping[str, int]
     failures: Mapping[str, int]
@@ -100,17 +100,17 @@ def create(folder: Path) -> Store:
 def read_kept(store: Store, leg: int | None = 1) -> Kept:
     """What a run holds that was made or paid for; of the journal, what this leg of the run rests on, which is nothing
     where it is yet to begin (None)."""
-    journal, steps, versions = Journal(store, RUN), schema.steps.c, schema.versions.c
+    journal, versions = Journal(store, RUN), schema.versions.c
     answers, failures = ({}, {}) if leg is None else journal.results("" if leg == 1 else f"leg {leg}/")
-    made = [*store.rows(select(steps.step).where(steps.run_id == RUN))]
-    made += store.rows(select(versions.version).where(versions.run_id == RUN, versions.version > 0))
+    # A step that was lost as a whole leaves neither a result nor a version.
+    made = store.rows(select(versions.version).where(versions.run_id == RUN, versions.version > 0))
     made += store.rows(select(schema.journal.c.place).where(schema.journal.c.place.startswith("leg ")).limit(1))
     return Kept(answers, failures, len(made), journal.before, seconds_spent(store))
 
 
 def discard_journal(store: Store) -> None:
     """Remove what a run asked and what came of it. Its configuration, tasks and versions stay."""
-    of_places = (schema.journal, schema.prompts, schema.rollouts, schema.lessons)
+    of_places = (schema.journal, schema.prompts, schema.steps, schema.rollouts, schema.lessons)
     store.execute(*(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
 
 

@@ -422,12 +422,12 @@ def test_settings_of_another_agent_and_two_agents_are_refused(tmp_path: Path, mo
         return practicum.run_sync(practicum.evaluate(make_tasks(1), RULES, parts=made, **config))
 
     for config, words in (
-        ({"max_turns": 3}, "--max-turns is for an agent with tools"),
-        ({"tool_timeout": 3.0}, "--tool-timeout is for an agent with tools"),
+        ({"max_turns": 3}, "`max_turns` is for an agent with tools"),
+        ({"tool_timeout": 3.0}, "`tool_timeout` is for an agent with tools"),
         ({"agent": "tools:nowhere:tools"}, "No module named 'nowhere'"),
         ({"agent": "tools:"}, "cannot load"),
         ({"agent": "tools:python:Box"}, r"Parts\(tools=...\)"),
-        ({"agent": "tools:json:loads", "reasoning": True}, "--reasoning is for the chat agent"),
+        ({"agent": "tools:json:loads", "reasoning": True}, "`reasoning` is for the chat agent"),
     ):
         with pytest.raises(UsageError, match=words):
             evaluate(**config)

@@ -115,7 +115,7 @@ def test_a_corrected_command_works_where_a_wrong_one_has_made_nothing(run: Any, 
     (here / "wrong").write_text('{"error": "401"}')
     command = ("learn", "tasks.jsonl", "--set", "rounds=0", "--out", "run", "--model")
     line = run(*command, "scripted:wrong", code=1).line
-    assert line.endswith("practicum resume run, or with another model: practicum resume run --model NAME")
+    assert line.endswith("give the same command again, or: practicum resume run --model NAME")
     assert "run held a run that had made nothing yet: it is begun anew" in run(*command, "scripted:model").out
     assert "already holds a run" in run(*command, "scripted:model", code=1).line
 

@@ -297,7 +297,7 @@ def test_a_step_that_outgrew_the_window_failed_and_the_run_goes_on(tmp_path: Pat
 
 def test_a_task_that_is_itself_too_long_stops_the_run_and_says_so(tmp_path: Path) -> None:
     for settings in ({}, {"depth": 0}):
-        with pytest.raises(WindowError, match=r"larger than the window .*: shorten the task, lower the context budget"):
+        with pytest.raises(UsageError, match=r"the window of .*: shorten the task, lower the context budget"):
             learned(tmp_path / str(settings), lengthy(1), settings, client(alone, window=400))
 
 

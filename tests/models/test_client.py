@@ -183,9 +183,6 @@ def complete(models: Models, name: str, *texts: str) -> list[Reply]:
             return await asyncio.gather(*calls)
         finally:
             await models.close()
-            # Connections of hosted models are those of pydantic-ai, which closes none.
-            if (connection := client.model.client) is not None:
-                await connection.close()
 
     return practicum.run_sync(work())
 

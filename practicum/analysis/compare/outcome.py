@@ -28,7 +28,7 @@ from practicum.core.files import write_atomic
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import best_of_k
-from practicum.session.learn import CONTINUE
+from practicum.session.learn import without_advice
 from practicum.session.records import RUN
 from practicum.session.result import usage_json
 from practicum.session.story import Story
@@ -160,7 +160,7 @@ def agent_steps(rollout: Rollout) -> int:
 def failed_outcome(run: PlannedRun, path: Path, error: Exception, at_once: int) -> RunOutcome:
     """The outcome of a run that an error ended: why, and what it had cost until then."""
     # The advice on how to continue a single run does not apply here.
-    message = str(error).partition(CONTINUE)[0]
+    message = without_advice(str(error))
     why = message if isinstance(error, PracticumError) else f"{type(error).__name__}: {error}"
     try:
         stored = _stored(path) if (path / DATABASE_FILE).is_file() else {}
