@@ -34,8 +34,8 @@ def diff(
     sides = {}
     if new is not None:
         difference = diff_contexts(load_context(run, other), load_context(run, new))
-    elif other.isdigit() and not Path(other).exists():
-        raise UsageError(f"one version is given: give two (practicum diff {run} OLD NEW)")
+    elif "/" not in other and not Path(other.rpartition("@")[0] or other).exists():
+        raise UsageError(f"no run or file {other}; of two versions give both: practicum diff {run} OLD NEW")
     else:
         versions, others = load_versions(run), load_versions(other)
         difference = diff_runs(versions, others)
@@ -177,6 +177,8 @@ def rollback(
         number = find_version(store, RUN, version)
         was, now = rebuild(versions), rebuild(versions, number)
         last = versions[-1]
+        if number == last.version:
+            raise UsageError(f"version {number} is the last one of {run} already")
         sizes = f"{quantity(len(was), 'entry')} now, {len(now):,} then"
         confirm(f"Go from version {was.version} of {run} back to version {number} ({sizes})?", yes)
         made = Version(last.version + 1, number, last.step, last.next_number, ())

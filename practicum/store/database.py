@@ -334,6 +334,9 @@ def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None
 
 def _must_exist(folder: Path) -> None:
     if not (folder / DATABASE_FILE).is_file():
+        run, _, name = str(folder).rpartition("@")
+        if run and (Path(run) / DATABASE_FILE).is_file():
+            raise NotARun(f"{folder} is a version, and a whole run is wanted: give {run} (its version is {name})")
         raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}")
 
 

@@ -318,6 +318,8 @@ def test_diff_and_rollback(run: Any, learned: Path) -> None:
     assert "3 added, 0 removed" in run("diff", "run", 2, 5).out
     assert "there is no version 99" in run("diff", "run", 2, 99, code=2).line
     assert "add --yes to go on" in run("rollback", "run", 2, code=2).line
+    assert "version 8 is the last one of run already" in run("rollback", "run", 8, "--yes", code=2).line
+    assert "give run (its version is prod)" in run("show", "run@prod", code=2).line
     assert run("rollback", "run", 2, "--yes", "--json").json == {"run": "run", "version": 9, "as": 2}
     assert len(run("show", "run", "--json").json["entries"]) == 2
     assert len(run("show", "run", "--version", 8, "--json").json["entries"]) == 8

@@ -189,9 +189,12 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
     assert shown.endswith("1 added, 0 removed, 1 changed\n")
     assert "0 added, 0 removed, 0 changed" in go("p.md", "other").out
 
-    assert "one version is given: give two (practicum diff run OLD NEW)" in go("run", 1).line
+    for version in (1, "prod"):
+        told = f"no run or file {version}; of two versions give both: practicum diff run OLD NEW"
+        assert told in go("run", version).line
     assert "run has no version named 'a': the named ones are prod (0)" in go("run", "a", 1).line
     assert "p.md is not a run, so it has no version 0" in go("p.md", 0, 1).line
     for named in (("next", "prod", 1), ("next@0", "next@1"), ("run@prod", "next")):
         assert "1 added, 0 removed, 1 changed" in go(*named).out
-    assert "cannot read the playbook nowhere" in go("run", "nowhere").line
+    assert "no run or file nowhere" in go("run", "nowhere").line
+    assert "cannot read the playbook no/where" in go("run", "no/where").line
