@@ -51,6 +51,10 @@ def show(
     json_: opt.Json = False,
 ) -> None:
     """Show a run: its scores and its context or, one at a time, what else happened in it."""
+    from practicum.session.records import split_version
+
+    run, at = split_version(run)
+    version = version or at
     views = {
         "entry": entry is not None, "attempts": attempts, "attempt": attempt is not None, "lessons": lessons,
         "calls": calls, "call": call is not None, "gate": gate, "replay": replay, "delay": delay,

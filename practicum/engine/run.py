@@ -416,7 +416,7 @@ class Run:
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """The score of an answer, for reports; None if nothing can score it."""
         score = await self._score(task, trace)
-        self._state.observer.scored(task, score)
+        self._state.observer.scored(task, None if trace.lost else score)
         return score
 
     async def _score(self, task: Task, trace: Trace) -> Score | None:

@@ -82,7 +82,7 @@ class Observer:
         """An attempt ended, in learning or in an evaluation, also one that the journal holds."""
 
     def scored(self, task: Task, score: Score | None) -> None:
-        """The attempt was scored; None if nothing could score it."""
+        """The attempt was scored; None if nothing could score it, or if it was lost to the provider."""
 
 
 Slots = dict[str, asyncio.Semaphore]

@@ -13,7 +13,7 @@ from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
-from practicum.core.words import closest
+from practicum.core.words import closest, one_line
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
@@ -221,7 +221,10 @@ def config_from(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise UsageError(f"`{name}={first.get('input')!r}`: {first['msg'].removeprefix('Value error, ')}") from error
+        value, said = first.get("input"), first["msg"].removeprefix("Value error, ")
+        if hasattr(value, "complete"):
+            said = 'clients are passed as parts=Parts(clients={"agent": client})'
+        raise UsageError(f"`{name}={one_line(repr(value))}`: {said}") from error
 
 
 def prices_for(prices: Mapping[str, T], model: str | None, roles: Mapping[str, str]) -> dict[str, T]:

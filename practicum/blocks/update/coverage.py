@@ -23,7 +23,7 @@ from practicum.engine.run import Run
 
 Uncovered = Literal["keep", "drop"]
 
-LEFT_OUT = "the curator left it out"
+LEFT_OUT = "no edit of the curator covered it"
 
 
 def accounted(
