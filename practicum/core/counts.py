@@ -42,7 +42,7 @@ class Count(StrEnum):
     )
     UNKNOWN_IDS = "unknown_ids", "cited id[|s] that the agent had not been shown"
     ANNOTATED_UNKNOWN_IDS = "annotated_unknown_ids", "cited id[|s] that had not been shown (annotated attempts)"
-    UNCLEAR_CHOICES = "unclear_choices", "answer[|s] that name[s|] none of the choices, or several"
+    UNCLEAR_CHOICES = "unclear_choices", "answer[|s] that name[s|] none of the choices, or several", True
     FAILED_ATTEMPTS = "failed_attempts", "attempt[|s] that failed with an error of the agent", True
     ANNOTATED_FAILED_ATTEMPTS = (
         "annotated_failed_attempts",

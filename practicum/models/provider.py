@@ -196,7 +196,10 @@ def _pause(error: BaseException, tries: int) -> float:
 
 _PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
     exceptions.ModelAuthenticationError: (ModelError, "{name} refused the key: check its API key in the environment"),
-    exceptions.ModelNotFoundError: (ModelError, "{name} was not found: check the model's name and the address"),
+    exceptions.ModelNotFoundError: (
+        ModelError,
+        "{name} was not found: check the model's name and the address (most end in /v1)",
+    ),
     exceptions.ModelContextWindowExceededError: (
         WindowError,
         f"the prompt is larger than the window of {{name}}: {WINDOW_ADVICE}",
@@ -264,7 +267,7 @@ def _error_summary(error: BaseException) -> str:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     said = inner.get("message") if isinstance(inner, dict) else None
-    text = " ".join(f"{getattr(error, 'status_code', '')} {said or error}".split())
+    text = " ".join((f"{getattr(error, 'status_code', '')} {said}" if said else str(error)).split())
     cause = " ".join(str(error.__cause__ or "").split())
     if cause and not said and cause not in text:
         text = f"{text} ({cause})"

@@ -224,6 +224,8 @@ def config_from(values: Mapping[str, Any]) -> Config:
         value, said = first.get("input"), first["msg"].removeprefix("Value error, ")
         if hasattr(value, "complete"):
             said = 'clients are passed as parts=Parts(clients={"agent": client})'
+        if name == "choices" and isinstance(value, str):
+            said = "give a list of answers, such as practicum.tasks.load.choices_from(tasks)"
         raise UsageError(f"`{name}={one_line(repr(value))}`: {said}") from error
 
 

@@ -26,6 +26,7 @@ from practicum.core.errors import (
     StoreError,
 )
 from practicum.core.types import Rollout, Task
+from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
 from practicum.engine.run import Chain, Run
 from practicum.engine.state import RunState
@@ -179,6 +180,12 @@ async def open_session(
     async with open_state(store, RUN, folder, setup, seconds=seconds, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_sizes([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
+        learned_from = {task.input for task in splits.train}
+        if same := sum(task.input in learned_from for task in splits.test):
+            warnings.append(
+                f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
+                "not say how well the context serves new tasks"
+            )
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
 
 

@@ -319,10 +319,16 @@ def test_diff_and_rollback(run: Any, learned: Path) -> None:
     assert "there is no version 99" in run("diff", "run", 2, 99, code=2).line
     assert "add --yes to go on" in run("rollback", "run", 2, code=2).line
     assert "version 8 is the last one of run already" in run("rollback", "run", 8, "--yes", code=2).line
-    assert "give run (its version is prod)" in run("show", "run@prod", code=2).line
+    run("name", "run", "prod", 5)
+    assert run("show", "run@prod").out == run("show", "run", "--version", "prod").out
     assert run("rollback", "run", 2, "--yes", "--json").json == {"run": "run", "version": 9, "as": 2}
     assert len(run("show", "run", "--json").json["entries"]) == 2
     assert len(run("show", "run", "--version", 8, "--json").json["entries"]) == 8
+
+
+def test_a_test_score_on_tasks_that_were_learned_from_is_warned_of(run: Any, here: Path) -> None:
+    done = run("learn", "tasks.jsonl", "--test", "tasks.jsonl", "--model", "scripted:model", "--out", "same")
+    assert "8 test tasks of 8 can also be learned from" in done.out
 
 
 def test_a_score_is_shown_with_the_version_that_it_is_of(run: Any, here: Path) -> None:

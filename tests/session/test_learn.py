@@ -415,7 +415,7 @@ def test_a_very_large_task_is_warned_of_or_refused_where_the_window_is_known(tmp
             said.append(text)
 
     tasks, watch = [Task("long", "word " * 100_000, "x"), Task("b", "Why?", "y")], Warned()
-    learn(tmp_path / "run", tasks=tasks, test=tasks[:1], method="none", settings={}, watch=watch)
+    learn(tmp_path / "run", tasks=tasks[1:], test=tasks[:1], method="none", settings={}, watch=watch)
     evaluate(tasks, client(), watch=watch)
     assert said == ["task 'long' has about 125,000 tokens: is it meant to be that large?"] * 2
     small = client()
