@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from practicum.cli.output import Printer
+from practicum.core.errors import UsageError
 from practicum.core.words import one_line, quantity, usage_text
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def show_attempts(
                 example, wrong = line.id, line.failed
             out.print(_attempt_line(out, line))
         if not outcomes:
+            if step is not None and step > (last := story.info.steps):
+                raise UsageError(f"there is no step {step} in {run}: its last one is {last}")
             older = split != "train" and step is None and story.evaluations_missing
             why = "; those of evaluations are not stored (run of an older version)" if older else ""
             out.print(f"no attempts{' of this kind' if failed or split or step or task else ''} in {run}{why}")

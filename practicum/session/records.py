@@ -17,7 +17,7 @@ from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Refused
-from practicum.core.errors import StoreError, UsageError
+from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, best_of_k, mean_score
@@ -214,6 +214,8 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
         raise UsageError(f"{path} is a folder but not a run (it has no {DATABASE_FILE})")
+    if not path.exists():
+        raise ContextFileError(f"there is no run and no playbook file {path}")
     return playbook.load(path)
 
 

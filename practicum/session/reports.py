@@ -105,6 +105,16 @@ class Learner:
         steps, before = -(-len(waiting) // size), self.progress.context
         began = RunInfo(self.store.folder, setup.config, setup.splits, self.budget, steps=steps, context=before)
         self.watch.began(began)
+        result = None
+        try:
+            await self._batches(waiting, size, retriever)
+            await save_snapshot(self.store, self.progress.context, retriever)
+            result = self.result()
+        finally:
+            self.watch.ended(result)
+            await self.watch.flush()
+
+    async def _batches(self, waiting: Sequence[Outcome], size: int, retriever: Retriever) -> None:
         interrupted = self._interrupted(waiting)
         batch = interrupted or [*waiting[:size]]
         while batch:
@@ -120,7 +130,6 @@ class Learner:
                 # It was lost before. The others do not wait for it any longer.
                 self.stopped = f"{quantity(len(batch), 'report')} left for the next time: {error}"
             batch = [*waiting[:size]]
-        await save_snapshot(self.store, self.progress.context, retriever)
 
     def _interrupted(self, waiting: Sequence[Outcome]) -> list[Outcome]:
         """The batch that was being learned from when learning was interrupted; empty if there is none, or if something

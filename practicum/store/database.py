@@ -337,7 +337,9 @@ def _must_exist(folder: Path) -> None:
         run, _, name = str(folder).rpartition("@")
         if run and (Path(run) / DATABASE_FILE).is_file():
             raise NotARun(f"{folder} is a version, and a whole run is wanted: give {run} (its version is {name})")
-        raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}")
+        runs = sorted(path.parent for path in folder.glob(f"*/{DATABASE_FILE}"))
+        inside = f"; it holds runs, such as {runs[-1]}" if runs else ""
+        raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}{inside}")
 
 
 def _acquire_lock(folder: Path) -> FileLock:

@@ -218,6 +218,7 @@ def test_a_langchain_chain_takes_its_own_variables() -> None:
     assert act(FunctionAgent(frameworks.langchain(model, fields)), view=render_full(RULES)).answer == "word1"
 
 
+@pytest.mark.slow
 def test_an_openai_agent_gets_the_context_after_its_own_instructions() -> None:
     pytest.importorskip("agents", reason="openai-agents is not installed")
     from agents import Agent as Theirs

@@ -60,6 +60,7 @@ def command(url: str, out: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_a_comparison_killed_at_chosen_moments_ends_with_the_same_report(
     tmp_path: Path, fast_server: ServerProcess, launcher: Launcher

@@ -474,7 +474,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "choices of open answers": ("learn tasks.jsonl --choices auto", "8 different targets in 8 tasks are too many"),
     "choices of test tasks": ("eval tasks.jsonl --choices auto", "the tasks to learn from have no target"),
     "instructions": ("learn tasks.jsonl --instructions @nowhere", "cannot read the instructions in nowhere"),
-    "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "cannot read the playbook nowhere"),
+    "playbook": ("learn tasks.jsonl --seed-playbook nowhere", "there is no run and no playbook file nowhere"),
     "tracker": (
         "learn tasks.jsonl --model scripted:model --log comet",
         "there is no tracker 'comet' for --log: known are wandb, mlflow, otel",
@@ -495,7 +495,7 @@ WRONG_USE: dict[str, tuple[str, str]] = {
     "filter of another view": ("show run --lessons --role agent", "--role does not go with --lessons: leave it out"),
     "picture of another view": ("show run --output a.png", "--output is for --delay: add that, or leave it out"),
     "show no run": ("show nowhere", "nowhere is not a run folder"),
-    "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "cannot read the playbook nowhere"),
+    "eval context": ("eval tasks.jsonl --context nowhere --model scripted:model", "no run and no playbook file"),
 }
 
 

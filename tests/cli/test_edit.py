@@ -197,4 +197,4 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
     for named in (("next", "prod", 1), ("next@0", "next@1"), ("run@prod", "next")):
         assert "1 added, 0 removed, 1 changed" in go(*named).out
     assert "no run or file nowhere" in go("run", "nowhere").line
-    assert "cannot read the playbook no/where" in go("run", "no/where").line
+    assert "there is no run and no playbook file no/where" in go("run", "no/where").line

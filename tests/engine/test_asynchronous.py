@@ -977,6 +977,7 @@ def holds_a_run(folder: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_kills_keep_the_order_in_which_things_ended(
     tmp_path: Path, fast_server: ServerProcess, launcher: Launcher
