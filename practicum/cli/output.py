@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.cli.options import as_options
-from practicum.core.counts import Count
+from practicum.core.counts import counted
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.words import in_number, quantity, usage_text
@@ -124,7 +124,7 @@ class Printer(Console):
 
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
-        found = [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]
+        found = counted(counts)
         if found or refused:
             marked = " (! marks what needs your attention)" if found and found[0].attention else ""
             self.print(f"counted{marked}:")

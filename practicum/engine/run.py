@@ -411,7 +411,7 @@ class Run:
         # More attempts than the model has slots would evict each other's turns from its prefix cache.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
-        return await self._effect("agent", question, _TRACE, lambda: agent(task, view, self), slot, shown)
+        return await self._effect("agent", question, TRACE, lambda: agent(task, view, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """The score of an answer, for reports; None if nothing can score it."""
@@ -640,7 +640,7 @@ class Run:
         return reply
 
 
-_TRACE = TypeAdapter(Trace)
+TRACE = TypeAdapter(Trace)
 _SCORE = TypeAdapter(Score)
 
 

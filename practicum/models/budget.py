@@ -26,13 +26,14 @@ USD_ROUNDING = 1e-9
 
 
 _SPENT = re.compile(r"the budget of \S+ (call|token|USD|minute)s? is spent")
-_SETTINGS = {"call": "max_calls", "token": "max_tokens", "USD": "max_usd", "minute": "max_minutes"}
+LIMITS = {"max_calls": "calls", "max_tokens": "tokens", "max_usd": "USD", "max_minutes": "minutes"}
+"""The settings that are limits, and what each counts."""
 
 
 def spent_limit(reason: str | None) -> str | None:
     """The setting of the limit that stopped a run for this reason; None for another reason."""
     found = _SPENT.match(reason or "")
-    return None if found is None else _SETTINGS[found[1]]
+    return None if found is None else next(name for name, unit in LIMITS.items() if unit.startswith(found[1]))
 
 
 @dataclass(frozen=True, slots=True)

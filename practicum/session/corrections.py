@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from practicum.core.errors import UsageError
+from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
 from practicum.models.prices import GivenPrices, read_prices
 from practicum.models.registry import ROLES
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from, prices_for, require_names
-from practicum.session.records import LIMITS, Kept
+from practicum.session.records import Kept
 from practicum.session.setup import Setup, build_setup, set_up
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
 from sqlalchemy import delete, select, update
 
 from practicum.agents.external import read_answer
 from practicum.core.errors import AgentError, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.core.views import View
+from practicum.engine.run import TRACE
 from practicum.session.records import RUN
 from practicum.store import schema
 from practicum.store.database import Store
@@ -25,8 +25,6 @@ from practicum.tasks.scoring.registry import as_score
 
 UNREPORTED = 100_000
 """Rows without a report that are kept: those of the newest queries."""
-
-TRACE: TypeAdapter[Trace] = TypeAdapter(Trace)
 
 
 class _Anything:

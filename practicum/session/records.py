@@ -37,13 +37,10 @@ RUN = "run"
 CHANGED = ("forgotten", "rolled back", "edited", "asked")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
-LIMITS = {"max_calls": "calls", "max_tokens": "tokens", "max_usd": "USD", "max_minutes": "minutes"}
-"""The limits of a run, each with its unit."""
-
-_ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
-_LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
-_REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
-_TASK: TypeAdapter[Task] = TypeAdapter(Task)
+ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
+LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
+REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
+TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
 
 @dataclass(frozen=True)
@@ -129,7 +126,7 @@ def begin(store: Store, config: Config, splits: Splits, seed: Context, state: st
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
     """A task as a row of the store."""
-    data = _TASK.dump_json(task).decode()
+    data = TASK.dump_json(task).decode()
     return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
@@ -188,7 +185,7 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
     rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
     by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
     for row in rows:
-        by_split[row.split].append(_TASK.validate_json(row.data))
+        by_split[row.split].append(TASK.validate_json(row.data))
     return config, Splits(**{split: tuple(tasks) for split, tasks in by_split.items()}), state
 
 
@@ -299,12 +296,12 @@ def step_records(store: Store) -> Iterator[tuple[int, list[Rollout], list[Lesson
 
     rollouts, lessons = by_step(schema.rollouts), by_step(schema.lessons)
     for step, tried in rollouts.items():
-        yield step, [*map(_ROLLOUT.validate_json, tried)], [*map(_LESSON.validate_json, lessons.get(step, ()))]
+        yield step, [*map(ROLLOUT.validate_json, tried)], [*map(LESSON.validate_json, lessons.get(step, ()))]
 
 
 def rollout_row(rollout: Rollout, step: int) -> dict[str, Any]:
     """A rollout as a row of the store; `step` is 0 in an evaluation."""
-    data, sources = _ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
+    data, sources = ROLLOUT.dump_json(rollout).decode(), json.dumps(rollout.sources)
     return {"run_id": RUN, "step": step, "place": rollout.place, "sources": sources, "data": data}
 
 
@@ -329,10 +326,10 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     }
     step = {"run_id": RUN, "step": report.step}
     return {
-        schema.steps: [{**step, "data": json.dumps(numbers), "refused": _REFUSED.dump_json(report.refused).decode()}],
+        schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
         schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
         schema.lessons: [
-            {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": _LESSON.dump_json(x).decode()}
+            {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": LESSON.dump_json(x).decode()}
             for x in report.lessons
         ],
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.context import Context
-from practicum.core.counts import Count
+from practicum.core.counts import counted
 from practicum.core.edits import entry_json
 from practicum.core.errors import UsageError
 from practicum.core.html import card
@@ -116,7 +116,7 @@ def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
 
 def counts_said(counts: Mapping[str, int]) -> dict[str, str]:
     """What was counted beside the scores, as facts of a card; what needs attention comes first."""
-    found = [count for count in sorted(Count, key=lambda count: not count.attention) if counts.get(count)]
+    found = counted(counts)
     return {"counted": "\n".join(f"{'! ' if c.attention else ''}{c.said(counts[c])}" for c in found)}
 
 

@@ -16,7 +16,7 @@ from practicum.core.errors import UsageError
 from practicum.store import schema
 from practicum.store.database import Store
 
-_EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
+EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def version_row(run_id: str, version: Version) -> dict[str, Any]:
     """A version as a row of the store."""
     columns = ("version", "parent", "step", "next_number")
     plain = {name: getattr(version, name) for name in columns}
-    return {"run_id": run_id, **plain, "applied": _EDITS.dump_json(version.applied).decode()}
+    return {"run_id": run_id, **plain, "applied": EDITS.dump_json(version.applied).decode()}
 
 
 def seed_version(context: Context) -> Version:
@@ -51,14 +51,14 @@ def read_versions(store: Store, run_id: str) -> list[Version]:
     """All versions of a run, oldest first."""
     table = schema.versions
     rows = store.rows(select(table).where(table.c.run_id == run_id).order_by(table.c.version))
-    return [Version(r.version, r.parent, r.step, r.next_number, _EDITS.validate_json(r.applied)) for r in rows]
+    return [Version(r.version, r.parent, r.step, r.next_number, EDITS.validate_json(r.applied)) for r in rows]
 
 
 def read_edits(store: Store, run_id: str, version: int) -> tuple[Applied, ...]:
     """The edits of one version."""
     table = schema.versions
     (row,) = store.rows(select(table.c.applied).where(table.c.run_id == run_id, table.c.version == version))
-    return _EDITS.validate_json(row.applied)
+    return EDITS.validate_json(row.applied)
 
 
 def delete_versions_after(run_id: str, version: int) -> Any:

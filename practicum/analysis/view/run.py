@@ -19,15 +19,16 @@ from practicum.analysis.view.attempt import attempt_values
 from practicum.analysis.view.changes import Piece, changes, marked
 from practicum.analysis.view.curve import curve
 from practicum.analysis.view.names import slug, unslug
-from practicum.core.counts import Count
+from practicum.core.counts import counted
 from practicum.core.edits import Applied, Refused
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.intervals import mean_ci95
 from practicum.core.views import render_full
-from practicum.session.records import RUN
-from practicum.session.story import REFUSED, AttemptLine, AttemptStory, CallStory, LessonStory, StepStory, Story
+from practicum.session.records import REFUSED, RUN
+from practicum.session.story import AttemptLine, AttemptStory, CallStory, LessonStory, StepStory, Story
 from practicum.store import schema
 from practicum.store.journal import NOTE_ROLE
+from practicum.store.names import read_names
 from practicum.store.versions import EntryEvent, read_edits
 
 ROWS = 200
@@ -190,11 +191,10 @@ class RunPages:
         if name != "index":
             return None
         info = self.story.info
-        counted = [count for count in Count if info.counts.get(count)]
         return "Overview", {
             "info": info,
             "scores": {name: self._interval(name) for name in info.scores},
-            "counts": sorted(counted, key=lambda one: not one.attention),
+            "counts": counted(info.counts),
             "refused": sum(step.refused for step in self.steps.values()),
             "curve": curve([*self.steps.values()]),
             "steps": [*self.steps.values()][-ROWS // 4 :],
@@ -223,9 +223,7 @@ class RunPages:
         at = numbers.index(step.step)
         applied, refused = self._edits(step.step)
         made = [row for row in self.versions.values() if row.step == step.step and row.version == step.version]
-        context, parent = self.story.context(step.version), None
-        if made and made[0].parent is not None:
-            parent = made[0].parent
+        context, parent = self.story.context(step.version), made[0].parent if made else None
         return "Overview", {
             "step": step,
             "lines": list(self.story.attempts(step=step.step)),
@@ -290,8 +288,11 @@ class RunPages:
         if line.id not in ids:
             return None, None
         at = ids.index(line.id)
-        before, after = ids[at - 1] if at else None, ids[at + 1] if at + 1 < len(ids) else None
-        return tuple(None if id is None else (id, f"{slug(id)}.html") for id in (before, after))  # type: ignore[return-value]
+
+        def link(at: int) -> tuple[str, str] | None:
+            return (ids[at], f"{slug(ids[at])}.html") if 0 <= at < len(ids) else None
+
+        return link(at - 1), link(at + 1)
 
     def _lessons(self, name: str, frame: Frame) -> Made:
         if (listed := _list(name, "all")) is None:
@@ -336,10 +337,9 @@ class RunPages:
     @cached_property
     def _names(self) -> dict[int, list[str]]:
         """The names of versions, such as "prod"."""
-        table, found = schema.names, dict[int, list[str]]()
-        if self.story.store.has_table(table):
-            for row in self.story.store.rows(select(table.c.name, table.c.version).where(table.c.run_id == RUN)):
-                found.setdefault(row.version, []).append(row.name)
+        found = dict[int, list[str]]()
+        for name, version in read_names(self.story.store, RUN).items():
+            found.setdefault(version, []).append(name)
         return found
 
     def _diff(self, name: str, frame: Frame) -> Made:

@@ -20,10 +20,9 @@ from practicum.session.story.parts import (
     RunStory,
     StepStory,
 )
-from practicum.session.story.story import REFUSED, Story, in_order
+from practicum.session.story.story import Story, in_order
 
 __all__ = [
-    "REFUSED",
     "AttemptLine",
     "AttemptStory",
     "CallStory",

@@ -17,11 +17,11 @@ from sqlalchemy import ColumnElement, Table, func, select
 
 from practicum.blocks.act.scaling import number_of, place_of_all
 from practicum.core.context import Context
-from practicum.core.edits import Applied, Edit, Refused, Resolution
+from practicum.core.edits import Edit, Resolution
 from practicum.core.errors import UsageError
-from practicum.core.types import Lesson, Rollout, Task, Trace, Usage
+from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
-from practicum.session.records import RUN, read_config
+from practicum.session.records import LESSON, REFUSED, ROLLOUT, RUN, TASK, read_config
 from practicum.session.story.parts import (
     STEP,
     AttemptLine,
@@ -40,7 +40,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, ROW, Journal
 from practicum.store.snapshot import read_context
-from practicum.store.versions import EntryEvent, lineage
+from practicum.store.versions import EDITS, EntryEvent, lineage
 
 BLOCK = 256
 """Rows that are read together."""
@@ -51,9 +51,6 @@ KEPT = 16
 LISTED = 8
 """Ids that an error names at most."""
 
-ROLLOUT, LESSON, TRACE, TASK = TypeAdapter(Rollout), TypeAdapter(Lesson), TypeAdapter(Trace), TypeAdapter(Task)
-EDITS: TypeAdapter[tuple[Applied, ...]] = TypeAdapter(tuple[Applied, ...])
-REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 RESOLUTIONS: TypeAdapter[tuple[Resolution, ...]] = TypeAdapter(tuple[Resolution, ...])
 
 
