@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from practicum.core.trust import Trust, trust_of
 from practicum.core.words import one_line
 
 
@@ -42,6 +43,11 @@ class Entry:
     def number(self) -> int:
         """Its place in the order of birth, from 0."""
         return int(self.id[1:])
+
+    @property
+    def trust(self) -> Trust:
+        """The trust of its origin: the least of its sources, whoever approved it."""
+        return trust_of(self.sources)
 
     @property
     def hidden(self) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from practicum.core.trust import Trust, markers
+
 Rating = Literal["helpful", "harmful", "neutral"]
 
 Profile = Literal["full", "small"]
@@ -16,19 +18,21 @@ small: a model of a few billion parameters, which gets short forms, bounds in ea
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task. `target` is the right answer, if known; `meta` never reaches a model. `recorded` is an attempt from
-    before this run, for learning from stored traces."""
+    before this run, for learning from stored traces. `trust` says where all of it comes from."""
 
     id: str
     input: str
     target: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     recorded: Recorded | None = None
+    trust: Trust = "own"
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources of what is learned from the task alone; `meta.tags` become tags."""
         tags = self.meta.get("tags", ())
-        return (f"task:{self.id}", *(f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)))
+        tags = (tags,) if isinstance(tags, str) else tags
+        return (f"task:{self.id}", *markers(self.trust), *(f"tag:{tag}" for tag in tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Trace:
 
     `error` is set if the attempt failed before there was an answer. It is also `lost` if the provider failed or the
     output was invalid, so that there is nothing to learn from it. `unknown` counts cited ids that were never shown.
-    `data` holds whatever else the agent was asked for, such as doubts about entries.
+    `data` holds whatever else the agent was asked for, such as doubts about entries. `trust` is that of what the agent
+    read on the way: what a tool returned, for example.
     """
 
     answer: str
@@ -56,6 +61,7 @@ class Trace:
     lost: bool = False
     unknown: int = 0
     data: Mapping[str, Any] = field(default_factory=dict)
+    trust: Trust = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +181,11 @@ class Rollout:
     @property
     def sources(self) -> tuple[str, ...]:
         """The sources of everything learned from this rollout."""
-        task, *tags = self.task.sources
+        task, *others = self.task.sources
         reused = (f"rollout:{self.of}",) if self.of else ()
-        return (task, f"rollout:{self.place}", *reused, *tags)
+        traces = (*(r.trace for r in self.group), *(r.trace for r in self.rounds), self.twin)
+        read = markers(*(trace.trust for trace in traces if trace is not None))
+        return (task, f"rollout:{self.place}", *reused, *(m for m in read if m not in others), *others)
 
 
 @dataclass(frozen=True, slots=True)

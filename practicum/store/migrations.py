@@ -16,11 +16,13 @@ from practicum.store import schema
 
 _M002_TABLES = (schema.snapshots, schema.entries)
 _M004_TABLES = (schema.prompts, schema.texts, schema.names, schema.outcomes)
+_M006_TABLES = (schema.reviews,)
 
 
 def m001_first_tables(db: Connection) -> None:
     """The tables of the first release."""
-    first = [table for table in schema.metadata.sorted_tables if table not in (*_M002_TABLES, *_M004_TABLES)]
+    later = (*_M002_TABLES, *_M004_TABLES, *_M006_TABLES)
+    first = [table for table in schema.metadata.sorted_tables if table not in later]
     schema.metadata.create_all(db, tables=first, checkfirst=False)
 
 
@@ -114,8 +116,18 @@ def m005_steps_indexed(db: Connection) -> None:
             index.create(db, checkfirst=True)
 
 
+def m006_reviews_marks(db: Connection) -> None:
+    """Edits that wait for review, and who wrote a run's configuration."""
+    schema.metadata.create_all(db, tables=_M006_TABLES, checkfirst=False)
+    columns = {row.name for row in db.execute(text("PRAGMA table_info(runs)"))}
+    # Where the first tables were made today, they had it at once.
+    if "mark" not in columns:
+        db.execute(text("ALTER TABLE runs ADD COLUMN mark TEXT"))
+
+
 MIGRATIONS: tuple[Callable[[Connection], None], ...] = (
     m001_first_tables, m002_snapshots, m003_counter_keys, m004_prompts_names_outcomes, m005_steps_indexed,
+    m006_reviews_marks,
 )  # fmt: skip
 
 READABLE = 1

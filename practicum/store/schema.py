@@ -25,6 +25,7 @@ runs = _table(
     *_required(String, "state"),  # running, stopped, done, forgotten, ...
     *_required(Float, "seconds"),  # spent over all resumes
     Column("result", Text),  # the last report as JSON
+    Column("mark", Text),  # of the installation that wrote `config`
 )
 
 tasks = _table(
@@ -119,6 +120,16 @@ outcomes = _table(
     Column("id", String, primary_key=True),  # of what the agent was shown; in the order of asking
     *_required(Text, "data"),  # JSON: the query, what was shown, and what was reported about it
     Column("step", Integer),  # the step that learned from it; None as long as none did
+)
+
+reviews = _table(
+    "reviews",
+    Column("id", String, primary_key=True),  # step and number, such as "3.1"
+    *_required(Integer, "step"),
+    *_required(String, "state"),  # pending, approved, rejected
+    *_required(Text, "data"),  # JSON: the edits that wait for review, why they wait, and what is known of them
+    *_required(Text, "reason"),  # of the decision
+    Index("reviews_by_step", "step"),
 )
 
 vectors = Table(

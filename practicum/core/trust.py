@@ -1,0 +1,35 @@
+"""How far the origin of something can be trusted.
+
+Trust travels among the sources of everything that is learned, as a marker such as "trust:foreign". So every lesson,
+edit, entry and journal row that rests on a source has its trust, and nothing has to pass it on. What has no marker is
+the operator's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+Trust = Literal["own", "labelled", "tool", "user", "foreign"]
+"""Where something comes from, the most trusted first.
+
+own: the operator, such as a task file that a command names. labelled: somebody else, but its scores and right answers
+are the operator's. tool: what tools and pages returned to an agent. user: what end users said. foreign: traces that
+somebody else recorded.
+"""
+
+LEVELS: tuple[Trust, ...] = get_args(Trust)
+
+MARK = "trust:"
+
+
+def markers(*levels: Trust) -> tuple[str, ...]:
+    """The sources that say so, each once; none for the operator's own."""
+    return tuple(dict.fromkeys(f"{MARK}{level}" for level in levels if level != "own"))
+
+
+def trust_of(sources: Iterable[str]) -> Trust:
+    """The least trust among these sources. A marker that is unknown here counts as foreign."""
+    found = [source.removeprefix(MARK) for source in sources if source.startswith(MARK)]
+    ranks = [LEVELS.index(name) if name in LEVELS else len(LEVELS) - 1 for name in found]
+    return LEVELS[max(ranks, default=0)]
