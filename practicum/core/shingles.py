@@ -31,17 +31,16 @@ CHARACTERS = 6
 COMMON = 4
 """A piece that more texts of a collection have is common there."""
 
-_FUNCTION = frozenset(
-    """\
+_FUNCTION = """\
 about above after again against also always another because been before being below between both cannot could does
 doing done down during each either else even ever every false first five four from have having hence here hers herself
 himself however instead into itself just last least less like many might more most much must myself neither never next
 none null only onto other ought ours ourselves over rather same second shall should since some such than that their
 theirs them themselves then there therefore these they third this those though three through thus together true under
 unless until upon very were what whatever when where whether which while whom whose will with within without would your
-yours yourself zero""".split()
-)
+yours yourself zero"""
 """English words of four letters and more that carry no content. Shorter words count as such in any language."""
+_FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
 # Characters that show nothing, beside those of the category Cf, and that would cut a word in two.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
@@ -122,7 +121,7 @@ def _spaced(character: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _has_content(word: str) -> bool:
-    return len(word) > 3 and word not in _FUNCTION
+    return len(word) > 3 and word not in _FUNCTION_WORDS
 
 
 def _runs(words: list[str]) -> Iterable[str]:

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from practicum.core.shingles import COMMON, Rarity, grams, pieces, shared
 
-WORD = st.sampled_from(
-    """The vault of Ada Lovelace opens with code ZX-4711 or 'swordfish' größer Straße café naïve über
-    金庫の合言葉は青い鷺です if a customer asks how copper kestrel lantern 20250314 add_event getUser réunion Ωmega
-    привет мир""".split()
-)
+WORDS = """\
+The vault of Ada Lovelace opens with code ZX-4711 or 'swordfish' größer Straße café naïve über 金庫の合言葉は青い鷺です
+if a customer asks how copper kestrel lantern 20250314 add_event getUser réunion Ωmega привет мир"""
+WORD = st.sampled_from(WORDS.split())
 TEXT = st.lists(WORD, max_size=30).map(" ".join)
 
 
