@@ -53,7 +53,7 @@ _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 _BAR = "[|\uff5c]"
 _PART = "[\\w\u2581.:/-]{1,48}"
-_TEMPLATE = re.compile(
+TEMPLATE = re.compile(
     # <|im_start|> and all others with bars, those of DeepSeek too, and Gemma's <|turn> and <turn|>
     f"<(?={_BAR}{_PART}{_BAR}?>|{_PART}{_BAR}>"
     "|/?(?:s|bos|eos|sop|eop|think|tool_call|tool_response|start_of_turn|end_of_turn|start_of_image|end_of_image)>"
@@ -88,7 +88,7 @@ def lines(text: str) -> list[str]:
 def visible_to_model(text: str) -> str:
     r"""A text as a model may see it: visible, with plain line breaks, and with tokens of chat templates broken by an
     escape (`\x3c|im_start|>`), so that no server takes a part of it for the beginning of a turn."""
-    return _TEMPLATE.sub(_escape, visible(plain_breaks(text)))
+    return TEMPLATE.sub(_escape, visible(plain_breaks(text)))
 
 
 def visible_json(text: str) -> str:

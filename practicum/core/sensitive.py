@@ -1,0 +1,269 @@
+"""Credentials and personal data in a text, for the filter of what is learned and for redaction.
+
+Credentials are found by detect-secrets' patterns for keys of known form, without its entropy detectors, which take ids
+and numbers for keys, and without its check over the network. What has a checksum (cards, IBANs, numbers of persons) is
+checked by python-stdnum, so that a number in a task is rarely taken for one. Names and addresses of people have no form
+and are not found.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Literal, get_args
+
+Kind = Literal["secrets", "emails", "cards", "ibans", "ids", "phones", "ips"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""The kinds of sensitive values, the most serious first: it names a place where two overlap."""
+
+NOUNS: dict[Kind, str] = {
+    "secrets": "secret",
+    "emails": "email",
+    "cards": "card",
+    "ibans": "iban",
+    "ids": "id",
+    "phones": "phone",
+    "ips": "ip",
+}
+"""The noun of one value of each kind, as in its placeholder `<email-3f2a9c01d4>`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sensitive value at `text[start:end]`. `what` names it without quoting it."""
+
+    kind: Kind
+    what: str
+    start: int
+    end: int
+
+
+def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[Found]:
+    """The sensitive values of these kinds in a text, in order. Where values overlap, they are one, of the most serious
+    kind."""
+    joined: list[Found] = []
+    for found in sorted((f for kind in kinds for f in _FINDERS[kind](text)), key=lambda found: found.start):
+        if not joined or found.start >= joined[-1].end:
+            joined.append(found)
+            continue
+        last = joined[-1]
+        worst = min(last, found, key=lambda found: KINDS.index(found.kind))
+        joined[-1] = Found(worst.kind, worst.what, last.start, max(last.end, found.end))
+    return joined
+
+
+def _secrets(text: str) -> Iterator[Found]:
+    if "-----BEGIN" in text:
+        yield from _spans("secrets", "a private key", _PEM, text)
+    for start, line in _lines(text):
+        # A key has digits; a password in an address may have none.
+        for what, pattern in _key_patterns() if _DIGIT.search(line) else ():
+            for match in pattern.finditer(line):
+                # A pattern with groups knows the key among its words.
+                inner = next((n for n, part in enumerate(match.groups(), 1) if part), 0)
+                if match.group(inner):
+                    yield Found("secrets", what, start + match.start(inner), start + match.end(inner))
+    if "://" in text:
+        for match in _URL_PASSWORD.finditer(text):
+            yield Found("secrets", "a password in an address", match.start(1), match.end(1))
+    for match in _ASSIGNED.finditer(text):
+        group = "quoted" if match["quoted"] else "bare"
+        if group == "quoted" or _looks_random(match[group]):
+            yield Found("secrets", "a password or key", match.start(group), match.end(group))
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    for line in text.splitlines(keepends=True):
+        yield start, line
+        start += len(line)
+
+
+@cache
+def _key_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """The patterns of keys, each with its name. Loading detect-secrets takes 0.2 s, so it waits until it is needed."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    kinds: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    detectors = [kind() for name, kind in sorted(kinds.items()) if name not in _LEFT_OUT]
+    return (
+        ("a key of a model's provider or another service", _LATER_KEYS),
+        *(
+            (f"{d.secret_type} (detect-secrets)", pattern)
+            for d in detectors
+            if isinstance(d, RegexBasedDetector)
+            for pattern in d.denylist
+        ),
+    )
+
+
+_LEFT_OUT = {"Public IP (ipv4)", "Private Key", "Basic Auth Credentials"}
+"""Detectors of detect-secrets in whose place this module finds the whole of a key, all addresses and all passwords."""
+
+_DIGIT = re.compile(r"\d")
+
+_URL_PASSWORD = re.compile(r"://[^\s:/?#@]{0,200}:([^\s/?#@]{1,200})@")
+
+_LATER_KEYS = re.compile(
+    r"(?<![\w-])(?:"
+    r"sk-[A-Za-z0-9_-]{20,}"  # OpenAI, Anthropic, OpenRouter, DeepSeek
+    r"|AIza[\w-]{35}"  # Google
+    r"|ya29\.[\w-]{20,}"
+    r"|hf_[A-Za-z0-9]{30,}"
+    r"|github_pat_\w{22,}"
+    r"|(?:xai|pplx|nvapi|dckr_pat|tvly|lin_api|shpat|dop_v1|pul|ntn|gsk|r8)[-_][A-Za-z0-9_-]{30,}"
+    r"|vault:v\d:[\w+/=]{20,}|hvs\.[\w-]{20,}"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]{58}"
+    r")(?![\w-])"
+)
+"""Keys whose form is younger than detect-secrets 1.5 (2024)."""
+
+_PEM = re.compile(
+    r"-----BEGIN (?P<of>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.{0,20000}?(?:-----END (?P=of)-----|\Z)", re.DOTALL
+)
+
+_ASSIGNED = re.compile(
+    r"""(?<![A-Za-z])(?:pass(?:word|wd|phrase|code)|pwd|secret|(?:api|auth|access|private|client|account|secret)[_ -]?
+    (?:key|token|secret)|bearer|token|contraseña|mot\ de\ passe|passwort|kennwort|senha)['"`]?
+    (?:\s{0,3}(?::=|=>|==?|:)\s{0,3}|\s+(?:is|ist|est|es)\s+|\s+)
+    (?:(?P<quote>["'`])(?P<quoted>[^\s"'`]{6,200})(?P=quote)|(?P<bare>[^\s"'`,;()\[\]{}<>]{8,200}))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def _looks_random(word: str) -> bool:
+    """Whether what stands without quotes is rather a password than a word: it has letters and digits."""
+    word = word.rstrip(".!?:")
+    return len(word) >= 8 and any(c.isdigit() for c in word) and any(c.isalpha() for c in word)
+
+
+def _spans(
+    kind: Kind, what: str, pattern: re.Pattern[str], text: str, valid: Callable[[str], bool] | None = None
+) -> Iterator[Found]:
+    for match in pattern.finditer(text):
+        if valid is None or valid(match.group()):
+            yield Found(kind, what, match.start(), match.end())
+
+
+_EMAIL = re.compile(
+    r"(?<![\w.%+@-])[\w%+-](?:[\w.%+-]{0,62}[\w%+-])?@(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24}(?![\w@])"
+)
+
+
+def _emails(text: str) -> Iterator[Found]:
+    if "@" in text:
+        yield from _spans("emails", "an email address", _EMAIL, text)
+
+
+_PHONE = re.compile(
+    r"(?<![\w.+-])(?:"
+    r"(?:\+|00)[1-9](?:[ ./()-]{0,2}\d){7,14}"  # international
+    r"|(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d(?P<sep>[ .-]))\d{3}(?(sep)(?P=sep)|[ .-])\d{4}"  # North America
+    r"|\(?0[1-9]\d{0,3}\)?(?: \d{2,5}){2,4}"  # national, its groups apart
+    r")(?![\w-]|\.\d)"
+)
+
+
+def _is_phone(text: str) -> bool:
+    # Eight digits after a 0 may be a date.
+    return (9 if text.startswith(("0", "(0")) else 8) <= sum(c.isdigit() for c in text) <= 15
+
+
+def _phones(text: str) -> Iterator[Found]:
+    yield from _spans("phones", "a phone number", _PHONE, text, _is_phone)
+
+
+_CARD = re.compile(r"(?<![\w.-])[2-6]\d{3}(?:[ -]?\d){8,15}(?![\w-]|\.\d)")
+
+
+def _is_card(text: str) -> bool:
+    from stdnum import luhn
+
+    digits = re.sub(r"\D", "", text)
+    return 13 <= len(digits) <= 19 and len(set(digits)) > 1 and bool(luhn.is_valid(digits))
+
+
+def _cards(text: str) -> Iterator[Found]:
+    yield from _spans("cards", "a payment card", _CARD, text, _is_card)
+
+
+_IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?!\w)")
+
+
+def _ibans(text: str) -> Iterator[Found]:
+    from stdnum import iban
+
+    for match in _IBAN.finditer(text):
+        # The words after an IBAN may look like more of its groups.
+        value = match.group()
+        while value and not iban.is_valid(value):
+            value = value[: max(value.rfind(" "), value.rfind("-"), 0)]
+        if value:
+            yield Found("ibans", "an IBAN", match.start(), match.start() + len(value))
+
+
+_NUMBER = re.compile(r"\d{3}[ .-]?\d\d|\d\d[A-Z]\d\d|\d\d[ .]\d\d[ .]\d\d", re.IGNORECASE)
+"""What every number of a person has, to pass over the other texts soon."""
+
+_PERSONS: dict[str, re.Pattern[str]] = {
+    "us.ssn": re.compile(r"(?<![\w-])\d{3}-\d{2}-\d{4}(?![\w-])"),
+    "us.itin": re.compile(r"(?<![\w-])9\d{2}-\d{2}-\d{4}(?![\w-])"),
+    "fr.nir": re.compile(r"(?<![\w-])[12] ?\d{2} ?\d{2} ?\d[\dAB] ?\d{3} ?\d{3} ?\d{2}(?![\w-])"),
+    "it.codicefiscale": re.compile(r"(?<!\w)[A-Z]{6}\d{2}[A-Z]\d{2}[A-Z]\d{3}[A-Z](?!\w)", re.IGNORECASE),
+    "es.dni": re.compile(r"(?<![\w-])\d{8}-?[A-Z](?!\w)"),
+    "es.nie": re.compile(r"(?<![\w-])[XYZ]-?\d{7}-?[A-Z](?!\w)"),
+    "ch.ssn": re.compile(r"(?<![\w.])756\.?\d{4}\.?\d{4}\.?\d{2}(?![\w.])"),
+    "br.cpf": re.compile(r"(?<![\w.])\d{3}\.\d{3}\.\d{3}-\d{2}(?!\w)"),
+    "fi.hetu": re.compile(r"(?<!\w)\d{6}[-+A]\d{3}[0-9A-Y](?!\w)"),
+    "se.personnummer": re.compile(r"(?<!\w)(?:19|20)?\d{6}[-+]\d{4}(?![\w-])"),
+    "cn.ric": re.compile(r"(?<!\w)\d{17}[\dX](?!\w)"),
+    "mx.curp": re.compile(r"(?<!\w)[A-Z]{4}\d{6}[HM][A-Z]{5}[A-Z0-9]\d(?!\w)"),
+    "kr.rrn": re.compile(r"(?<!\w)\d{6}-\d{7}(?![\w-])"),
+    "in_.aadhaar": re.compile(r"(?<!\w)[2-9]\d{3} \d{4} \d{4}(?![\w-])"),
+    "be.nn": re.compile(r"(?<!\w)\d{2}\.\d{2}\.\d{2}-\d{3}\.\d{2}(?!\w)"),
+}
+"""Numbers of persons whose form and checksum together are rare by chance, by their module in python-stdnum. Those that
+are bare digits with one check digit (of Germany, Poland, the Netherlands, ...) would take every tenth number."""
+
+
+def _ids(text: str) -> Iterator[Found]:
+    if not _NUMBER.search(text):
+        return
+    for name, pattern in _PERSONS.items():
+        for match in pattern.finditer(text):
+            if import_module(f"stdnum.{name}").is_valid(match.group()):
+                yield Found("ids", f"a person's number ({name})", match.start(), match.end())
+
+
+_IP4 = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\d|-\d)")
+_IP6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?![\w:])")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    # Addresses of this machine itself, and masks, name nobody.
+    return not (address.is_loopback or address.is_unspecified or address.is_multicast or text.startswith("255."))
+
+
+def _ips(text: str) -> Iterator[Found]:
+    for pattern in (_IP4, _IP6):
+        yield from _spans("ips", "an IP address", pattern, text, _is_address)
+
+
+_FINDERS: dict[Kind, Callable[[str], Iterator[Found]]] = {
+    "secrets": _secrets,
+    "emails": _emails,
+    "cards": _cards,
+    "ibans": _ibans,
+    "ids": _ids,
+    "phones": _phones,
+    "ips": _ips,
+}
