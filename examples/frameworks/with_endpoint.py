@@ -1,6 +1,7 @@
 """An agent behind an OpenAI-compatible endpoint, trained by ACE: the playbook is its system message.
 
-The endpoint may be of any make, with tools and prompts of its own: AGENT names it.
+The endpoint may be of any make, with tools and prompts of its own: AGENT names it, and AGENT_KEY is its key, if it
+wants one.
 
     AGENT=http://localhost:9000/v1#my-agent python examples/frameworks/with_endpoint.py  # needs OPENAI_API_KEY
     cd examples/frameworks && practicum learn ../tasks.jsonl --agent with_endpoint:agent --model openai:gpt-4.1-mini
@@ -13,7 +14,8 @@ from pathlib import Path
 import practicum
 from practicum.agents import frameworks
 
-agent = frameworks.endpoint(os.environ.get("AGENT", "http://localhost:9000/v1#my-agent"), temperature=0, max_tokens=64)
+ADDRESS, KEY = os.environ.get("AGENT", "http://localhost:9000/v1#my-agent"), os.environ.get("AGENT_KEY")
+agent = frameworks.endpoint(ADDRESS, KEY, temperature=0, max_tokens=64)
 
 
 async def main(model: str) -> None:

@@ -7,21 +7,24 @@ Each adapter puts the context where its framework has instructions, and returns 
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import re
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import ProviderError, UsageError
+from practicum.models.keys import ADDRESSES, key_for, require_private, without_keys
+from practicum.models.transport import RefusedReply, connect
 
 if TYPE_CHECKING:
     from pydantic_ai import Agent
 
 AgentFunction = Callable[[str, str], Awaitable[Any]]
 """An agent as a function of the input and the context; `agents.external.read_answer` reads what it returns."""
+
+RETRIES = 2
+"""How often a call of an endpoint is sent again."""
 
 Steps = list[tuple[str, str]]
 """Kind ("thought", "action", "observation") and text of each step."""
@@ -36,31 +39,33 @@ _FIELDS = ("answer", "reasoning", "used", "doubts", "missing", "note")
 
 def endpoint(name: str, key: str | None = None, **request: Any) -> AgentFunction:
     """An agent behind an OpenAI-compatible endpoint, named as http://host:port/v1#agent: the context is its system
-    message. `key` defaults to OPENAI_API_KEY; `request` goes into each request (temperature, extra_body, timeout, ...).
-    Raises UsageError for a name of another form."""
+    message. Without a `key`, it is sent the one that `models.keys` finds for its host. `request` goes into each request
+    (temperature, extra_body, ...); its `timeout`, by default 600, is the most seconds of a call. Raises UsageError for
+    a name of another form, and for a key that would go to another machine over plain HTTP."""
     address, _, model = name.partition("#")
-    if not address.startswith(("http://", "https://")) or not model:
+    if not address.startswith(ADDRESSES) or not model:
         raise UsageError(f"endpoint {name!r} must have the form http://host:port/v1#name-of-the-agent")
+    if key is not None:
+        require_private(address, "the endpoint")
+    secret, timeout = key or key_for(address), request.pop("timeout", 600.0)
 
     async def ask(input: str, context: str) -> tuple[object, Steps]:
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
         system = _instructions(context)
         messages: list[Any] = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": input})
-        http = DefaultAsyncHttpxClient(verify=_certificates())
-        secret = key or os.environ.get("OPENAI_API_KEY", "none")
-        async with AsyncOpenAI(base_url=address, api_key=secret, http_client=http) as client:
-            reply = await client.chat.completions.create(model=model, messages=messages, **request)
-        return (reply.choices[0].message.content or "").strip(), []
+        from openai import APIError
+
+        try:
+            async with asyncio.timeout(timeout), connect(address, secret, retries=RETRIES) as client:
+                reply = await client.chat.completions.create(model=model, messages=messages, **request)
+                return (reply.choices[0].message.content or "").strip(), []
+        except (APIError, AttributeError, IndexError, TypeError, ValueError, TimeoutError, RefusedReply) as error:
+            # The server failed, or sent something else than a completion, or nothing in time.
+            said = f"{type(error).__name__}: {str(error) or f'no answer within {timeout:g} seconds'}"
+            # Neither does a traceback show a key that the server quoted.
+            raise ProviderError(f"the model of endpoint({name}) failed: {without_keys(said, secret)}") from None
 
     return _agent_function(ask, f"endpoint({name})", "endpoint")
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Loaded once, since it takes 60 ms. A client lives for one attempt only, since it belongs to an event loop."""
-    return ssl.create_default_context()
 
 
 def pydantic_ai(agent: Agent[Any, Any], **run: Any) -> AgentFunction:

@@ -51,7 +51,7 @@ def learn(
 
 @opt.settings(
     "model", "role", "price", "agent", "structure", "temperature", "timeout", "retries", "window", "concurrency",
-    *opt.LIMITS,
+    "api_key_env", "max_reply_mb", *opt.LIMITS,
 )  # fmt: skip
 def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **given: Any) -> int:
     """Continue a run that was stopped, with its own tasks and settings.

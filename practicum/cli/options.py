@@ -79,6 +79,9 @@ SETTINGS: dict[str, Any] = {
     "price": _option(
         MODEL, list[str], metavar="in=X,out=X", help="USD per million tokens, cached=X too; 'NAME in=…' for one model."
     ),
+    "api_key_env": _option(
+        MODEL, str, metavar="NAME", help="For a model at an address: the environment variable with its key."
+    ),
     "agent": _option(MODEL, str, help="chat, tools:module:name, appworld:URL, command:PROGRAM or module:function."),
     "instructions": _option(MODEL, str, help="Text, or @FILE, that the agent sees with each task."),
     "reasoning": _option(MODEL, bool, "--reasoning", help="The chat agent writes its reasoning before the answer."),
@@ -89,7 +92,8 @@ SETTINGS: dict[str, Any] = {
     "max_output_tokens": _option(
         MODEL, int, min=1, help="Tokens that one call may write (default: 4096; profile small: 1024)."
     ),
-    "timeout": _option(MODEL, float, help="Seconds that one call may take."),
+    "timeout": _option(MODEL, float, help="Seconds that one try of a call may take."),
+    "max_reply_mb": _option(MODEL, float, help="Megabytes of a reply; a larger one is a failed call."),
     "retries": _option(MODEL, int, min=0, help="How often a failed call is sent again."),
     "structure": _choice(MODEL, "How models are asked for JSON", "native", "tool", "prompted", "grammar"),
     "window": _option(MODEL, int, help="Tokens that fit into the model's context window."),
@@ -103,8 +107,8 @@ SETTINGS: dict[str, Any] = {
 """Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
 
 MODELS = (
-    "scorer", "choices", "model", "role", "price", "profile", "agent", "instructions", "reasoning", "max_turns",
-    "tool_timeout", "temperature", "max_output_tokens", "timeout", "structure", "embedder",
+    "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent", "instructions", "reasoning",
+    "max_turns", "tool_timeout", "temperature", "max_output_tokens", "timeout", "max_reply_mb", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,9 @@ from practicum.core.errors import ModelError, ProviderError, WindowError
 from practicum.core.types import Prompt, Usage
 from practicum.core.words import quantity
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, Wait, causes, once_per_schema
+from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
+from practicum.models.transport import RefusedReply
 
 FIRST_TRIES = 3
 """Tries for a server that has never answered: users should learn of a wrong address within seconds."""
@@ -57,6 +60,8 @@ class ProviderClient:
     supports_seed: bool = False
     openai_protocol: bool = False
     """Whether the server speaks OpenAI's chat completions."""
+    key: str | None = field(default=None, repr=False)
+    """The key that the server is sent; no message shows it."""
     fallback: Callable[[], Model] | None = None
     """Makes the model to go on with if the server does not know the interface of `model`."""
     on_close: Callable[[], Awaitable[None]] | None = None
@@ -89,7 +94,8 @@ class ProviderClient:
     async def complete(self, role: str, prompt: Prompt, schema: JSON | None, options: CallOptions) -> Reply:
         """Call the model and retry transient failures.
 
-        Raises ProviderError if it still fails after all attempts, and ModelError if no retry can help.
+        `options.timeout` is the most seconds of one try, from the connection to the last byte. Raises ProviderError if
+        it still fails after all attempts, and ModelError if no retry can help.
         """
         parameters, body = (ModelRequestParameters(), {}) if schema is None else self._output_format(schema)
         if self.openai_protocol and self.structure in ("native", "grammar"):
@@ -110,22 +116,48 @@ class ProviderClient:
             tries += 1
             model = self.model
             try:
-                response = await model.request(messages, settings, parameters)  # type: ignore[arg-type]
-            except (exceptions.AgentRunError, exceptions.UserError) as error:
+                # The timeout of the request is one between two bytes, which a server that drips never exceeds.
+                async with asyncio.timeout(options.timeout):
+                    response = await model.request(messages, settings, parameters)  # type: ignore[arg-type]
+                reply = self._reply(response)
+            # Whatever the libraries between here and the server raise, it is about what the server sent.
+            except Exception as error:
                 if self._fell_back(model, error):
                     continue
-                if not _is_transient(error):
-                    raise _permanent_error(self.name, error) from error
-                if not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
-                    raise ModelError(_unanswered(self.name, error)) from error
-                if tries >= self.attempts:
-                    raise ProviderError(_unanswered(self.name, error, tries)) from error
+                failure = self._failure(error, tries, options)
+                if failure is not None:
+                    # A traceback shows the causes too.
+                    raise failure from None if self._quoted(error) else error
                 limited = isinstance(error, exceptions.ModelRateLimitError)
-                wait = Wait(self.name, _pause(error, tries), tries, self.attempts, _error_summary(error), limited)
+                wait = Wait(
+                    self.name, _pause(error, tries), tries, self.attempts, self._said(_error_summary(error)), limited
+                )
             else:
                 self._reached = True
-                return self._reply(response)
+                return reply
             await options.wait(wait)
+
+    def _failure(self, error: Exception, tries: int, options: CallOptions) -> ModelError | ProviderError | None:
+        """What to raise after so many tries; None if the call is sent again."""
+        failure: ModelError | ProviderError | None = None
+        if refused := next((cause for cause in causes(error) if isinstance(cause, RefusedReply)), None):
+            failure = ProviderError(f"{self.name} failed: {refused}")
+        elif not _is_transient(error):
+            failure = _permanent_error(self.name, error)
+        elif not self._reached and tries >= FIRST_TRIES and _is_unreachable(error):
+            failure = ModelError(_unanswered(self.name, error))
+        elif tries >= self.attempts:
+            failure = ProviderError(_unanswered(self.name, error, tries))
+        if failure is not None:
+            failure.args = (self._said(str(failure)),)
+        return failure
+
+    def _said(self, text: str) -> str:
+        """What is said of a failure, without the key, which the server may have quoted."""
+        return without_keys(text, self.key)
+
+    def _quoted(self, error: Exception) -> bool:
+        return any(self._said(str(cause)) != str(cause) for cause in causes(error))
 
     def _fell_back(self, used: Model, error: BaseException) -> bool:
         """Whether the call should be sent again, because another model is used from now on."""
@@ -218,7 +250,9 @@ def _is_transient(error: BaseException) -> bool:
     """Whether a retry may help: rate limits, overload, server errors, broken connections, unreadable replies."""
     if isinstance(error, exceptions.ModelQuotaExceededError | exceptions.ModelRequestRejectedError):
         return isinstance(error, exceptions.ModelHTTPError) and error.status_code in (408, 409, 425)
-    return isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior)
+    if isinstance(error, exceptions.ModelAPIError | exceptions.UnexpectedModelBehavior):
+        return True
+    return not isinstance(error, exceptions.AgentRunError | exceptions.UserError)
 
 
 def _is_unreachable(error: BaseException) -> bool:
@@ -267,7 +301,10 @@ def _error_summary(error: BaseException) -> str:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     said = inner.get("message") if isinstance(inner, dict) else None
+    if isinstance(error, TimeoutError):
+        return "the call took longer than `timeout` allows"
     text = " ".join((f"{getattr(error, 'status_code', '')} {said}" if said else str(error)).split())
+    text = text or type(error).__name__
     cause = " ".join(str(error.__cause__ or "").split())
     if cause and not said and cause not in text:
         text = f"{text} ({cause})"

@@ -15,7 +15,9 @@ from practicum.core.errors import UsageError
 from practicum.core.requirements import unmet_requirements
 from practicum.core.types import Usage
 from practicum.models.client import Client, Structure
+from practicum.models.keys import ADDRESSES, key_for, keys_file, require_private_provider
 from practicum.models.prices import Price, list_price, pricing
+from practicum.models.transport import MAX_REPLY_MB, connect, http_client
 
 ROLES: Mapping[str, str] = {
     "agent": "agent",
@@ -50,7 +52,8 @@ class ClientSettings:
     `concurrency` is the number of calls in flight, `attempts` the number of tries per call, and `window` the context
     window in tokens (None: LOCAL_WINDOW for local models, otherwise what is known about the model). `prices` are those
     that the user gave (see `models.prices`). llama.cpp writes its log into the folder `log`; `progress` is called with
-    the bytes downloaded so far and their total.
+    the bytes downloaded so far and their total. `api_key_env` names the variable with the key of the one address that
+    is asked, and `max_reply_mb` is the most megabytes of a reply.
     """
 
     concurrency: int = 16
@@ -60,6 +63,8 @@ class ClientSettings:
     log: Path = Path(".")
     prices: Mapping[str, Price] = field(default_factory=dict)
     progress: Callable[[int, int], None] | None = None
+    api_key_env: str | None = None
+    max_reply_mb: float = MAX_REPLY_MB
 
 
 @dataclass
@@ -68,6 +73,7 @@ class Models:
 
     settings: ClientSettings = field(default_factory=ClientSettings)
     _clients: dict[str, Client] = field(default_factory=dict)
+    _keyed: str | None = None
 
     def open(self, name: str) -> Client:
         """Return the client for a model's name.
@@ -101,12 +107,23 @@ class Models:
             from practicum.models.scripted import ScriptedClient
 
             return ScriptedClient.from_file(Path(name.removeprefix("scripted:")))
-        if name.startswith(("http://", "https://")):
+        if name.startswith(ADDRESSES):
             address, _, model = name.partition("#")
             if not model or not urlsplit(address).netloc:
                 raise UsageError(f"model {name!r} must have the form http://host:port/v1#name-of-the-model")
-            return self._openai_compatible(name, address, model)
+            return self._openai_compatible(name, address, model, self._key(address))
         return self._hosted(name)
+
+    def _key(self, address: str) -> str | None:
+        """The key for the server at an address."""
+        variable, host = self.settings.api_key_env, urlsplit(address).netloc
+        if variable is not None and self._keyed not in (None, host):
+            raise UsageError(
+                f"`api_key_env={variable}` is the key of one server, and the models are at {self._keyed} and {host}: "
+                f"give each its own key in {keys_file()}"
+            )
+        self._keyed = host
+        return key_for(address, variable)
 
     def _local(self, name: str) -> Client:
         from practicum.models.local import LocalServer, resolve
@@ -116,32 +133,27 @@ class Models:
         window = self.settings.window or LOCAL_WINDOW
         server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
         return self._openai_compatible(
-            name, server.url, path.stem, server.close,
+            name, server.url, path.stem, None, server.close,
             structure="grammar", slots=slots, window=server.window, price=pricing(name, _free, self.settings.prices),
         )  # fmt: skip
 
     def _openai_compatible(
-        self, name: str, address: str, model: str, stop: Callable[[], None] = lambda: None, **special: Any
+        self,
+        name: str,
+        address: str,
+        model: str,
+        key: str | None,
+        stop: Callable[[], None] = lambda: None,
+        **special: Any,
     ) -> Client:
         """A client for this address; `special` are fields of ProviderClient that differ from the settings."""
-        from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-
-        from openai import AsyncOpenAI, DefaultAioHttpClient
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
         from practicum.models.provider import ProviderClient
 
-        # Reading the certificates takes 40 ms. Plain HTTP does not need them: an empty context trusts no server, also
-        # after a redirect to HTTPS.
-        verify = SSLContext(PROTOCOL_TLS_CLIENT) if address.startswith("http://") else True
-        connection = AsyncOpenAI(
-            base_url=address.rstrip("/"),
-            api_key=os.environ.get("OPENAI_API_KEY", "none"),
-            http_client=DefaultAioHttpClient(verify=verify),
-            max_retries=0,  # ProviderClient retries
-        )
+        connection = connect(address, key, self.settings.max_reply_mb)
 
         async def close() -> None:
             try:
@@ -163,20 +175,41 @@ class Models:
             attempts=self.settings.attempts,
             supports_seed=True,
             openai_protocol=True,
+            key=key,
             on_close=close,
             **(options | special),
         )
 
     def _hosted(self, name: str) -> Client:
         from pydantic_ai.exceptions import UserError
-        from pydantic_ai.models import infer_model
+        from pydantic_ai.models import Model, infer_model
+        from pydantic_ai.providers import Provider, infer_provider
 
         from practicum.models.provider import ProviderClient
 
         provider, _, model = name.partition(":")
+        opened: list[Any] = []
+
+        def bounded(kind: str) -> Provider[Any]:
+            if not kind.startswith("openai"):
+                return infer_provider(kind)
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            # The environment may name any other server.
+            http = http_client(os.environ.get("OPENAI_BASE_URL", "https://"), self.settings.max_reply_mb)
+            opened.append(http)
+            return OpenAIProvider(http_client=http)
+
+        async def close() -> None:
+            for http in opened:
+                await http.aclose()
+
+        def infer(name: str) -> Model:
+            return infer_model(name, bounded)
+
         try:
-            inferred = infer_model(name)
-        except UserError as error:
+            inferred = infer(name)
+        except (UserError, ValueError) as error:
             if str(error).startswith("Unknown"):
                 raise UsageError(f"unknown model {name!r}. {_NAME_FORMS}") from error
             raise UsageError(f"model {name!r} cannot be used: {_what_is_missing(str(error))}") from error
@@ -184,6 +217,8 @@ class Models:
             if unmet_requirements():
                 raise
             raise UsageError(f"model {name!r} needs: pip install 'pydantic-ai-slim[{provider}]'") from error
+        key = getattr(getattr(inferred, "client", None), "api_key", None)
+        require_private_provider(inferred.base_url or "", key)
         return ProviderClient(
             name=name,
             model=inferred,
@@ -194,7 +229,9 @@ class Models:
             window=self.settings.window,
             supports_seed=provider.startswith("openai"),
             # Gateways often have chat completions alone, which `openai:` does not use.
-            fallback=partial(infer_model, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
+            fallback=partial(infer, f"openai-chat:{model}") if provider == "openai" and _at_gateway() else None,
+            key=key if isinstance(key, str) else None,
+            on_close=close,
         )
 
 

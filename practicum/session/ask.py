@@ -35,7 +35,10 @@ from practicum.store.database import Store
 from practicum.store.journal import digest
 from practicum.store.snapshot import read_context
 
-CHANGEABLE = {"concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts"}
+CHANGEABLE = {
+    "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
+    "api_key_env", "max_reply_mb",
+}  # fmt: skip
 """Settings that may change when a query is asked again after an interruption."""
 
 

@@ -16,7 +16,9 @@ from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
+from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED, GivenPrices, Price, read_prices
+from practicum.models.transport import MAX_REPLY_MB
 
 T = TypeVar("T")
 
@@ -84,9 +86,13 @@ class RunOptions(TypedDict, total=False):
     max_output_tokens: int | None
     """The most tokens that a call may write; if None, 4096 in the profile full and 1024 in small."""
     timeout: float
-    """Seconds that a call may take."""
+    """Seconds that one try of a call may take, from the connection to the last byte."""
     attempts: int
     """How often a call is tried if the provider fails."""
+    api_key_env: str | None
+    """The name of the environment variable with the key for the models' address. The key itself is stored nowhere."""
+    max_reply_mb: float
+    """The most megabytes of a reply; a larger one is a failed call."""
     window: int | None
     """Tokens that a model reads; if None, 8192 for models in this process, and the known window for others."""
     prices: GivenPrices
@@ -142,6 +148,8 @@ class Config(BaseModel):
     max_output_tokens: int | None = Field(default=None, ge=1)
     timeout: float = Field(default=120.0, gt=0)
     attempts: int = Field(default=6, ge=1)
+    api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    max_reply_mb: float = Field(default=MAX_REPLY_MB, gt=0)
     window: int | None = Field(default=None, ge=256)
     prices: Annotated[dict[str, Price], BeforeValidator(read_prices)] = Field(default_factory=dict)
     embedder: str = "wordllama"
@@ -163,6 +171,11 @@ class Config(BaseModel):
     def models(self) -> str:
         """The models of the run in words: the one of every role, otherwise that of each role."""
         return self.model or ", ".join(f"{name} ({role})" for role, name in self.roles.items()) or "none"
+
+    @property
+    def hosts(self) -> set[str]:
+        """The servers of the models that are named by an address."""
+        return hosts((self.model, *self.roles.values()))
 
     def model_of(self, role: str) -> str:
         """The name of the model in a role. Raises UsageError if none is named."""

@@ -29,6 +29,8 @@ class Corrections(TypedDict, total=False):
     temperature: float | None
     timeout: float | None
     attempts: int | None
+    api_key_env: str | None
+    max_reply_mb: float | None
     concurrency: int | None
     window: int | None
     max_calls: int | None
@@ -46,6 +48,8 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     if "prices" in values:
         values["prices"] = {**config.prices, **read_prices(values["prices"])}
     new = config_from({**config.model_dump(), **values})
+    if "api_key_env" not in values and new.hosts != config.hosts:
+        new = new.model_copy(update={"api_key_env": None})  # the key was meant for another server
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)

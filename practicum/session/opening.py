@@ -135,8 +135,9 @@ def run_embedder(config: Config, parts: Parts) -> Embedder:
 def client_settings(config: Config, folder: Path, parts: Parts) -> ClientSettings:
     """How a run opens its models; their logs go to its folder."""
     return ClientSettings(
-        config.concurrency, config.structure, config.attempts, config.window, folder, config.prices, parts.progress
-    )
+        config.concurrency, config.structure, config.attempts, config.window, folder, config.prices, parts.progress,
+        config.api_key_env, config.max_reply_mb,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.loop import StepReport, best_of_k, mean_score
+from practicum.models.keys import hosts
 from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for
@@ -263,6 +264,10 @@ def override_config(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict
     settings = methods.override_settings(method, settings, given.get("settings") or {})
     roles |= given.get("roles") or {}
     prices = prices_for(config.get("prices") or {}, values.get("model"), roles) | read_prices(given.get("prices") or {})
+    if "api_key_env" not in changed and hosts((values.get("model"), *roles.values())) != hosts(
+        (config.get("model"), *config.get("roles", {}).values())
+    ):
+        values["api_key_env"] = None  # the key was meant for another server
     return {**values, "settings": settings, "roles": roles, "prices": prices}
 
 

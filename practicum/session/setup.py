@@ -17,6 +17,7 @@ from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
 from practicum.models.client import Client
+from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
@@ -85,6 +86,8 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
     if unknown := [name for name in config.prices if name not in (*models, UNLISTED)]:
         asked = ", ".join(sorted(filter(None, models))) or "none"
         raise UsageError(f"`prices` has {unknown[0]!r}, which is no model of this run (it has {asked})")
+    if config.api_key_env and not hosts(models):
+        raise UsageError("`api_key_env` is for models at an address (http://host:port/v1#NAME): leave it out")
     # A run stores the settings that were given, as JSON values of their types.
     read = setup.settings.model_dump(mode="json")
     settings = {name: read[name] for name in config.settings}

@@ -122,8 +122,8 @@ def test_listed_choices_are_those_of_the_library() -> None:
         ("practicum memory re", {"remove", "reembed"}),
         ("practicum show run --attempt", {"--attempt", "--attempts"}),
         ("practicum learn --method re", {"reasoning_bank", "reflexion"}),
-        ("practicum learn --max-", {"--max-turns", "--max-output-tokens", "--max-calls", "--max-tokens", "--max-usd",
-                                    "--max-minutes"}),
+        ("practicum learn --max-", {"--max-turns", "--max-output-tokens", "--max-reply-mb", "--max-calls",
+                                    "--max-tokens", "--max-usd", "--max-minutes"}),
     ],
 )  # fmt: skip
 def test_the_shell_completes(

@@ -1,0 +1,150 @@
+"""The way to a server of the OpenAI protocol, which is not trusted: what it sends is bounded and made plain here.
+
+A reply is read up to a number of bytes. It must not be compressed, since a small compressed reply may be of any size.
+A redirect is not followed: it would take the key and the prompts to another address. Of a completion, the first choice
+and the counts of its usage are kept, and everything else is dropped, because the libraries behind would trip over it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from practicum.core.errors import ProviderError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from openai import AsyncOpenAI, DefaultAioHttpClient
+
+MAX_REPLY_MB = 16.0
+"""Megabytes of a reply at most, unless a run says otherwise."""
+
+MOST_TOKENS = 2**53
+"""No count of tokens is larger; a larger one, or one that is no whole number, counts as missing."""
+
+_COMPLETIONS = "/chat/completions"
+
+
+class RefusedReply(ProviderError):
+    """A reply that is not read; the same call would get the same again."""
+
+
+def connect(address: str, key: str | None, max_reply_mb: float = MAX_REPLY_MB, retries: int = 0) -> AsyncOpenAI:
+    """A connection to the server at an address, which sends a call that failed again so many times."""
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(
+        base_url=address.rstrip("/"), api_key=key or "none", http_client=http_client(address, max_reply_mb),
+        max_retries=retries,
+    )  # fmt: skip
+
+
+def http_client(address: str, max_reply_mb: float) -> DefaultAioHttpClient:
+    """An HTTP client for a server that is not trusted."""
+    make: type[Any] = _bounded_client()
+    verify, headers = _certificates(address.startswith("http://")), {"Accept-Encoding": "identity"}
+    client: DefaultAioHttpClient = make(
+        verify=verify, follow_redirects=False, headers=headers, most=int(max_reply_mb * 1e6)
+    )
+    return client
+
+
+@cache
+def _certificates(none: bool) -> SSLContext:
+    """The certificates to trust. Reading them takes 40 ms, and plain HTTP does not need them."""
+    import ssl
+
+    from httpx2 import create_ssl_context
+
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if none else create_ssl_context()
+
+
+@cache
+def _bounded_client() -> Any:
+    """The class of the client; the import of its base takes a while."""
+    from openai import DefaultAioHttpClient
+
+    class BoundedClient(DefaultAioHttpClient):
+        def __init__(self, *, most: int, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._most = most
+
+        async def send(self, request: Any, **how: Any) -> Any:
+            """Send a request and read its reply up to the limit. Raises RefusedReply."""
+            response = await super().send(request, **{**how, "stream": True})
+            try:
+                if response.is_redirect:
+                    where = response.headers.get("location", "nowhere")
+                    raise RefusedReply(
+                        f"it redirects to {where[:200]!r}, which is not followed: use that address if you trust it"
+                    )
+                if (coding := response.headers.get("content-encoding", "identity").lower()) != "identity":
+                    raise RefusedReply(f"the reply is compressed ({coding[:40]}), which was not asked for")
+                parts, size = [], 0
+                async for part in response.aiter_raw():
+                    parts.append(part)
+                    if (size := size + len(part)) > self._most:
+                        raise RefusedReply(f"the reply has more than {self._most / 1e6:g} MB (see `max_reply_mb`)")
+            finally:
+                await response.aclose()
+            body = b"".join(parts)
+            if response.status_code == 200 and request.url.path.endswith(_COMPLETIONS):
+                body = plain_completion(body)
+            headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in _OF_THE_BODY]
+            return type(response)(response.status_code, headers=headers, content=body, request=request)
+
+    return BoundedClient
+
+
+_OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
+
+
+def plain_completion(body: bytes) -> bytes:
+    """The fields of a chat completion that are used. A body that is no completion stays as it is: what is wrong with it
+    is said where it is read. Raises RefusedReply for JSON that is nested too deeply to be read.
+    """
+    try:
+        reply = json.loads(body)
+    except ValueError:
+        return body
+    except RecursionError as error:
+        raise RefusedReply("the reply is JSON that is nested too deeply") from error
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return body
+    message = choices[0].get("message")
+    if not isinstance(message, dict):
+        return body
+    finish, model, id_ = choices[0].get("finish_reason"), reply.get("model"), reply.get("id")
+    kept = {name: message[name] for name in ("content", "refusal", "tool_calls") if message.get(name) is not None}
+    choice = {
+        "index": 0, "message": {"role": "assistant", "content": None, **kept},
+        "finish_reason": finish if finish in _FINISHES else "stop",
+    }  # fmt: skip
+    plain = {
+        "id": id_ if isinstance(id_, str) else "", "object": "chat.completion", "created": 0,
+        "model": model if isinstance(model, str) else "", "choices": [choice], "usage": _plain_usage(reply),
+    }  # fmt: skip
+    return json.dumps(plain).encode()
+
+
+_FINISHES = ("stop", "length", "tool_calls", "content_filter", "function_call")
+
+
+def _plain_usage(reply: dict[str, Any]) -> dict[str, Any]:
+    """The counts of tokens of a reply; 0 stands for one that is missing or no count."""
+    usage = reply.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    read, written = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    return {
+        "prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }  # fmt: skip
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0

@@ -1,0 +1,173 @@
+"""A server that sends anything at any speed: each reply is an answer or a failed call, and the run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from practicum.core.errors import PracticumError, ProviderError
+from practicum.core.types import Prompt
+from practicum.models import provider as provider_module
+from practicum.models.client import CallOptions, Reply
+from practicum.models.registry import ClientSettings, Models
+
+Sent = bytes | Callable[[asyncio.StreamWriter], Any]
+"""What a server sends: bytes, after which it closes the connection, or a coroutine function that writes."""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(provider_module, "_pause", lambda error, tries: 0)
+
+
+def ok(body: bytes, *headers: str) -> bytes:
+    head = "".join(f"{line}\r\n" for line in ("HTTP/1.1 200 OK", "Content-Type: application/json", *headers))
+    return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+def completion(**fields: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
+    body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    return {**body, **fields}
+
+
+@asynccontextmanager
+async def serving(sent: Sent) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server's address, and a list that gets an item for each request."""
+    requests: list[int] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            await reader.readexactly(size)
+            requests.append(size)
+            if isinstance(sent, bytes):
+                writer.write(sent)
+                await writer.drain()
+            else:
+                await sent(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", requests
+    finally:
+        server.close()
+
+
+def ask(sent: Sent, attempts: int = 1, timeout: float = 20.0, **settings: Any) -> tuple[Reply | PracticumError, int]:
+    """The reply or the failure of a call to a server, and the number of requests."""
+
+    async def work() -> tuple[Reply | PracticumError, int]:
+        async with serving(sent) as (address, requests):
+            models = Models(ClientSettings(attempts=attempts, **settings))
+            try:
+                client = models.open(f"{address}#m")
+                options = CallOptions(timeout=timeout)
+                return await client.complete("agent", Prompt("", "2+2?"), None, options), len(requests)
+            except PracticumError as error:
+                return error, len(requests)
+            finally:
+                await models.close()
+
+    return asyncio.run(asyncio.wait_for(work(), 20))
+
+
+async def _drip(writer: asyncio.StreamWriter) -> None:
+    """A reply of which a byte comes every hundredth of a second, so that no pause is long."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def _endless(writer: asyncio.StreamWriter) -> None:
+    """A reply that never ends, as fast as it is read."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+        await writer.drain()
+
+
+def test_the_timeout_is_that_of_a_whole_try() -> None:
+    failure, requests = ask(_drip, attempts=2, timeout=0.2)
+    assert isinstance(failure, ProviderError)
+    assert "the call took longer than `timeout` allows" in str(failure)
+    assert requests == 2
+
+
+@pytest.mark.parametrize("sent", [_endless, ok(b" " * 1_100_000)], ids=["endless", "long"])
+def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) -> None:
+    failure, requests = ask(sent, attempts=3, max_reply_mb=1)
+    assert isinstance(failure, ProviderError)
+    assert "the reply has more than 1 MB (see `max_reply_mb`)" in str(failure)
+    assert requests == 1
+
+
+def test_a_compressed_reply_is_not_unpacked() -> None:
+    failure, _ = ask(ok(gzip.compress(b" " * 100_000_000, 1), "Content-Encoding: gzip"))
+    assert "the reply is compressed (gzip), which was not asked for" in str(failure)
+
+
+def nested(depth: int) -> bytes:
+    return b'{"choices": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (ok(json.dumps(completion(choices=[])).encode()), ""),
+        (ok(json.dumps(completion(choices=None)).encode()), ""),
+        (ok(json.dumps(completion(choices=[7])).encode()), ""),
+        (ok(json.dumps(completion(choices=[{"message": None}])).encode()), ""),
+        (ok(json.dumps(completion(choices=[{"message": {"content": 5}}])).encode()), ""),
+        (ok(nested(100_000)), "nested too deeply"),
+        (ok(b"null"), ""),
+        (ok(b""), ""),
+        (ok(b"<html>"), ""),
+        (ok(b"\xff\xfe\x00"), ""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{}", ""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", ""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}", ""),
+        (b"\x00\x01\x02", ""),
+        (b"", ""),
+        (b"HTTP/1.1 500 " + b"x" * 100_000 + b"\r\n\r\n", ""),
+    ],
+)
+def test_what_is_no_answer_is_a_failed_call(sent: bytes, words: str) -> None:
+    failure, _ = ask(sent)
+    assert isinstance(failure, ProviderError)
+    assert words in str(failure)
+    assert len(str(failure).splitlines()) == 1
+    assert len(str(failure)) < 600
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"created": 1e308}, {"created": "now"}, {"id": None}, {"model": 7}, {"object": []}, {"service_tier": {}},
+        {"usage": "lots"}, {"usage": None}, {"usage": []}, {"usage": {"prompt_tokens": None}},
+        {"usage": {"prompt_tokens": 1e308, "completion_tokens": -5, "prompt_tokens_details": "x"}},
+        {"usage": {"prompt_tokens": 10**400, "completion_tokens": "7", "prompt_tokens_details": {"cached_tokens": 2.5}}}
+    ],
+)  # fmt: skip
+def test_an_answer_with_wrong_fields_beside_it_is_read(fields: dict[str, Any]) -> None:
+    reply, _ = ask(ok(json.dumps(completion(**fields)).encode()))
+    assert isinstance(reply, Reply), reply
+    assert reply.text == "4"
+    if "usage" in fields:
+        assert (reply.usage.input_tokens, reply.usage.cached_tokens, reply.usage.output_tokens) == (0, 0, 0)
