@@ -227,7 +227,10 @@ def _pause(error: BaseException, tries: int) -> float:
 
 
 _PERMANENT: dict[type[Exception], tuple[type[ModelError], str]] = {
-    exceptions.ModelAuthenticationError: (ModelError, "{name} refused the key: check its API key in the environment"),
+    exceptions.ModelAuthenticationError: (
+        ModelError,
+        "{name} refused the key: check the variable of its key in the environment (of an address: `api_key_env`)",
+    ),
     exceptions.ModelNotFoundError: (
         ModelError,
         "{name} was not found: check the model's name and the address (most end in /v1)",
