@@ -14,6 +14,7 @@ from practicum.core.types import Task
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
+    from practicum.core.trust import Trust
     from practicum.tasks.traces import Traces
 
 Number = TypeVar("Number", int, float)
@@ -58,7 +59,7 @@ def config_values(given: Mapping[str, Any], tasks: Sequence[Task] = ()) -> dict[
     return {**values, "settings": settings, "roles": roles}
 
 
-def read_tasks(path: Path | None, fields: str | None) -> list[Task]:
+def read_tasks(path: Path | None, fields: str | None, trust: Trust = "own") -> list[Task]:
     """The tasks of a file, whose fields have these names (--fields); none where no file is given. Raises TaskFileError,
     which says how to make tasks of a public data set.
     """
@@ -68,7 +69,7 @@ def read_tasks(path: Path | None, fields: str | None) -> list[Task]:
     if path is None:
         return []
     try:
-        return load_tasks(path, names)
+        return load_tasks(path, names, trust)
     except TaskFileError as error:
         from practicum.tasks.datasets import matching_formats
 
@@ -80,11 +81,11 @@ def read_tasks(path: Path | None, fields: str | None) -> list[Task]:
         ) from error
 
 
-def read_traces(path: Path) -> Traces:
+def read_traces(path: Path, trust: Trust, trust_scores: bool) -> Traces:
     """Attempts that agents made already, as tasks that hold them. Standard error says what could not be read."""
     from practicum.tasks.traces import load_traces
 
-    traces = load_traces(path)
+    traces = load_traces(path, trust, trust_scores)
     formats = ", ".join(f"{count} of {name}" for name, count in sorted(traces.formats.items()))
     lines = [f"{quantity(len(traces.tasks), 'trace')} in {path}: {formats}"]
     lines += [f"could not be read in full: {problem}" for problem in traces.problems[:PROBLEMS_SHOWN]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from typer import Argument
 
@@ -14,7 +14,7 @@ from practicum.core.errors import UsageError
 @opt.settings(
     *opt.MODELS, "no_labels", "judged", "validate_every", "method", "epochs", "steps", "batch", "online",
     "asynchronous", "staleness", "scaling", "k", "preset", "sections", "set_", "seed", "retries", "window",
-    "concurrency", *opt.LIMITS,
+    "concurrency", "review", "trust_tools", *opt.LIMITS,
 )  # fmt: skip
 def learn(
     tasks: Path | None = Argument(None, help="Tasks as JSON lines: {'id'?, 'input', 'target'?, 'meta'?}."),
@@ -23,6 +23,10 @@ def learn(
     test: Path | None = opt.what(None, help="Held-out tasks, scored at the end."),
     before: bool = opt.what(False, "--before", help="Score --test before learning, too."),
     fields: opt.Fields = None,
+    trust: Literal["own", "labelled", "foreign"] | None = opt.what(
+        None, metavar="NAME", help="Whose the tasks or traces are: own (tasks), labelled or foreign (traces)."
+    ),
+    trust_scores: bool = opt.what(False, "--trust-scores", help="Scores in foreign traces count."),
     seed_playbook: Path | None = opt.method(None, help="Start from a playbook file or from another run."),
     folder: opt.Out = None,
     log: opt.Log = [],
@@ -37,8 +41,10 @@ def learn(
 
     if (tasks is None) == (from_traces is None):
         raise UsageError("learning needs tasks: give a file of JSON lines, or --from-traces TRACES")
-    traces = read_traces(from_traces) if from_traces is not None else None
-    train = read_tasks(tasks, fields) if traces is None else traces.tasks
+    if trust_scores and from_traces is None:
+        raise UsageError("--trust-scores is about the scores in traces: leave it out, or give --from-traces")
+    traces = read_traces(from_traces, trust or "foreign", trust_scores) if from_traces is not None else None
+    train = read_tasks(tasks, fields, trust or "own") if traces is None else traces.tasks
     vals, tests = read_tasks(val, fields), read_tasks(test, fields)
     config = config_values({**given, "before": before}, [*train, *vals])
     if traces is not None:

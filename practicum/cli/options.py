@@ -73,6 +73,8 @@ SETTINGS: dict[str, Any] = {
     "preset": _choice(METHOD, "Memory methods: settings for tasks that are", "routine", "standard", "critical"),
     "profile": _choice(MODEL, "Prompts and forms for capable or for small models", "full", "small"),
     "sections": _option(METHOD, str, help="Sections of the playbook: a file of NAME: DESCRIPTION lines, or a,b,c."),
+    "review": _choice(METHOD, "Which edits wait for practicum review", "none", "foreign", "all"),
+    "trust_tools": _option(METHOD, bool, "--trust-tools", help="What tools return is as trusted as your tasks."),
     "seed": _option(METHOD, int, help="The seed of every random choice."),
     "model": _option(MODEL, str, help="openai:NAME, anthropic:NAME, http://host:port/v1#NAME, local or local:PATH."),
     "role": _option(MODEL, list[str], metavar="ROLE=MODEL", help="For agent, reflector, curator, judge or state."),
@@ -122,7 +124,7 @@ RENAMED = {
 
 KEYWORDS = (
     "ablate", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again", "learn", "methods",
-    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "val",
+    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_scores", "val",
 )  # fmt: skip
 """Further keywords of the library that are options of one command or another."""
 

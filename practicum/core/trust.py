@@ -28,8 +28,12 @@ def markers(*levels: Trust) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{MARK}{level}" for level in levels if level != "own"))
 
 
+def least(*levels: Trust) -> Trust:
+    """The least trusted of these."""
+    return max(levels, key=LEVELS.index)
+
+
 def trust_of(sources: Iterable[str]) -> Trust:
     """The least trust among these sources. A marker that is unknown here counts as foreign."""
     found = [source.removeprefix(MARK) for source in sources if source.startswith(MARK)]
-    ranks = [LEVELS.index(name) if name in LEVELS else len(LEVELS) - 1 for name in found]
-    return LEVELS[max(ranks, default=0)]
+    return least("own", *(next((level for level in LEVELS if level == name), LEVELS[-1]) for name in found))

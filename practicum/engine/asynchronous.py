@@ -337,8 +337,11 @@ class _Flow:
             delta, fails = reconcile(delta, done.base.version, self.context)
         delta, refused, again = self._accounted(done, delta, fails)
         seen, self.arrived = self.arrived, Attempted([], [])
-        delta = await self.method.accept(self.context, delta, seen.rollouts, clock.run.at("accept"))
-        resolutions = self.copies.through(done.lessons, delta, {lesson.id for lesson in again})
+        admitted = await self.run.admit(delta)
+        delta = await self.method.accept(self.context, admitted.delta, seen.rollouts, clock.run.at("accept"))
+        # Lessons whose edits wait for review are covered, too.
+        waiting = Delta(tuple(edit for held in admitted.held for edit in held.edits))
+        resolutions = self.copies.through(done.lessons, delta + waiting, {lesson.id for lesson in again})
         outcome = self.context.apply(delta)
         self.context = outcome.context
         self._reduce(again, done)
@@ -350,7 +353,7 @@ class _Flow:
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         return StepReport(
             self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
-            (*outcome.refused, *refused), resolutions, seconds, val, delta.evidence,
+            (*outcome.refused, *refused, *admitted.refused), resolutions, seconds, val, delta.evidence, admitted.held,
         )  # fmt: skip
 
     def _accounted(

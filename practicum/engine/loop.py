@@ -1,6 +1,6 @@
 """The loop: what a method is, and the one loop that runs it.
 
-    sample -> attempt (wraps act) -> reflect -> update -> accept -> apply
+    sample -> attempt (wraps act) -> reflect -> update -> door -> accept -> apply
 
 A method is a value of `Method`: six functions, the seams. Blocks fill the seams and wrap each other (`blocks/`),
 recipes put blocks together (`methods/`), and the loop knows nothing else: a new method adds blocks, never a branch
@@ -19,6 +19,7 @@ from practicum.core.edits import Add, Applied, Delta, Refused, Resolution, chang
 from practicum.core.errors import MethodError, PracticumError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.words import error_line
+from practicum.engine.door import Held
 from practicum.engine.run import KEPT, ActSeam, Run
 
 T = TypeVar("T")
@@ -50,8 +51,8 @@ class StepReport:
     """One step: what was tried, what was learned from it, and the context after it.
 
     `applied` and `refused` are the edits that changed the context and those that did not, with reasons; `resolutions`
-    say what became of each lesson. `seconds` is how long the step took, None where a stop cut it in two. `val` is the
-    mean validation score, in [0, 1], where the step was validated.
+    say what became of each lesson, and `held` are the edits that wait for review. `seconds` is how long the step took,
+    None where a stop cut it in two. `val` is the mean validation score, in [0, 1], where the step was validated.
     """
 
     step: int
@@ -65,6 +66,7 @@ class StepReport:
     seconds: float | None
     val: float | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,9 @@ async def sequential(
         losses.count(rollouts, lessons, reflecting.unparsed)
         updating = at.at("update", sources_of(lessons))
         delta = await check.delta("update", context, method.update, lessons, context, updating)
-        delta = await check.delta("accept", context, method.accept, context, delta, rollouts, at.at("accept"))
+        # What waits for review is in no prompt, and so in none of a gate either.
+        admitted = await run.admit(delta)
+        delta = await check.delta("accept", context, method.accept, context, admitted.delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
         context = outcome.context
         seconds = clock.stop()
@@ -154,8 +158,8 @@ async def sequential(
         if validation is not None and step % validation.every == 0:
             val = await validation.score(method, context, run)
         report = StepReport(
-            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied, outcome.refused, delta.resolutions,
-            seconds, val, delta.evidence,
+            step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied,
+            (*admitted.refused, *outcome.refused), delta.resolutions, seconds, val, delta.evidence, admitted.held,
         )  # fmt: skip
         history.append(report)
         yield report

@@ -23,9 +23,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
+from practicum.core.edits import Delta, Refused
 from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, Stopped, WindowError
+from practicum.core.trust import least
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
+from practicum.engine.door import Admitted, edit_texts
 from practicum.engine.state import ModelCall, RunState, need_of
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
@@ -41,6 +44,7 @@ from practicum.models.prompting import (
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
+from practicum.store.reviews import PENDING, WHY
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import named_choices
 
@@ -368,6 +372,8 @@ class Run:
         finally:
             proof.ended(self.job)
             self._needed(self.chain.calls - before)
+        if not self._state.trust_tools and any(step.kind == "observation" for step in trace.steps):
+            trace = replace(trace, trust=least(trace.trust, "tool"))
         if view.annotated:
             self.count(Count.ANNOTATED_UNKNOWN_IDS, trace.unknown)
             failure = Count.ANNOTATED_LOST_ATTEMPTS if trace.lost else Count.ANNOTATED_FAILED_ATTEMPTS
@@ -441,6 +447,34 @@ class Run:
     async def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of unit length, shape (n, d). Each text is embedded once in the life of a store."""
         return await self._state.vectors(texts)
+
+    def ready(self, delta: Delta) -> tuple[Delta, Delta]:
+        """The part of a delta that may enter the context now, and the part that waits for review."""
+        ready, held = self._state.door.split(delta.edits)
+        return replace(delta, edits=tuple(ready)), Delta(tuple(edit for group in held for edit in group.edits))
+
+    async def admit(self, delta: Delta) -> Admitted:
+        """The delta at the door. Refused is what was rejected in a review before, or waits for one already."""
+        door, refused = self._state.door, list[Refused]()
+        if door.known:
+            new = [edit for edit in delta.edits if edit_texts(edit)]
+            before = await self._known_before([edit_texts(edit)[0] for edit in new])
+            refused = [Refused(edit, why) for edit, why in zip(new, before, strict=True) if why]
+            self.count(Count.KNOWN_TO_REVIEW, len(refused))
+        out = {id(refusal.edit) for refusal in refused}
+        ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
+        door.known |= {text: WHY[PENDING] for group in held for edit in group.edits for text in edit_texts(edit)[:1]}
+        self.count(Count.HELD_EDITS, len(held))
+        return Admitted(replace(delta, edits=tuple(ready)), tuple(held), tuple(refused))
+
+    async def _known_before(self, texts: Sequence[str]) -> list[str]:
+        """For each text, what the door knows of one that says the same; empty if it knows none."""
+        known = self._state.door.known
+        if not texts:
+            return []
+        closest = (await self.embed(texts)) @ (await self.embed([*known])).T
+        said = [*known.values()]
+        return [said[int(row.argmax())] if row.max() >= self.same_from else "" for row in closest]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
         """The `k` entries of a context that are most similar to a text, best first, once at each place. Ties go to the

@@ -12,6 +12,7 @@ from practicum.agents.base import Agent
 from practicum.core.counts import Count
 from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import count_tokens
+from practicum.engine.door import Door
 from practicum.engine.proof import Proof
 from practicum.models.budget import Budget, Need
 from practicum.models.client import CallOptions, Client, Wait
@@ -106,7 +107,8 @@ class RunState:
     `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
     the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
     `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last
-    failure of a model. `pace` is the number of attempts made and their seconds in sum. `most_calls` is the
+    failure of a model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
+    operator's own. `pace` is the number of attempts made and their seconds in sum. `most_calls` is the
     most calls of an attempt so far; `longer_attempt` is called when it rises. `token_ratio` is, for each
     model, the tokens it counted per token that was estimated. `keep_evaluated` stores the attempts of an evaluation.
     """
@@ -122,6 +124,8 @@ class RunState:
     sections: Mapping[str, str] = field(default_factory=lambda: {"rules": ""})
     labels: bool = True
     judged: bool = False
+    door: Door = field(default_factory=Door)
+    trust_tools: bool = False
     seed: int = 0
     concurrency: int = 16
     budget: Budget = field(default_factory=Budget)

@@ -14,6 +14,7 @@ from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
 from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
+from practicum.engine.door import Review
 from practicum.models.budget import BudgetLimits
 from practicum.models.client import Structure
 from practicum.models.keys import hosts
@@ -102,6 +103,11 @@ class RunOptions(TypedDict, total=False):
     """The name of the embedder."""
     validate_every: int
     """Steps between validations, if there are validation tasks."""
+    review: Review
+    """Which edits wait until somebody approves them (`practicum review`): foreign: those that rest on less than the
+    operator's own tasks, and those that the filter flags; all; none."""
+    trust_tools: bool
+    """Whether what tools return to the agent is as trusted as the operator's own tasks."""
     from_traces: bool
     """Whether the tasks carry recorded attempts to learn from, so that the agent runs in evaluations only."""
     trace_faults: int
@@ -154,6 +160,8 @@ class Config(BaseModel):
     prices: Annotated[dict[str, Price], BeforeValidator(read_prices)] = Field(default_factory=dict)
     embedder: str = "wordllama"
     validate_every: int = Field(default=1, ge=1)
+    review: Review = "foreign"
+    trust_tools: bool = False
     from_traces: bool = False
     trace_faults: int = Field(default=0, ge=0)
     before: bool = False

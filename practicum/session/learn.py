@@ -25,6 +25,7 @@ from practicum.core.errors import (
     Stopped,
     StoreError,
 )
+from practicum.core.trust import LEVELS
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
@@ -34,7 +35,7 @@ from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.config import APPWORLD, TOOLS, RunOptions, Splits, require_known
 from practicum.session.corrections import Corrections, corrected
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_sizes, open_state
@@ -177,7 +178,7 @@ async def open_session(
     seconds: float = 0.0,
 ) -> AsyncIterator[Session]:
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
-    async with open_state(store, RUN, folder, setup, seconds=seconds, shared=shared) as state:
+    async with open_state(store, RUN, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
         warnings = check_sizes([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
         learned_from = {task.input for task in splits.train}
@@ -186,7 +187,19 @@ async def open_session(
                 f"{quantity(same, 'test task')} of {len(splits.test)} can also be learned from: the test score does "
                 "not say how well the context serves new tasks"
             )
+        if config.review == "foreign" and (whose := strangers(setup)):
+            warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
+
+
+def strangers(setup: Setup) -> str:
+    """What a run learns from that is less than the operator's own, in words; empty if there is none."""
+    levels = {task.trust for task in setup.splits.train} - {"own"}
+    what = "traces" if setup.config.from_traces else "tasks"
+    found = [f"{level} {what}" for level in LEVELS if level in levels]
+    if setup.config.agent.startswith((TOOLS, APPWORLD)) and not (setup.config.trust_tools or setup.config.from_traces):
+        found.append("what tools return (`trust_tools`, if it is all your own)")
+    return " and ".join(found)
 
 
 @dataclass
@@ -296,7 +309,7 @@ class Session:
         with other tasks."""
         start = f"{root.place}/step ".lstrip("/")
         lost = [int(place.removeprefix(start)) for place in self.state.journal.again if place.startswith(start)]
-        tables = (schema.steps, schema.rollouts, schema.lessons) if lost else ()
+        tables = (schema.steps, schema.rollouts, schema.lessons, schema.reviews) if lost else ()
         return [
             table.delete().where(table.c.run_id == RUN, table.c.step >= self.leg.step + min(lost)) for table in tables
         ]

@@ -13,6 +13,7 @@ from practicum.core.errors import ModelError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
+from practicum.engine.door import Door
 from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots, need_of
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
@@ -24,6 +25,7 @@ from practicum.session.config import Config
 from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
 from practicum.store.journal import Journal, NoJournal
+from practicum.store.reviews import read_known
 from practicum.tasks.scoring.registry import JUDGED
 
 WARNED_TASKS = 5
@@ -48,6 +50,7 @@ async def open_state(
     *,
     act_only: bool = False,
     seconds: float = 0.0,
+    last_step: int | None = None,
     budget: Budget | None = None,
     retriever: Retriever | None = None,
     shared: Shared | None = None,
@@ -55,8 +58,9 @@ async def open_state(
     """The state of a run with every model open that it asks; closes them in the end.
 
     `act_only` opens the models of attempts alone, as in evaluation. `seconds` is the time that the run took before.
-    `budget` replaces the run's own. Without a `store` nothing is journaled. `retriever`, with its vectors, replaces
-    one of the store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
+    What was reviewed counts up to the step `last_step` (None: all), so that a resume finds the same as before. `budget`
+    replaces the run's own. Without a `store` nothing is journaled. `retriever`, with its vectors, replaces one of the
+    store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
     models = shared.models if shared else Models(client_settings(config, folder, parts))
@@ -85,6 +89,8 @@ async def open_state(
             sections=config.sections or default_sections(config.profile or "full"),
             labels=config.labels,
             judged=config.judged,
+            door=Door(config.review, {} if store is None else read_known(store, last_step)),
+            trust_tools=config.trust_tools,
             seed=config.seed,
             concurrency=config.concurrency,
             slots=shared.slots if shared else {},

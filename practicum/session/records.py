@@ -20,6 +20,7 @@ from practicum.core.edits import Refused
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
+from practicum.engine.door import Held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.keys import hosts
 from practicum.models.prices import read_prices
@@ -29,17 +30,19 @@ from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
+from practicum.store.reviews import PENDING
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Version, original, read_versions, rebuild, seed_version, version_row
 
 RUN = "run"
 """The id of the run in a folder of its own."""
 
-CHANGED = ("forgotten", "rolled back", "edited", "asked")
+CHANGED = ("forgotten", "rolled back", "edited", "asked", "reviewed")
 """States of a run whose last version does not follow from its journal: a resume begins a new leg (`session.legs`)."""
 
 ROLLOUT: TypeAdapter[Rollout] = TypeAdapter(Rollout)
 LESSON: TypeAdapter[Lesson] = TypeAdapter(Lesson)
+HELD: TypeAdapter[Held] = TypeAdapter(Held)
 REFUSED: TypeAdapter[tuple[Refused, ...]] = TypeAdapter(tuple[Refused, ...])
 TASK: TypeAdapter[Task] = TypeAdapter(Task)
 
@@ -108,7 +111,7 @@ def read_kept(store: Store, leg: int | None = 1) -> Kept:
 
 def discard_journal(store: Store) -> None:
     """Remove what a run asked and what came of it. Its configuration, tasks and versions stay."""
-    of_places = (schema.journal, schema.prompts, schema.steps, schema.rollouts, schema.lessons)
+    of_places = (schema.journal, schema.prompts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
     store.execute(*(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
 
 
@@ -166,8 +169,9 @@ def read_config(store: Store) -> tuple[Config, str]:
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
         )
     try:
-        # A run without a profile is older than profiles, and had the forms that are those of small models now.
-        config = Config.model_validate({"profile": "small", **json.loads(found[0].config)})
+        # A run without a profile is older than profiles, and had the forms that are those of small models now. One
+        # without `review` is older than reviews: what it learned then does not wait for one now.
+        config = Config.model_validate({"profile": "small", "review": "none", **json.loads(found[0].config)})
         # A run that nobody writes to was killed.
         state = "stopped" if found[0].state == "running" and not store.is_written else found[0].state
         return config, state
@@ -321,6 +325,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         "lessons": len(report.lessons),
         "applied": len(report.applied),
         "refused": len(report.refused),
+        "held": len(report.held),
         "fates": [asdict(resolution) for resolution in report.resolutions],
         "evidence": dict(report.evidence),
         "version": report.context.version,
@@ -333,6 +338,10 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     return {
         schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
         schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
+        schema.reviews: [
+            {**step, "id": f"{report.step}.{n}", "state": PENDING, "data": HELD.dump_json(held).decode(), "reason": ""}
+            for n, held in enumerate(report.held, 1)
+        ],
         schema.lessons: [
             {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": LESSON.dump_json(x).decode()}
             for x in report.lessons

@@ -166,10 +166,21 @@ def _check_method(setup: Setup) -> None:
             raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
             raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
+    if config.review != "none" and settings.NO_GATE and setup.method.roles and splits.train and not _own(setup):
+        raise UsageError(
+            f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
+            "for review: give `review=none`, or learn with another method"
+        )
     if config.before and not splits.test:
         raise UsageError("`before` scores the test tasks: give `test`, or leave it out")
     if config.validate_every > 1 and not splits.val:
         raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
+
+
+def _own(setup: Setup) -> bool:
+    """Whether everything that a run learns from is the operator's own."""
+    tools = setup.config.agent.startswith((TOOLS, APPWORLD)) and not setup.config.trust_tools
+    return not tools and all(task.trust == "own" for task in setup.splits.train)
 
 
 def _check_agent(config: Config) -> None:

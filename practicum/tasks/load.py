@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import normalise, target_fault
@@ -38,12 +40,13 @@ class _Line(BaseModel):
     meta: dict[str, Any] | None = Field(None, description="an object")
 
 
-def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> list[Task]:
+def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None, trust: Trust = "own") -> list[Task]:
     """The tasks of a JSONL file, in order; a line is `{"id"?, "input", "target"?, "meta"?}`.
 
     `fields` maps these names to the file's keys, as in `{"input": "question", "target": "answer"}`. Other keys of a
     line are kept in `meta`. A list as input is joined with ", "; a number or bool as target becomes text as in JSON. A
-    line without an id is named by its number ("line-7"; the first line is 1, blank lines count).
+    line without an id is named by its number ("line-7"; the first line is 1, blank lines count). `trust` says where the
+    tasks come from: what is learned from others than one's own waits for review.
 
     Raises TaskFileError when the file is missing, empty or malformed.
     """
@@ -55,7 +58,8 @@ def load_tasks(path: Path | str, fields: Mapping[str, str] | None = None) -> lis
     records = list(numbered_records(Path(path)))
     if not records:
         raise TaskFileError(f'{path}: the file holds no tasks; write one JSON object per line, with at least "input"')
-    tasks = unique_tasks(((number, _parse_task(record, keys, path, number)) for number, record in records), path)
+    parsed = ((number, replace(_parse_task(record, keys, path, number), trust=trust)) for number, record in records)
+    tasks = unique_tasks(parsed, path)
     for name, key in (fields or {}).items():
         if all(key not in record for _, record in records):
             raise TaskFileError(f"{path}: no line has a field {key!r}, which `fields` reads as {name!r}")

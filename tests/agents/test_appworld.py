@@ -144,7 +144,13 @@ def learned(server: AppWorlds, model: ScriptedClient, folder: Path, **config: An
     settings = {"batch": 2, "rounds": 0}
     tasks = sums("s1_1", "s1_2", "s2_1", "s2_2")
     work = practicum.learn(
-        tasks, agent=f"appworld:{server.address}", parts=parts, out=folder, settings=settings, **config
+        tasks,
+        agent=f"appworld:{server.address}",
+        parts=parts,
+        out=folder,
+        settings=settings,
+        trust_tools=True,
+        **config,
     )
     return practicum.run_sync(work)
 

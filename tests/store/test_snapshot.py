@@ -148,7 +148,7 @@ def test_a_run_of_the_first_format_can_be_read_and_is_migrated_when_opened(tmp_p
     with Store.create(tmp_path) as store:
         expected = begun(store, ["a", "b"])
     with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
-        later = ("entries", "snapshots", "prompts", "texts", "names", "outcomes")
+        later = ("entries", "snapshots", "prompts", "texts", "names", "outcomes", "reviews")
         db.executescript("".join(f"DROP TABLE {table}; " for table in later) + "PRAGMA user_version = 1")
     db.close()
     assert same(load_context(tmp_path), expected)

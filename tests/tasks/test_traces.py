@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,12 @@ from practicum.core.errors import TaskFileError
 from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task, Trace
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
-from practicum.tasks.traces import Problem, Traces, load_traces
+from practicum.tasks import traces
+from practicum.tasks.traces import Problem, Traces
 
 DATA = Path(__file__).parent / "data" / "traces"
+load_traces = partial(traces.load_traces, trust="own")
+"""The formats are read in full; what a stranger's trace says of its own success is left out."""
 Write = Callable[..., Path]
 
 ASKED = {"role": "user", "content": "2+2?"}

@@ -117,7 +117,9 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
         delta = await update(lessons, context, run)
-        tried = draft(context, delta)
+        # What waits for review takes no room from what does not.
+        ready, waiting = run.ready(delta)
+        tried = draft(context, ready)
         over = render_full(tried.outcome.context, without=besides).tokens - tokens
         if over <= 0:
             return delta
@@ -136,7 +138,7 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
             over -= count_tokens(entry_line(entry)) - 1
             removed.append(Delete(tried.name(entry), reason=f"over the budget of {tokens} tokens"))
         run.count(Count.PRUNED_ENTRIES, len(removed))
-        return tried.delta + Delta(tuple(removed))
+        return tried.delta + Delta(tuple(removed)) + waiting
 
     return wrapped
 

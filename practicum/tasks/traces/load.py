@@ -18,6 +18,7 @@ from typing import IO, Any
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError
+from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
 from practicum.tasks.load import field_names
@@ -47,12 +48,16 @@ _FORMATS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Any]] = {
 record is a whole trace, else a class that collects the records of a file."""
 
 
-def load_traces(path: Path | str) -> Traces:
+def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool = False) -> Traces:
     """The traces of a file, or of all files and run folders below a folder, as tasks with recorded attempts.
 
     The id of a task is its trace's own, else file and line. If it is taken, "#2" and so on is added, and `meta.own_id`
     keeps the original. `meta` says where the trace comes from (`format`, `file`, `line`, and what the format knows:
     `model`, `session`, `agent` ...); `meta.system` is what the system said before the task.
+
+    `trust` says whose traces they are: own, labelled (the scores and right answers are yours) or foreign. What is
+    learned from traces other than one's own waits for review. What a foreign trace says about whether its answer is
+    right, a score or a right answer, counts only with `trust_scores`, and is left out otherwise.
 
     Raises TaskFileError when nothing exists at the path, or no trace could be read.
     """
@@ -82,7 +87,10 @@ def load_traces(path: Path | str) -> Traces:
                 id = f"{task.id}#{ids[task.id]}"
             ids[id] = 1
             own_id = {} if id == task.id else {"own_id": task.id}
-            tasks.append(replace(task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}))
+            task = replace(
+                task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}, trust=trust
+            )
+            tasks.append(task if trust != "foreign" or trust_scores else without_verdict(task))
             formats[format] += 1
         problems += source.problems()
     trial_folders = {folder for s in sources if "atif" in s.formats for folder in s.path.parents[: atif.RESULT_DEPTH]}
@@ -97,6 +105,12 @@ def load_traces(path: Path | str) -> Traces:
         reason = "; ".join(reasons) or f"the folder holds no file named {names} and no run"
         raise TaskFileError(f"{root}: no trace could be read: {reason}; accepted are {ACCEPTED}")
     return Traces(tuple(tasks), tuple(problems), dict(formats))
+
+
+def without_verdict(task: Task) -> Task:
+    """The task without what its trace says about whether the answer is right."""
+    recorded = None if task.recorded is None else replace(task.recorded, score=None)
+    return replace(task, target=None, recorded=recorded)
 
 
 def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:

@@ -1,0 +1,31 @@
+"""The edits of a run that wait for review, and what became of those that were reviewed."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import select
+
+from practicum.store import schema
+from practicum.store.database import Store
+
+PENDING, APPROVED, REJECTED = "pending", "approved", "rejected"
+"""The states of what is to be reviewed."""
+
+WHY = {
+    PENDING: "an edit that says the same waits for review",
+    REJECTED: "a review rejected an edit that says the same",
+}
+"""Why an edit is refused that says the same as one in this state."""
+
+
+def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
+    """The texts of edits up to a step (None: of all) that wait for review or were rejected, each with the reason to
+    refuse an edit that says the same."""
+    table = schema.reviews
+    if not store.has_table(table):
+        return {}
+    query = select(table.c.state, table.c.data).where(table.c.state.in_(WHY)).order_by(table.c.id)
+    rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
+    texts = ((edit.get("text"), row.state) for row in rows for edit in json.loads(row.data)["edits"])
+    return {text: WHY[state] for text, state in texts if text}
