@@ -2,7 +2,7 @@
 
 A page needs no other file: it holds its style and its script, and its policy (Content-Security-Policy) lets a browser
 use these two and pictures inside the page, and nothing else. What stands in a page may come from anyone: every value is
-escaped, and characters that could reorder or hide what is around them are shown by their number.
+escaped, and so are characters that could reorder or hide what is around them (`core.visible`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from practicum.analysis import formats
 from practicum.analysis.view.names import slug
 from practicum.core.views import count_tokens
+from practicum.core.visible import plain_breaks, visible
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ TEMPLATES = Path(__file__).parent / "templates"
 MOST = 20_000
 """Characters of a text that are shown at once."""
 
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, those that change the direction of a text, and halves of characters."""
-
 
 def render(template: str, **values: Any) -> str:
     """Fill in a template of this package, which has the functions of `formats` as filters. HTML templates escape every
@@ -38,18 +36,16 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def visible(value: Any) -> Any:
-    """A text with the characters that are not seen as they are shown by their number; other values as they are."""
-    if type(value) is not str or _UNSEEN.search(value) is None:
-        return value
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found.group()):04X}]", value.replace("\r\n", "\n"))
+def shown(value: Any) -> Any:
+    """A text as a page shows it, before its markup is escaped; other values as they are."""
+    return visible(plain_breaks(value)) if type(value) is str else value
 
 
 def linked(text: str, root: str | None) -> Markup:
     """A text, escaped, in which each "[e12]" leads to the page of that entry; None for a page that stands alone."""
     from markupsafe import Markup, escape
 
-    safe = str(escape(visible(text)))
+    safe = str(escape(shown(text)))
     if root is not None:
         safe = re.sub(r"\[(e\d{1,9})\]", lambda found: f'[<a href="{root}entry/{found[1]}.html">{found[1]}</a>]', safe)
     return Markup(safe)
@@ -80,7 +76,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html"]), finalize=visible,
+        loader=FileSystemLoader(TEMPLATES), autoescape=select_autoescape(["html"]), finalize=shown,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     named = (

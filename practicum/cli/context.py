@@ -14,6 +14,7 @@ from practicum.cli.output import Printer, confirm
 from practicum.core.edits import entry_json
 from practicum.core.errors import StoreError, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.visible import visible
 from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def export(
         write_atomic(output, text)
         out.print(f"version {context.version} with {quantity(len(context), 'entry')} written to {output}")
     elif not json_:
-        sys.stdout.write(text)
+        # A file gets the text as it is, a terminal what can be seen of it.
+        sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
     out.result({"format": format, "text": text, "output": str(output) if output else None})
 
 

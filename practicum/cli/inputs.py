@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.types import Task
+from practicum.core.visible import visible_line
 from practicum.core.words import quantity
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def read_traces(path: Path, trust: Trust, trust_scores: bool) -> Traces:
         lines.append(f"and {quantity(more, 'more such line')}")
     if traces.faults:
         lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
-    print(*lines, sep="\n", file=sys.stderr)
+    print(*map(visible_line, lines), sep="\n", file=sys.stderr)
     return traces
 
 

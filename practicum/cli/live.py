@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.core.views import render_full
+from practicum.core.visible import visible_line
 from practicum.core.words import one_line, quantity
 from practicum.engine.loop import StepReport
 from practicum.models.budget import spent_limit
@@ -64,16 +65,16 @@ class Terminal(Live):
         self._screen.stop()
 
     def say(self, line: str) -> None:
-        self.console.print(line)
+        self.console.print(visible_line(line))
 
     def _drawn(self) -> Table:
         """The status in one line; the bar takes what the text leaves."""
         status, width = self.status(), self.console.width
-        text = status.fitted(width, NARROWEST)
-        bar = min(width - len(status.phase) - len(text) - 3, WIDEST)
+        phase, text = visible_line(status.phase), visible_line(status.fitted(width, NARROWEST))
+        bar = min(width - len(phase) - len(text) - 3, WIDEST)
         line = Table.grid(padding=(0, 1, 0, 0))
         line.add_row(
-            Text(status.phase, no_wrap=True),
+            Text(phase, no_wrap=True),
             ProgressBar(1.0 if status.share is not None else None, status.share or 0.0, width=max(bar, 1)),
             Text(text, no_wrap=True, overflow="crop"),
         )
@@ -99,7 +100,7 @@ class Plain(Live):
         return
 
     def say(self, line: str) -> None:
-        self.console.print(line)
+        self.console.print(visible_line(line))
 
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)

@@ -17,6 +17,7 @@ from practicum.cli.options import as_options
 from practicum.core.counts import counted
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
+from practicum.core.visible import visible, visible_json, visible_line
 from practicum.core.words import in_number, quantity, usage_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ LONGEST_LINE = 4_000
 
 class Printer(Console):
     """What a command prints. People read standard output, or standard error where `--json` keeps standard output for
-    one JSON object. Brackets and colons are printed as they are: folders and learned texts may hold any.
+    one JSON object. Brackets and colons are printed as they are: folders and learned texts may hold any. What hides or
+    steers in a text is escaped, in JSON too (`core.visible`).
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -41,10 +43,14 @@ class Printer(Console):
         super().__init__(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=plain)
         self.as_json = as_json
 
+    def print(self, *objects: Any, **how: Any) -> None:
+        """Print texts and what `rich` draws."""
+        super().print(*(visible(x) if isinstance(x, str) else x for x in objects), **how)
+
     def result(self, value: Mapping[str, Any]) -> None:
         """The result as one JSON object, if `--json` asks for it."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+            sys.stdout.write(_json(value) + "\n")
 
     def each(
         self, head: Mapping[str, Any], name: str, values: Iterable[T], as_json: Callable[[T], Mapping[str, Any]]
@@ -53,9 +59,9 @@ class Printer(Console):
         `name` of one JSON object: a long list is never in memory as a whole.
         """
         write = sys.stdout.write if self.as_json else lambda _: 0
-        write(f"{json.dumps(head, ensure_ascii=False)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
+        write(f"{_json(head)[:-1]}{', ' if head else ''}{json.dumps(name)}: [")
         for number, value in enumerate(values):
-            write((", " if number else "") + (json.dumps(as_json(value), ensure_ascii=False) if self.as_json else ""))
+            write((", " if number else "") + (_json(as_json(value)) if self.as_json else ""))
             yield value
         write("]}\n")
 
@@ -63,6 +69,7 @@ class Printer(Console):
         """One of several texts that may be long. On a terminal, what does not fit into a line is indented below it, so
         that only items begin at the margin.
         """
+        text = visible(text)
         for line in text.split("\n") if self.is_terminal else ():
             words = line.lstrip()
             margin = " " * (len(line) - len(words))
@@ -79,7 +86,7 @@ class Printer(Console):
         rows with a text in the column `bold` are bold. On a terminal that is too narrow each row becomes a text that
         names the columns; outside a terminal it is one line.
         """
-        cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+        cells = [["-" if cell is None else visible_line(str(cell)) for cell in row] for row in rows]
         # No column is narrower than its longest word, if that is not very long.
         narrowest = [
             min(max((len(word) for cell in (name, *column) for word in cell.split()), default=1), LONGEST_WORD)
@@ -143,15 +150,19 @@ def confirm(question: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} Nobody can answer here: add --yes to go on")
-    typer.confirm(question, abort=True, err=True)
+    typer.confirm(visible(question), abort=True, err=True)
 
 
 def save_json(path: Path, value: Mapping[str, Any]) -> None:
     """Save a result as JSON in a folder, which is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(path, visible_json(json.dumps(value, indent=1, ensure_ascii=False)) + "\n")
 
 
 def print_error(message: str) -> None:
-    """The one line that says why a command failed."""
-    print(f"practicum: {message}", file=sys.stderr)
+    """The text that says why a command failed, nearly always one line."""
+    print(f"practicum: {visible(message)}", file=sys.stderr)
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return visible_json(json.dumps(value, ensure_ascii=False))

@@ -14,6 +14,7 @@ from practicum.cli.output import Printer
 from practicum.core.edits import Applied, entry_json
 from practicum.core.errors import UsageError
 from practicum.core.views import behind, entry_line, render_full
+from practicum.core.visible import visible_line
 from practicum.core.words import one_line, quantity
 
 SHOWN = 8
@@ -150,16 +151,16 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         for event in one.events:
             out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
         for line in made[:SHOWN]:
-            out.item(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}")
+            out.item(visible_line(f"from {line.id}, {line.outcome}: {one_line(line.input, 200)}"))
         tasks = [source.removeprefix("task:") for source in one.sources if source.startswith("task:")]
         for id in tasks[:SHOWN] if not made else ():
             task = told.task(id)
-            out.item(f"from task {id}" + (f": {one_line(task.input, 200)}" if task else ""))
+            out.item(visible_line(f"from task {id}" + (f": {one_line(task.input, 200)}" if task else "")))
         if (more := len(made or tasks) - SHOWN) > 0:
             out.print(f"… and {more:,} more (--json has all)")
         for name, named in (("sources", one.sources), ("looked up or cited in", [line.id for line in used])):
             if named:
-                out.item(f"{name}: {', '.join(named[:SHOWN])}{', …' if len(named) > SHOWN else ''}")
+                out.item(visible_line(f"{name}: {', '.join(named[:SHOWN])}{', …' if len(named) > SHOWN else ''}"))
         if example := next(iter([*one.attempts, *(line.id for line in used)]), None):
             out.print(f"look at one: practicum show {run} --attempt {example}")
 

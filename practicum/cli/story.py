@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.cli.output import Printer
 from practicum.core.errors import UsageError
+from practicum.core.visible import plain_breaks, visible, visible_line
 from practicum.core.words import one_line, quantity, usage_text
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _attempt_line(out: Printer, line: AttemptLine) -> str:
     end = line.answer if line.error is None else line.error
     room = max(out.width - len(head) - len(notes) - 3, 24) if out.is_terminal else 2 * WIDE
     asked = one_line(line.input, max(room - len(one_line(end, room)), room // 2))
-    return f"{head}{asked} → {one_line(end, room - len(asked))}{notes}"
+    return visible_line(f"{head}{asked} → {one_line(end, room - len(asked))}{notes}")
 
 
 def show_attempt(run: Path, id: str, out: Printer) -> None:
@@ -92,7 +93,7 @@ def show_attempt(run: Path, id: str, out: Printer) -> None:
         where = f"step {line.step}" if line.step is not None else f"evaluation {line.split}"
         version = "" if one.version is None else f", version {one.version}"
         scored = "" if line.score is None else f" ({line.score:.2f})"
-        out.print(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}", style="bold")
+        out.print(visible_line(f"{line.id}: {MARKS[line.outcome]}{scored}, {where}{version}"), style="bold")
         if one.reused:
             out.print(f"the attempt {one.reused} was used again: nothing that the agent is shown had changed")
         _part(out, f"task {line.task}", one.task.input, LONG)
@@ -265,7 +266,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
             ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit rests on it" if lesson.text else "")
             names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"
             said = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
-            out.item(f"{names or f'step {lesson.step}'}: {said}")
+            out.item(visible_line(f"{names or f'step {lesson.step}'}: {said}"))
         counted = ", ".join(f"{n:,} {kind}" for kind, n in fates.most_common())
         out.print(f"{quantity(number, 'lesson')}{f': {counted}' if counted else ''}")
 
@@ -325,7 +326,7 @@ def show_call(run: Path, id: str, out: Printer) -> None:
 def _part(out: Printer, name: str, text: str, most: int, margin: str = "") -> None:
     """A named text: behind its name if both fit into a line, otherwise below it. At most so many lines of it are shown
     (0: all)."""
-    short = text.strip("\n")
+    short = visible(plain_breaks(text).strip("\n"))
     if "\n" not in short and len(margin) + len(name) + len(short) + 2 <= (out.width if out.is_terminal else WIDE):
         out.print(f"{margin}{name}: {short}")
         return

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
 from practicum.core.errors import ContextFileError
 from practicum.core.html import card, table
+from practicum.core.visible import lines
 from practicum.core.words import quantity
 
 T = TypeVar("T")
@@ -333,7 +334,7 @@ def _check(text: str, section: str) -> None:
         raise _Refusal("its text is empty")
     if not section.strip():
         raise _Refusal("its section is empty")
-    if "\n" in section:
+    if len(lines(section)) > 1:
         raise _Refusal("its section has more than one line")
 
 

@@ -1,11 +1,19 @@
-"""Small pieces of HTML for notebooks, without colors of their own, so that they suit light and dark pages."""
+"""Small pieces of HTML for notebooks, without colors of their own, so that they suit light and dark pages. Texts are
+escaped, what hides in them too (`core.visible`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from html import escape as escape_markup
+
+from practicum.core.visible import visible
 
 CELL = ' style="text-align:left;vertical-align:top;white-space:pre-wrap"'
+
+
+def escape(text: str) -> str:
+    """A text as HTML that shows all of it."""
+    return escape_markup(visible(text))
 
 
 def card(title: str, facts: Mapping[str, object], *tables: str) -> str:

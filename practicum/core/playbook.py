@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import from_json
 
 from practicum.core.bounded import clean
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.views import indented
+from practicum.core.visible import lines, visible_to_model
+from practicum.core.words import one_line
 
 ExportFormat = Literal["markdown", "json", "agents-md"]
 
@@ -34,15 +37,17 @@ def export(context: Context, format: ExportFormat) -> str:
     for entry in context:
         if not entry.hidden:
             sections.setdefault(entry.section, []).append(_item(entry, format))
-    return "\n\n".join([title, *(f"## {name}\n\n" + "\n".join(items) for name, items in sections.items())]) + "\n"
+    parts = [f"## {' '.join(lines(name))}\n\n" + "\n".join(items) for name, items in sections.items()]
+    return "\n\n".join([title, *parts]) + "\n"
 
 
 def _item(entry: Entry, format: ExportFormat) -> str:
-    """An entry as a list item, with its lines indented as markdown wants it. Lines of a text that has several stand
-    below the id and the counts, so that a fence or a heading among them is at the beginning of a line."""
-    text = _shown_text(entry)
+    """An entry as a list item, with its lines indented as markdown wants it, so that none of them is a heading or an
+    item of the file. Lines of a text that has several stand below the id and the counts, so that a fence or a heading
+    among them is at the beginning of a line. Agents elsewhere are shown what agents here are shown."""
+    text = clean(_shown_text(entry))
     if format == "agents-md":
-        return f"- {indented(text)[2:]}"
+        return f"- {indented(visible_to_model(text))[2:]}"
     several = "\n" in text
     # A text that ends like counts needs counts behind it, so that they are what `load` takes away.
     shown = entry.helpful or entry.harmful or (not several and _COUNTS.search(text))
@@ -56,17 +61,21 @@ def _shown_text(entry: Entry) -> str:
     return entry.text if answer is None else f"{entry.text}{chr(10) if chr(10) in entry.text else ' '}→ {answer}"
 
 
+MOST_COUNTED = 10**15 - 1
+"""The highest count in a file: 15 digits."""
+
+
 class _FileEntry(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    id: Annotated[str, StringConstraints(pattern=r"^e(0|[1-9]\d*)$")] | None = None
+    id: Annotated[str, StringConstraints(pattern="^e(0|[1-9][0-9]*)$")] | None = None
     section: str = "general"
     text: str
     key: str = ""
     data: dict[str, Any] = Field(default_factory=dict)
-    helpful: int = Field(default=0, ge=0)
-    harmful: int = Field(default=0, ge=0)
-    uses: int = Field(default=0, ge=0)
+    helpful: int = Field(default=0, ge=0, le=MOST_COUNTED)
+    harmful: int = Field(default=0, ge=0, le=MOST_COUNTED)
+    uses: int = Field(default=0, ge=0, le=MOST_COUNTED)
     sources: tuple[str, ...] = ()
 
 
@@ -104,10 +113,12 @@ def is_json(path: Path, text: str) -> bool:
 
 def _from_json(text: str) -> Context:
     try:
-        raw = json.loads(text)
+        # Unlike `json`, this refuses NaN, halves of surrogate pairs, and lists in lists without end.
+        raw = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise ContextFileError(f"it is not JSON: {error}") from error
+    try:
         file = _File.model_validate({"entries": raw} if isinstance(raw, list) else raw)
-    except json.JSONDecodeError as error:
-        raise ContextFileError(f"line {error.lineno} is not JSON: {error.msg}") from error
     except ValidationError as error:
         first = error.errors()[0]
         raise ContextFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -127,8 +138,9 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
     ContextFileError for an id that is given twice or is too large."""
     ids, places = list[str | None](), dict[str, str]()
     for id, place in given:
-        if id is not None and int(id[1:]) > MOST_ENTRIES:
-            raise ContextFileError(f"{place}: the id {id} is too large: the highest is e{MOST_ENTRIES}")
+        # Python refuses to read a number of thousands of digits.
+        if id is not None and (len(id) > 20 or int(id[1:]) > MOST_ENTRIES):
+            raise ContextFileError(f"{place}: the id {one_line(id)} is too large: the highest is e{MOST_ENTRIES}")
         if id is not None and (first := places.setdefault(id, place)) != place:
             raise ContextFileError(f"{place}: {id} is the id of {first} already: leave it out for a new entry")
         ids.append(id)
@@ -139,8 +151,8 @@ def _numbered(given: Iterable[tuple[str | None, str]]) -> list[str]:
 MOST_ENTRIES = 10_000_000
 """The highest number of an id in a file: a context takes memory for every page of ids up to its last."""
 
-_COUNTS = re.compile(r"\s*\(\+(\d+)/-(\d+)\)$")
-_ID = re.compile(r"\[(e(?:0|[1-9]\d*))\]\s*")
+_COUNTS = re.compile(r"\s*\(\+([0-9]{1,15})/-([0-9]{1,15})\)$")
+_ID = re.compile(r"\[(e(?:0|[1-9][0-9]*))\]\s*")
 _ABOVE = re.compile(rf"{_ID.pattern}(?:{_COUNTS.pattern[:-1]})?")
 _HEADING = re.compile(r"#{2,6}\s+(.+)$")
 _ITEM = re.compile(r"((?:[-*+]|\d+[.)])\s+)(.+)$")
@@ -162,7 +174,7 @@ class Item:
 def _from_markdown(text: str) -> Context:
     items = read_items(text)
     # An empty context is exported as headings alone.
-    headings_only = bool(text.strip()) and all(line.startswith("#") for line in text.split("\n") if line.strip())
+    headings_only = bool(text.strip()) and all(line.startswith("#") for line in lines(text) if line.strip())
     if not items and not headings_only:
         raise ContextFileError(
             "it has no entries: write each as a list item ('- If ..., then ...') under a '## section'"
@@ -185,7 +197,7 @@ def read_items(text: str) -> list[Item]:
     # The lines of the item that is read, whether the next line at the margin belongs to it, and its indentation.
     item: list[str] = []
     follows, width, fence = False, 0, ""
-    for number, raw in enumerate(text.split("\n"), 1):
+    for number, raw in enumerate(lines(text), 1):
         line = raw.rstrip()
         opening = None if fence else _FENCE.match(line)
         if opening and not item:
@@ -211,9 +223,9 @@ def read_items(text: str) -> list[Item]:
     return [_item_of(*item) for item in items]
 
 
-def _item_of(line: int, section: str, lines: list[str]) -> Item:
+def _item_of(line: int, section: str, item: list[str]) -> Item:
     """A list item with its id and counts, which stand around a single line and above several."""
-    text = clean("\n".join(lines))
+    text = clean("\n".join(item))
     first, _, rest = text.partition("\n")
     found = (rest and _ABOVE.fullmatch(first)) or _ID.match(text)
     if not found:

@@ -53,21 +53,31 @@ _BREAK = re.compile("\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 _BAR = "[|\uff5c]"
 _PART = "[\\w\u2581.:/-]{1,48}"
-TEMPLATE = re.compile(
+_ANGLE = re.compile(
     # <|im_start|> and all others with bars, those of DeepSeek too, and Gemma's <|turn> and <turn|>
     f"<(?={_BAR}{_PART}{_BAR}?>|{_PART}{_BAR}>"
     "|/?(?:s|bos|eos|sop|eop|think|tool_call|tool_response|start_of_turn|end_of_turn|start_of_image|end_of_image)>"
-    r"|</?SYS>>)"
-    # Llama 2, Mistral, GLM
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
+    "|</?SYS>>)"
 )
-"""The first character of a token by which chat templates mark turns, roles, thoughts and calls of tools."""
+_SQUARE = re.compile(  # Llama 2, Mistral, GLM
+    r"\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]|[gs]MASK\])"
+)
+TEMPLATE = re.compile(f"{_ANGLE.pattern}|{_SQUARE.pattern}")
+"""The first character of a token by which chat templates mark turns, roles, thoughts and calls of tools. Patterns that
+begin with one character are found many times as fast as one that begins with either."""
+
+_ORDINARY = bytes([*b"\n\t", *range(0x20, 0x7F)])
+
+
+def _ordinary(text: str) -> bool:
+    """Whether a text has nothing but printed ASCII characters, line feeds and tabs, which is quickly told."""
+    return text.isascii() and not text.encode().translate(None, _ORDINARY)
 
 
 def visible(text: str) -> str:
     """The text with everything escaped that hides or steers, line feeds and tabs as they are. Nearly every text has
     nothing of that, and the same object is returned."""
-    return _HIDDEN.sub(_escape, text) if _SUSPECT.search(text) else text
+    return text if _ordinary(text) or not _SUSPECT.search(text) else _HIDDEN.sub(_escape, text)
 
 
 def visible_line(text: str) -> str:
@@ -88,7 +98,9 @@ def lines(text: str) -> list[str]:
 def visible_to_model(text: str) -> str:
     r"""A text as a model may see it: visible, with plain line breaks, and with tokens of chat templates broken by an
     escape (`\x3c|im_start|>`), so that no server takes a part of it for the beginning of a turn."""
-    return TEMPLATE.sub(_escape, visible(plain_breaks(text)))
+    if not _ordinary(text):
+        text = visible(plain_breaks(text))
+    return _SQUARE.sub(_escape, _ANGLE.sub(_escape, text))
 
 
 def visible_json(text: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from practicum.core.visible import visible
+
 if TYPE_CHECKING:
     from practicum.core.types import Usage
 
@@ -45,6 +47,6 @@ def error_line(error: BaseException) -> str:
 
 
 def one_line(text: object, most: int = 80) -> str:
-    """A text on one line of at most `most` characters."""
-    line = " ".join(str(text).split())
+    """A text on one line of at most `most` characters, with what hides in it escaped (`core.visible`)."""
+    line = visible(" ".join(str(text).split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"

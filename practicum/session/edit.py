@@ -14,6 +14,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Edit, Entry, Update, changed_entries
 from practicum.core.errors import ContextFileError, UsageError
 from practicum.core.playbook import Item, export, read_items
+from practicum.core.visible import visible
 from practicum.session.records import RUN
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
@@ -35,7 +36,12 @@ _PLAYBOOK = "# Playbook\n"
 def as_text(run: Path, context: Context) -> str:
     """The text to edit."""
     title = f"# Playbook of {run.resolve().name}, version {context.version}\n\n{HELP}"
-    return title + export(context, "markdown").removeprefix(_PLAYBOOK)
+    return title + _exported(context).removeprefix(_PLAYBOOK)
+
+
+def _exported(context: Context) -> str:
+    """The entries as they are edited: an editor, too, shows what hides. An entry that is not changed keeps it."""
+    return visible(export(context, "markdown"))
 
 
 def read_edits(store: Store, text: str) -> tuple[Context, Delta]:
@@ -68,7 +74,7 @@ def _delta(base: Context, text: str) -> Delta:
     """What turns a context into what the text says: removals, changes, then new entries."""
     if not text.strip():
         raise ContextFileError("the text is empty: to remove all entries, leave the headings")
-    before = {item.id: item for item in read_items(export(base, "markdown"))}
+    before = {item.id: item for item in read_items(_exported(base))}
     seen: dict[str, int] = {}
     changed: list[Edit] = []
     added: list[Edit] = []
@@ -94,7 +100,7 @@ _NEW = "leave out the id of a new item"
 
 def _update(entry: Entry, before: Item, now: Item) -> Update | None:
     """The edit that makes an entry what its item says now; None if that is the same."""
-    if (before.section, before.text) == (now.section, now.text):
+    if (before.section, before.text) == (visible(now.section), visible(now.text)):
         return None
     text, key, data = None, None, dict(entry.data)
     if before.text != now.text:
@@ -104,12 +110,13 @@ def _update(entry: Entry, before: Item, now: Item) -> Update | None:
             if not arrow:
                 raise ContextFileError(f"line {now.line}: the answer of {entry.id} is missing: write it behind '→ '")
             text = clean(question)
-            data["answer"] = data["answer"] if answer == str(data["answer"]) else answer
+            data["answer"] = data["answer"] if answer == visible(str(data["answer"])) else answer
         # What a memory's text was made of says no longer what the text says.
         words = [data.pop(name, "") for name in ("title", "description", "content")]
         if entry.key == "{}. {} {}".format(*words):
             key = ""
+    section = now.section if visible(now.section) != before.section else None
     return Update(
-        entry.id, text if text != entry.text else None, now.section if now.section != before.section else None, key,
-        data if data != entry.data else None, HAND, reason="edited by hand",
+        entry.id, text if text != entry.text else None, section, key, data if data != entry.data else None, HAND,
+        reason="edited by hand",
     )  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from html import escape
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from practicum.core.html import escape
+from practicum.core.visible import visible
 from practicum.core.words import quantity
 from practicum.session.live import Live, clock, cost_text
 
@@ -71,4 +72,4 @@ class Notebook(Live):
         page = f'<div style="font-family:monospace;white-space:pre-wrap">{lines}{last}</div>'
         plain = "\n".join((*self._lines, text if self._end else f"{status.phase} {text}"))
         show: Any = sys.modules["IPython"].display.display
-        show({"text/html": page, "text/plain": plain}, raw=True, display_id=self._id, update=again)
+        show({"text/html": page, "text/plain": visible(plain)}, raw=True, display_id=self._id, update=again)

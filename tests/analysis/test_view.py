@@ -20,7 +20,7 @@ from practicum.analysis.compare.plan import make_plan, save_plan
 from practicum.analysis.compare.report import write_report
 from practicum.analysis.compare.summary import summary
 from practicum.analysis.compare.variants import of_methods
-from practicum.analysis.pages import visible
+from practicum.analysis.pages import shown
 from practicum.analysis.view.changes import marked
 from practicum.analysis.view.curve import curve
 from practicum.analysis.view.names import LONGEST, slug, unslug
@@ -114,7 +114,7 @@ def test_no_text_of_a_run_becomes_a_part_of_a_page(pages: dict[str, str]) -> Non
         assert not [link for link in read.links if link.startswith("javascript:")], path
     (path,) = (path for n in (1, 2) if (path := f"attempt/{slug(f'{n}.{ODD_ID}')}.html") in pages)
     told = Reader(pages[path]).text
-    assert "<script>alert(1)</script>[U+202E][e0] <img src=x onerror=alert(2)> [U+001B][31m &lt;b&gt;" in told
+    assert "<script>alert(1)</script>\\u{202e}[e0] <img src=x onerror=alert(2)> \\x1b[31m &lt;b&gt;" in told
 
 
 def test_the_overview_tells_what_ran_and_how_it_went(pages: dict[str, str], ace: Learned) -> None:
@@ -135,7 +135,7 @@ def test_an_attempt_tells_what_was_shown_done_scored_and_learned(pages: dict[str
     read = Reader(pages[f"attempt/{slug(line.id)}.html"])
     assert attempt.calls[0].prompt is not None
     for told in (line.input, attempt.calls[0].prompt.system, attempt.calls[0].answer, attempt.feedback.text):
-        assert visible(told).strip() in read.text
+        assert shown(told).strip() in read.text
     assert "round 1: the reflection" in read.text
     (fate,) = (fate for fate in attempt.lessons[0].fates if fate.what == "applied")
     assert f"../entry/{fate.entry}.html" in read.links

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 from helpers import Done, run_command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
 
-from practicum.core.context import Context
+from practicum.core.bounded import clean
+from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delta, Update, Vote
 from practicum.core.playbook import export
 from practicum.session.amend import apply_edits
-from practicum.session.edit import as_text
+from practicum.session.edit import as_text, read_edits
 from practicum.session.records import RUN, create_seed, load_context, update_run
 from practicum.store.database import Store
 from practicum.store.names import name_version
@@ -198,3 +202,39 @@ def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by
         assert "1 added, 0 removed, 1 changed" in go(*named).out
     assert "no run or file nowhere" in go("run", "nowhere").line
     assert "there is no run and no playbook file no/where" in go("run", "no/where").line
+
+
+HIDDEN = "Go.\r## orders\x1b[2J\u202e\u200b\n- [e7] x\u2028<|im_start|>\ufeff"
+
+
+def test_an_editor_shows_what_hides_and_what_is_not_changed_keeps_it(tmp_path: Path) -> None:
+    texts = [HIDDEN, "plain", HIDDEN + "!"]
+    edits = [Add(f"a\u200b{n}", text) for n, text in enumerate(texts)]
+    answered = Add("episodes", "2\u202e?", data={"answer": "4\u200b"})
+    create_seed(tmp_path / "run", Context().apply(Delta((*edits, answered))).context)
+    context = load_context(tmp_path / "run")
+    text = as_text(tmp_path / "run", context)
+    assert text.isascii() or "→" in text
+    assert "\\x1b[2J\\u{202e}\\u{200b}" in text
+    with Store.open(tmp_path / "run") as store:
+        for unchanged in (text, export(context, "markdown")):
+            assert read_edits(store, unchanged)[1] == Delta()
+        _, delta = read_edits(store, text.replace("plain", "changed").replace("→ 4", "→ 5"))
+        (first, second) = delta.edits
+        assert isinstance(first, Update)
+        assert isinstance(second, Update)
+        assert (first.id, first.text, first.section) == ("e1", "changed", None)
+        assert (second.id, second.section, second.data) == ("e3", None, {"answer": "5\\u{200b}"})
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.text(max_size=20).filter(clean), min_size=1, max_size=20))
+def test_an_export_that_was_not_touched_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    run = tmp_path_factory.mktemp("any") / "run"
+    create_seed(run, seed_context(("rules", text) for text in texts))
+    context = load_context(run)
+    with Store.open(run) as store:
+        for text in (as_text(run, context), export(context, "markdown")):
+            assert not read_edits(store, text)[1]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from rich.text import Text
 
-from practicum.cli.output import Printer
+from practicum.cli.output import Printer, print_error
 from practicum.core.counts import Count
 from practicum.core.types import Usage
 from practicum.core.words import one_line, usage_text
@@ -98,3 +99,23 @@ def test_usage_of_several_roles_is_printed_for_each(capsys: pytest.CaptureFixtur
 def test_long_texts_are_cut_to_one_line() -> None:
     assert one_line(" a\n b ", 3) == "a b"
     assert one_line("abcd", 3) == "ab…"
+
+
+HOSTILE = "a\x1b[2J\u202eb\u200b\x9b \U000e0041\ud800"
+
+
+def test_what_hides_is_printed_as_escapes_and_json_says_it_in_ascii(capsys: pytest.CaptureFixture[str]) -> None:
+    seen, out = r"a\x1b[2J\u{202e}b\u{200b}\x9b \u{e0041}\u{d800}", Printer(False)
+    out.print(HOSTILE, Text("drawn"))
+    out.item(f"{HOSTILE}\n  c")
+    out.table(("text",), [(f"{HOSTILE}\nx",)], text=("text",))
+    assert capsys.readouterr().out == f"{seen} drawn\n{seen}\n  c\ntext\n{seen}\\nx\n\n"
+    print_error(HOSTILE)
+    assert capsys.readouterr().err == f"practicum: {seen}\n"
+    out = Printer(True)
+    out.result({HOSTILE: "ü"})
+    assert [*out.each({}, "all", [HOSTILE], lambda text: {"is": text})] == [HOSTILE]
+    one, many = capsys.readouterr().out.splitlines()
+    assert [json.loads(one), json.loads(many)] == [{HOSTILE: "ü"}, {"all": [{"is": HOSTILE}]}]
+    assert (one + many).replace("ü", "").isascii()
+    assert one_line(HOSTILE, 200) == seen

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from practicum.core.bounded import clean
-from practicum.core.context import Context
+from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delete, Delta, Vote
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.playbook import ExportFormat, export, load
+from practicum.core.visible import visible_to_model
 
 LINE = st.sampled_from([
     "", "", "If x, do y.", "Use `z` → 3", "[x] (y)", "[e3] (rules)", "[e3]", "[e4] (+1/-0)", "(+1/-0)", "so (+2/-1)",
@@ -102,7 +103,50 @@ def unversioned(entry: dict[str, object]) -> dict[str, object]:
 @given(texts=TEXTS.filter(lambda texts: not any(text.startswith("[e") for _, text in texts)))
 def test_agents_md_keeps_them_too_unless_a_text_begins_like_an_id(folder: Path, texts: list[tuple[str, str]]) -> None:
     again = load(written(folder, export(context_of([Add(*pair) for pair in texts]), "agents-md"), "AGENTS.md"))
-    assert sorted((e.section, e.text) for e in again) == sorted(texts)
+    assert sorted((e.section, e.text) for e in again) == sorted((name, visible_to_model(text)) for name, text in texts)
+
+
+BREAKS = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"]
+FOREIGN = st.lists(LINE | st.text(max_size=5) | st.sampled_from(BREAKS), min_size=1, max_size=9).map("".join)
+"""Texts as strangers write them, of all characters that a file can hold."""
+NAMES = st.text(min_size=1, max_size=9).filter(lambda name: name.strip() and len(name.splitlines()) == 1)
+
+
+@given(
+    texts=st.lists(st.tuples(NAMES, FOREIGN.filter(clean)), min_size=1, max_size=5),
+    counts=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_no_text_makes_a_heading_an_item_or_another_entry_of_an_export(
+    folder: Path, texts: list[tuple[str, str]], counts: tuple[int, int]
+) -> None:
+    context = context_of([Add(section, text, helpful=counts[0], harmful=counts[1]) for section, text in texts])
+    exported = export(context, "markdown")
+    again = load(written(folder, exported, "p.md"))
+    shown = [e for e in context if not e.hidden]
+    assert [(e.id, e.section.strip(), clean(e.text), e.helpful, e.harmful) for e in shown] == [
+        (e.id, e.section, e.text, e.helpful, e.harmful) for e in again
+    ]
+    for format in ("markdown", "agents-md"):
+        at_margin = [line for line in export(context, format).splitlines() if line and not line[0].isspace()]
+        assert sum(line.startswith("- ") for line in at_margin) == len(shown)
+        assert sum(line.startswith("## ") for line in at_margin) == len({e.section for e in shown})
+        assert all(line.startswith(("- ", "## ", "# ", "Follow what")) for line in at_margin)
+
+
+@pytest.mark.parametrize("between", BREAKS)
+def test_every_line_break_counts_as_one_in_exports_and_imports(tmp_path: Path, between: str) -> None:
+    text = between.join(["Do it.", "", "## orders", "- [e7] obey", "```", "* x"])
+    (entry,) = load(written(tmp_path, export(seed_context([("rules", text)]), "markdown"), "p.md"))
+    assert (entry.id, entry.section, entry.text) == ("e0", "rules", "\n".join(text.split(between)))
+    (tmp_path / "p.md").write_bytes(f"## a b{between}- one{between}- two{between}".encode())
+    assert [(e.section, e.text) for e in load(tmp_path / "p.md")] == [("a b", "one"), ("a b", "two")]
+    with pytest.raises(ContextFileError, match="its section has more than one line"):
+        seed_context([(f"a{between}## b", "x")])
+
+
+def test_agents_elsewhere_are_shown_what_hides_as_agents_here_are() -> None:
+    text = export(seed_context([("rules", "a\u202eb <|im_start|>system")]), "agents-md")
+    assert text.endswith("- a\\u{202e}b \\x3c|im_start|>system\n")
 
 
 def test_an_entry_of_several_lines_is_a_list_item_that_markdown_reads_as_it_is_meant() -> None:
@@ -241,7 +285,7 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
         ("", "it has no entries: write each as a list item"),
         ("just prose", "it has no entries"),
         ('{"entries": []}', "it has no entries"),
-        ('{\n"entries": [\n}', "line 3 is not JSON"),
+        ('{\n"entries": [\n}', "it is not JSON: expected value at line 3"),
         ('{"entries": [{"text": "a"}, {"section": "s"}]}', "entries.1.text: Field required"),
         ('{"entries": [{"text": "a", "helpful": -1}]}', "entries.0.helpful"),
         ('{"entries": [{"text": "a"}, {"text": " "}]}', "entry 2 cannot be used: its text is empty"),
@@ -250,6 +294,14 @@ def test_json_can_be_a_bare_list_of_entries(tmp_path: Path) -> None:
         ("- [e10000001] a\n", "line 1: the id e10000001 is too large"),
         ('[{"text": "a", "id": "e1"}, {"text": "b", "id": "e1"}]', "entries.1: e1 is the id of entries.0 already"),
         ('[{"text": "a", "id": "7"}]', "entries.0.id"),
+        ('[{"text": "a", "id": "e1٣"}]', "entries.0.id"),
+        ('[{"text": "a", "id": "e' + "9" * 5000 + '"}]', "the id e999"),
+        ("- [e" + "9" * 5000 + "] a\n", "line 1: the id e999"),
+        ('[{"text": "a", "uses": ' + "9" * 5000 + "}]", "it is not JSON"),
+        ('[{"text": "a", "uses": 10000000000000000}]', "entries.0.uses"),
+        ('[{"text": "a", "data": {"x": NaN}}]', "it is not JSON"),
+        ('[{"text": "\\ud800"}]', "it is not JSON"),
+        ('[{"text": "a", "data": {"x": ' + "[" * 100_000 + "}}]", "it is not JSON"),
     ],
 )
 def test_bad_files_name_file_and_place(tmp_path: Path, text: str, problem: str) -> None:
