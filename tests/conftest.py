@@ -12,6 +12,7 @@ from databases import quick
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
 
+from practicum.core.installation import HOME_VARIABLE
 from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.server import ServerProcess, start_process
 
@@ -33,6 +34,14 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Databases do not wait for the disk, except in tests that are about durability (`@pytest.mark.durable`)."""
     os.environ[SYNCHRONOUS_VARIABLE] = "FULL" if item.get_closest_marker("durable") else "OFF"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The key of the installation is one of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

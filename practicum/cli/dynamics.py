@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typer import Option
 
@@ -14,7 +14,6 @@ from practicum.core.words import quantity
 
 if TYPE_CHECKING:
     from practicum.analysis.dynamics.checkpoints import Dynamics
-    from practicum.core.types import Task
 
 
 def dynamics(
@@ -24,6 +23,7 @@ def dynamics(
     window: Literal["5", "10", "all"] = Option("5", help="How many checkpoints back count as recent."),
     every: int = Option(1, min=1, help="Score every so many steps, and the start and the last step."),
     concurrency: int | None = Option(None, min=1, help="Calls in flight at one endpoint (default: as in the run)."),
+    trust_run: opt.TrustRun = False,
     plot: Path | None = Option(None, help="Draw the curves into this PNG file."),
     json_: opt.Json = False,
 ) -> None:
@@ -42,7 +42,7 @@ def dynamics(
     if fields and tasks is None:
         raise UsageError("--fields names the fields of --tasks: give both, or neither")
     listed, out = read_tasks(tasks, fields) or None, Printer(json_)
-    found = _score(run, listed, every, concurrency, out)
+    found = _score(run, out, tasks=listed, every=every, concurrency=concurrency, trust_run=trust_run)
     kind = {"val": "validation ", "test": "test "}.get(found.split, "")
     scored = quantity(len(found.tasks), f"{kind}task")
     out.result(found.as_json())
@@ -73,13 +73,13 @@ def dynamics(
         out.print(f"picture written to {plot}")
 
 
-def _score(run: Path, tasks: list[Task] | None, every: int, concurrency: int | None, out: Printer) -> Dynamics:
+def _score(run: Path, out: Printer, **options: Any) -> Dynamics:
     """The dynamics, with the live view."""
     from practicum.analysis.dynamics.checkpoints import dynamics as score
     from practicum.cli.running import Interrupted, run_live
 
     try:
-        return run_live(lambda **how: score(run, tasks, every=every, concurrency=concurrency, **how), out)
+        return run_live(lambda **how: score(run, **options, **how), out)
     except Stopped as error:
         raise Interrupted(
             f"not all checkpoints are scored: {error}; the same command continues and pays for nothing twice"

@@ -18,6 +18,7 @@ def eval_(
     tasks: Path = Argument(..., help="Tasks as JSON lines, with targets if the scorer needs them."),
     context: Path | None = opt.what(None, help="A run or a playbook file (default: an empty context)."),
     repeat: int = opt.what(1, min=1, help="How often each task is attempted."),
+    trust_run: opt.TrustRun = False,
     fields: opt.Fields = None,
     log: opt.Log = [],
     json_: opt.Json = False,
@@ -28,17 +29,20 @@ def eval_(
     from practicum.cli.running import Interrupted, run_live
     from practicum.core.context import Context
     from practicum.session.evaluate import evaluate
-    from practicum.session.records import load_context, override_config, run_config
+    from practicum.session.records import run_config
     from practicum.session.result import INTERRUPTED
 
     out = Printer(json_)
     listed = read_tasks(tasks, fields)
-    config = override_config(run_config(context) if context is not None else {}, config_values(given))
-    learned = load_context(context) if context is not None else Context()
-    if repeat > 1 and not config.get("temperature"):
+    config = config_values(given)
+    stored = run_config(context) if context is not None else {}
+    if repeat > 1 and not config.get("temperature", stored.get("temperature")):
         out.print("note: at temperature 0, repeats differ only if the model is not deterministic")
 
-    evaluation = run_live(lambda **how: evaluate(listed, learned, repeat=repeat, **config, **how), out, log)
+    learned = context if context is not None else Context()
+    evaluation = run_live(
+        lambda **how: evaluate(listed, learned, repeat=repeat, trust_run=trust_run, **config, **how), out, log
+    )
     out.result(evaluation.as_json())
     if evaluation.n:
         low, high = evaluation.ci95

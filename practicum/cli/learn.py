@@ -59,7 +59,9 @@ def learn(
     "model", "role", "price", "agent", "structure", "temperature", "timeout", "retries", "window", "concurrency",
     "api_key_env", "max_reply_mb", *opt.LIMITS,
 )  # fmt: skip
-def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **given: Any) -> int:
+def resume(
+    run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any
+) -> int:
     """Continue a run that was stopped, with its own tasks and settings.
 
     Options correct what was wrong: a model, as long as the run keeps no answer of it; the agent, as long as it keeps no
@@ -87,4 +89,4 @@ def resume(run: opt.RunFolder, log: opt.Log = [], json_: opt.Json = False, **giv
     same = spent is not None and reason.startswith(f"the budget of {getattr(config, spent) or 0:.12g} ")
     if state == "stopped" and same and spent not in corrections:
         raise UsageError(f"{reason} in {run}: give a higher one with `{spent}`")
-    return run_session(lambda **how: go_on(run, **corrections, **how), json_, log)
+    return run_session(lambda **how: go_on(run, trust_run=trust_run, **corrections, **how), json_, log)

@@ -75,6 +75,7 @@ def search(
     outcome: Outcome = None,
     k: int = Option(5, "-k", min=1, help="The most similar so many."),
     embedder: str | None = Option(None, help="The embedder (default: that of the run)."),
+    trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
     """Find the memories that are most similar to a text."""
@@ -84,7 +85,7 @@ def search(
     if not text.strip():
         raise UsageError("the text to search for is empty")
     out, where = Printer(json_), _filter(section, tag, outcome)
-    found = run_work(lambda stop: memories.search(run, text, k, where, embedder), out)
+    found = run_work(lambda stop: memories.search(run, text, k, where, embedder, trust_run=trust_run), out)
     entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in found]
     out.result({"run": str(run), "text": text, "entries": entries})
     if not found:
@@ -107,6 +108,7 @@ def add(
     run: opt.RunFolder,
     file: Path = Argument(..., help="Memories as JSON lines, or a playbook."),
     section: str = Option("memories", help="The section to add to."),
+    trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
     """Add memories from a file."""
@@ -117,7 +119,7 @@ def add(
     if section == ALL:
         raise UsageError(f"--section {ALL} stands for every section: name the one to add to")
     out = Printer(json_)
-    added = run_work(lambda stop: memories.add(run, file, section), out)
+    added = run_work(lambda stop: memories.add(run, file, section, trust_run=trust_run), out)
     entries, version = [*map(entry_json, added.entries)], added.context.version
     out.result({"run": str(run), "version": version, "added": entries, "same": added.same})
     for entry in added.entries:
@@ -145,6 +147,7 @@ def remove(run: opt.RunFolder, id: Id, json_: opt.Json = False) -> None:
 def reembed(
     run: opt.RunFolder,
     embedder: str | None = Option(None, help="The embedder from now on (default: that of the run)."),
+    trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
     """Embed all entries again, for example with another embedder."""
@@ -153,7 +156,7 @@ def reembed(
     from practicum.session.records import run_config
 
     out = Printer(json_)
-    count = run_work(lambda stop: memories.reembed(run, embedder), out)
+    count = run_work(lambda stop: memories.reembed(run, embedder, trust_run=trust_run), out)
     name = run_config(run)["embedder"]
     out.result({"run": str(run), "embedder": name, "embedded": count})
     out.print(f"{quantity(count, 'text')} of {run} embedded by {name}")

@@ -26,6 +26,7 @@ def monitor(
     seed: int | None = Option(None, help="--judge-again: the seed that draws the attempts (default: 0)."),
     max_calls: int | None = Option(None, min=1, help="--judge-again: stop before more calls than this."),
     max_tokens: int | None = Option(None, min=1, help="--judge-again: stop before more tokens than this."),
+    trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
 ) -> None:
     """Show success, memory, retrieval, drift, agreement, judge, latency, tokens and learning curves of a run.
@@ -44,7 +45,7 @@ def monitor(
         check_folder(plot)
     out = Printer(json_)
     limits = {"max_calls": max_calls, "max_tokens": max_tokens}
-    how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out)}
+    how: dict[str, Any] = {"seed": seed or 0, "limits": limits, "parts": parts_for(out), "trust_run": trust_run}
     report = run_work(lambda stop: measure(run, judge_again=judge_again, **how), out)
     plots = monitor_plots(report.groups, report.steps, plot, run.absolute().name) if plot is not None else []
     out.result({**report.as_json(), **({"plots": [str(file) for file in plots]} if plots else {})})

@@ -28,6 +28,9 @@ RunFolder = Annotated[Path, Argument(help="The run's folder.")]
 Json = Annotated[bool, output("--json", help="Print one JSON object on standard output.")]
 Fields = Annotated[str | None, what(help="Names of fields in the task files, as input=question,target=answer.")]
 Out = Annotated[Path | None, output("--out", help="Folder of the run (default: a new one under ./runs).")]
+TrustRun = Annotated[
+    bool, what("--trust-run", help="Obey a run that was made elsewhere: its agent, scorer, models and the like.")
+]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask whether to go on.")]
 Log = Annotated[
     list[str],
@@ -124,7 +127,8 @@ RENAMED = {
 
 KEYWORDS = (
     "ablate", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again", "learn", "methods",
-    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_scores", "val",
+    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_run", "trust_scores",
+    "val",
 )  # fmt: skip
 """Further keywords of the library that are options of one command or another."""
 

@@ -29,6 +29,7 @@ def run(
     context: Path = opt.what(..., help="A run or a playbook file."),
     learn: bool = opt.what(False, "--learn", help="Learn from the query: a new step and version of the run."),
     target: str | None = opt.what(None, help="--learn: the right answer (default: a judge gives a verdict)."),
+    trust_run: opt.TrustRun = False,
     trace_out: Path | None = opt.output(None, help="Write an HTML page about the attempt and the agents' network."),
     json_: opt.Json = False,
     **given: Any,
@@ -50,7 +51,10 @@ def run(
         async def work(stop: Stopper) -> Answered:
             watch = Watches([stop, Warnings(out)])
             try:
-                return await ask(text, context, learn=learn, target=target, parts=parts_for(out), watch=watch, **config)
+                return await ask(
+                    text, context, learn=learn, target=target, parts=parts_for(out), watch=watch, trust_run=trust_run,
+                    **config,
+                )  # fmt: skip
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped
 

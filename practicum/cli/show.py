@@ -219,12 +219,15 @@ def _show_replay(run: Path, out: Printer) -> None:
 
     from practicum.blocks.sample.replay import replay_buffer, task_results
     from practicum.methods import settings_of
+    from practicum.session.components import Parts
+    from practicum.session.foreign import Origin
     from practicum.session.records import read_config, step_records
     from practicum.store.database import Store
 
     with Store.read(run) as store:
-        config, _ = read_config(store)
-        settings = settings_of(config.method, config.profile or "full").model_validate(config.settings).model_dump()
+        config, method = read_config(store)[0], Origin.of(store, {}, Parts(), trust_run=False).method
+        given = config.settings if method == config.method else {}
+        settings = settings_of(method, config.profile or "full").model_validate(given).model_dump()
         if not settings.get("replay"):
             other = "" if "replay" in settings else " --method rcl, or --method ace with"
             raise UsageError(f"{run} replays no failures (method {config.method}): learn with{other} --set replay=0.5")

@@ -8,7 +8,7 @@ several. docs/methods/mael.md lists all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, ClassVar
@@ -65,6 +65,15 @@ class Settings(Batched):
             why = "exclude each other, since a team from a file has its own number of agents: leave out agents"
             unused |= dict.fromkeys(("agents", "topology"), why)
         return unused
+
+    @classmethod
+    def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
+        """The file of a team, and the models of its agents."""
+        topology = values.get("topology", "complete")
+        if isinstance(topology, Mapping):
+            yield from (f"send prompts to {m.model} ({m.name})" for m in load_team(topology).members if m.model)
+        elif topology not in SHAPES:
+            yield f"read {topology}"
 
     @field_validator("topology")
     @classmethod

@@ -81,6 +81,11 @@ class GateSettings(BaseModel):
         """Settings that have no effect beside these values, which may be texts: each with the reason."""
         return {}
 
+    @classmethod
+    def outside(cls, values: Mapping[str, Any]) -> Iterator[str]:
+        """What these values would do outside of the run, such as "read FILE": they name a file or a model."""
+        yield from ()
+
     def conflicts(self) -> Iterator[tuple[object, str]]:
         """Conditions under which the settings are refused, each with what to do. The first one that holds is raised."""
         unused = self.unused(self.model_dump(exclude_unset=True))

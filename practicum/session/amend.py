@@ -23,7 +23,17 @@ from practicum.core.types import Task
 from practicum.engine.loop import StepReport
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import CHUNK, Embedder, Vectors
-from practicum.session.records import CHANGED, RUN, read_config, run_update, seconds_spent, step_rows, task_row
+from practicum.session.records import (
+    CHANGED,
+    RUN,
+    config_columns,
+    is_own,
+    read_config,
+    run_update,
+    seconds_spent,
+    step_rows,
+    task_row,
+)
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, RowValues, Store
 from practicum.store.schema import text_key
@@ -147,6 +157,7 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
     be resumed after this, because its journal depends on the old vectors.
     """
     config, _ = read_config(store)
+    own = is_own(store, config)
     context = read_context(store, RUN)
     vectors = Vectors(embedder)
     await vectors.ready(entry.embedded_text for entry in context)
@@ -163,7 +174,8 @@ async def replace_embedder(store: Store, embedder: Embedder) -> int:
                 [{"embedder": embedder.name, "key": text_key(t), "vector": vector.tobytes()} for t, vector in found],
             )
         yield from ((statement, []) for statement in delete_snapshot(RUN))
-        yield run_update(config=config.model_dump_json()), []
+        columns = config_columns(config)
+        yield run_update(**(columns if own else {**columns, "mark": None})), []
 
     store.execute_all(statements())
     await save_snapshot(store, read_context(store, RUN), Retriever(Vectors(embedder, store)))

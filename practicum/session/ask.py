@@ -27,8 +27,9 @@ from practicum.retrieval.search import Match
 from practicum.session.amend import add_steps, next_step, require_ended, save_snapshot, task_id
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
+from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_sizes, open_state
-from practicum.session.records import RUN, acting_config, override_config, read_config
+from practicum.session.records import RUN
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store.database import Store
@@ -146,14 +147,16 @@ async def answer_query(query: str, context: Context, setup: Setup, state: RunSta
 
 async def learn_query(
     query: str, store: Store, target: str | None, parts: Parts, watch: Watch, given: Mapping[str, Any],
-    shared: Shared | None = None,
+    shared: Shared | None = None, trust_run: bool = False,
 ) -> Answered:  # fmt: skip
     """Answer a query and learn from it: one more step of the run, which must have ended."""
     require_ended(store)
+    origin = Origin.of(store, given, parts, trust_run)
+    origin.require_acting(learns=True)
     before = read_context(store, RUN)
     step = next_step(store)
     task = Task(task_id(store, step), query, target)
-    setup = _set_up_to_learn(override_config(acting_config(read_config(store)[0]), given), task, parts)
+    setup = _set_up_to_learn(origin.values(), task, parts)
     method = setup.method
     # The run's limits were set for learning its tasks.
     budget = Budget(setup.config.limits)

@@ -40,6 +40,14 @@ def _read_sections(value: Any) -> Any:
     return parse_sections(value.splitlines() if isinstance(value, str) else value)
 
 
+INERT = frozenset({
+    "profile", "sections", "instructions", "choices", "reasoning", "max_turns", "tool_timeout", "labels", "judged",
+    "seed", "concurrency", "structure", "temperature", "max_output_tokens", "timeout", "attempts", "window", "prices",
+    "validate_every", "from_traces", "trace_faults", "before", "max_calls", "max_tokens", "max_usd", "max_minutes",
+})  # fmt: skip
+"""The fields of `Config` that run nothing, call nobody and open nothing, whatever they say. Every other field, and so
+each new one, is part of the mark of a run, and a run that was made elsewhere is not obeyed in it."""
+
 OUTPUT_TOKENS: Mapping[Profile, int] = {"full": 4096, "small": 1024}
 """The most tokens of an answer in each profile: a small model that goes on and on should be cut off early."""
 
@@ -174,6 +182,11 @@ class Config(BaseModel):
     def asks(self) -> bool:
         """Whether the agent is a built-in one, which asks a model."""
         return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
+
+    @property
+    def executing(self) -> dict[str, Any]:
+        """What the run executes and whom it calls, as plain values: all that is not inert and not a default."""
+        return self.model_dump(mode="json", exclude={*INERT}, exclude_defaults=True)
 
     @property
     def models(self) -> str:

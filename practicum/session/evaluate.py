@@ -24,8 +24,9 @@ from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.foreign import acting_values
 from practicum.session.opening import check_sizes, open_state
-from practicum.session.records import load_context, override_config, run_config
+from practicum.session.records import load_context
 from practicum.session.result import RunInfo, Watch, counts_said, one_watch, roles_json, usage_facts, usage_json
 from practicum.session.setup import set_up, take_objects
 from practicum.store.database import DATABASE_FILE, Store
@@ -114,6 +115,7 @@ async def evaluate(
     out: Path | str | None = None,
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
+    trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Evaluation:
     """Run each task `repeat` times under the context of a run, of a playbook file, or this one, with the method's `act`
@@ -122,13 +124,14 @@ async def evaluate(
     Keywords are those of `learn`; those not given are the run's. The interval is over tasks, because repeats of one
     task are not independent. With a temperature of 0 repeats differ only if the provider is not deterministic. The
     journal is kept in `out`, if given: the same call continues what was cut off, and `usage` and `by_role` cover all of
-    it. `watch`, or each of several, observes it. Raises ProviderError if nothing could be scored.
+    it. `watch`, or each of several, observes it. A run that was made elsewhere is obeyed in what it would execute only
+    with `trust_run`. Raises ProviderError if nothing could be scored.
     """
     require_known(evaluate, config)
     given = {**config, **({"method": method} if method else {}), "settings": settings or {}}
     values, parts = take_objects(given, parts or Parts())
     if not isinstance(context, Context):
-        values = override_config(run_config(Path(context)), values)
+        values = acting_values(context, values, parts, trust_run)
         context = load_context(context)
     setup = set_up(values, Splits(test=tuple(tasks)), parts)
     with ExitStack() as opened:

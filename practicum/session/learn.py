@@ -37,6 +37,7 @@ from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import APPWORLD, TOOLS, RunOptions, Splits, require_known
 from practicum.session.corrections import Corrections, corrected
+from practicum.session.foreign import Origin
 from practicum.session.legs import Leg, begin_leg, last_leg
 from practicum.session.opening import Reserve, Shared, check_sizes, open_state
 from practicum.session.records import (
@@ -44,6 +45,7 @@ from practicum.session.records import (
     RUN,
     as_seed,
     begin,
+    config_columns,
     create,
     discard_journal,
     new_folder,
@@ -129,17 +131,21 @@ async def resume(
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
     shared: Shared | None = None,
+    trust_run: bool = False,
     **corrections: Unpack[Corrections],
 ) -> Result:
     """Continue a run with its own tasks and settings; calls that its journal holds are not made again.
 
     `parts` holds the Python objects that the run was started with. `Corrections` describes the other keywords: settings
-    that were wrong, and limits, which may be raised, lowered and added.
+    that were wrong, and limits, which may be raised, lowered and added. A run that was made elsewhere is obeyed in what
+    it would execute only with `trust_run`; from then on it counts as made here.
 
-    Raises UsageError for a correction on which something depends that the run keeps, and for a limit that is spent.
+    Raises UsageError for a correction on which something depends that the run keeps, for a limit that is spent, and for
+    a run that was made elsewhere.
     """
     folder = Path(folder)
     with Store.open(folder) as store:
+        Origin.of(store, corrections, parts or Parts(), trust_run).require_all()
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
         kept = read_kept(store, leg.number if leg is not None else None)
@@ -148,7 +154,7 @@ async def resume(
             discard_journal(store)
         leg = leg or begin_leg(store, splits.train)
         async with open_session(store, folder, setup, leg, watch, shared, kept.seconds) as session:
-            update_run(store, state="running", config=setup.config.model_dump_json())
+            update_run(store, state="running", **config_columns(setup.config))
             return await session.run()
 
 

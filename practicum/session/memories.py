@@ -22,9 +22,11 @@ from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
 from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
-from practicum.retrieval.vectors import Vectors, open_embedder
+from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.amend import apply_edits, replace_embedder, save_snapshot
-from practicum.session.records import RUN, read_run
+from practicum.session.components import Parts
+from practicum.session.foreign import Origin
+from practicum.session.records import RUN
 from practicum.store.database import Store
 from practicum.store.snapshot import read_context
 from practicum.store.versions import entry_history, read_versions
@@ -118,19 +120,20 @@ class Added:
 
 
 async def search(
-    run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None
-) -> list[Match]:
+    run: Path | str, text: str, k: int = 5, where: EntryPredicate = VISIBLE, embedder: str | None = None, *,
+    trust_run: bool = False,
+) -> list[Match]:  # fmt: skip
     """The k entries of a run's last version that are most similar to a text, as its agent would retrieve them.
 
-    Raises StoreError if the run's vectors are another embedder's.
+    Raises StoreError if the run's vectors are another embedder's, and UsageError for a run that was made elsewhere and
+    names its embedder, without `trust_run`.
     """
     with Store.read(Path(run)) as store:
-        config, _, _ = read_run(store)
-        vectors = Vectors(open_embedder(embedder or config.embedder), store)
+        vectors = Vectors(_embedder(store, embedder, trust_run), store)
         return list((await Retriever(vectors).nearest(read_context(store, RUN), text, k, where)).found)
 
 
-async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
+async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run: bool = False) -> Added:
     """Add the memories, or entries, of a file to a run, as one new version.
 
     The file is JSON lines or a JSON list of {"title", "content", "description"?, "outcome"?: success or failure,
@@ -151,8 +154,7 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES) -> Added:
         return Delta(tuple(made))
 
     with Store.open(Path(run)) as store:
-        config, _, _ = read_run(store)
-        retriever = Retriever(Vectors(open_embedder(config.embedder), store))
+        retriever = Retriever(Vectors(_embedder(store, None, trust_run), store))
         outcome = apply_edits(store, edits)
         entries = tuple(e for done in outcome.applied if (e := outcome.context.get(done.id)) is not None)
         try:
@@ -188,11 +190,18 @@ def remove(run: Path | str, id: str) -> tuple[Context, Entry]:
         return apply_edits(store, edits).context, found[0]
 
 
-async def reembed(run: Path | str, embedder: str | None = None) -> int:
+async def reembed(run: Path | str, embedder: str | None = None, *, trust_run: bool = False) -> int:
     """Embed a run's entries again, with its own embedder or another one that it keeps. Returns the number of texts."""
     with Store.open(Path(run)) as store:
-        config, _, _ = read_run(store)
-        return await replace_embedder(store, open_embedder(embedder or config.embedder))
+        return await replace_embedder(store, _embedder(store, embedder, trust_run))
+
+
+def _embedder(store: Store, name: str | None, trust_run: bool) -> Embedder:
+    """The embedder of this name, or that of the run. Raises UsageError if the run was made elsewhere and names another
+    one than the default."""
+    origin = Origin.of(store, {"embedder": name}, Parts(), trust_run)
+    origin.require(("embedder",))
+    return open_embedder(name or origin.config.embedder)
 
 
 def read(file: Path, section: str = MEMORIES) -> list[Add]:

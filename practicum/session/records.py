@@ -18,6 +18,7 @@ from practicum.core import playbook
 from practicum.core.context import Context
 from practicum.core.edits import Refused
 from practicum.core.errors import ContextFileError, StoreError, UsageError
+from practicum.core.installation import is_marked, mark
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.door import Held
@@ -119,13 +120,18 @@ def begin(store: Store, config: Config, splits: Splits, seed: Context, state: st
     """Write what a run starts from, as a whole or not at all, in place of a run that was there. Returns whether one
     was."""
     old = bool(store.rows(select(schema.runs.c.run_id)))
-    run = {"run_id": RUN, "config": config.model_dump_json(), "state": state, "seconds": 0.0}
+    run = {"run_id": RUN, **config_columns(config), "state": state, "seconds": 0.0}
     tasks = [task_row(task, split, i) for split, tasks in splits.by_name.items() for i, task in enumerate(tasks)]
     version = version_row(RUN, seed_version(seed))
     rows = {schema.tasks: tasks, schema.versions: [version], schema.runs: [run]}
     removed = [(table.delete().where(table.c.run_id == RUN), ()) for table in rows]
     store.execute_all([*removed, *((table.insert(), values) for table, values in rows.items() if values)])
     return old
+
+
+def config_columns(config: Config) -> dict[str, str]:
+    """The columns of a run's row with its configuration, and the mark that this installation answers for it."""
+    return {"config": config.model_dump_json(), "mark": mark(config.executing)}
 
 
 def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
@@ -181,6 +187,13 @@ def read_config(store: Store) -> tuple[Config, str]:
             f"{store.folder} was made by another version of practicum: its setting {first['loc'][0]!r} is unknown "
             "here; start a new run from its context (`seed_context`)"
         ) from error
+
+
+def is_own(store: Store, config: Config) -> bool:
+    """Whether this installation answers for the configuration of a run."""
+    table = schema.runs
+    found = store.rows(select(table.c.mark).where(table.c.run_id == RUN)) if store.has_column(table.c.mark) else []
+    return bool(found) and is_marked(config.executing, found[0].mark)
 
 
 def read_run(store: Store) -> tuple[Config, Splits, str]:

@@ -29,9 +29,10 @@ from practicum.session.amend import add_steps, next_step, require_ended, save_sn
 from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits
+from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, open_state, run_embedder
 from practicum.session.outcomes import Outcome, learned_from, waiting_outcomes
-from practicum.session.records import RUN, acting_config, override_config, read_config
+from practicum.session.records import RUN
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
 from practicum.store.database import Store
@@ -42,8 +43,9 @@ KEPT = "; what was learned before is kept, and the rest is learned from next tim
 
 
 async def learn_reports(
-    store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None
-) -> Result:
+    store: Store, parts: Parts, watch: Watch, given: Mapping[str, Any], shared: Shared | None = None,
+    trust_run: bool = False,
+) -> Result:  # fmt: skip
     """Learn from all outcomes that were reported about and not learned from, until a budget is spent.
 
     The feedback on an answer is its score; without one, that of the run's scorer if there is a correction, and
@@ -51,7 +53,9 @@ async def learn_reports(
     ProviderError if a batch was lost; what was learned before is kept.
     """
     require_ended(store)
-    values = override_config(acting_config(read_config(store)[0]), given)
+    origin = Origin.of(store, given, parts, trust_run)
+    origin.require_acting(learns=True, without=("agent",))
+    values = origin.values()
     waiting = waiting_outcomes(store)
     learner = Learner(store, values, parts, watch, shared, Progress(context := read_context(store, RUN), context))
     if waiting:

@@ -41,6 +41,7 @@ from practicum.session.amend import writing
 from practicum.session.ask import Answered, answer_query, learn_query
 from practicum.session.components import Parts, make_method, make_settings
 from practicum.session.config import Config, RunOptions, Splits, config_from, require_known
+from practicum.session.foreign import Origin
 from practicum.session.opening import (
     Shared,
     call_options,
@@ -51,7 +52,7 @@ from practicum.session.opening import (
     run_embedder,
 )
 from practicum.session.outcomes import outcome_row, read_report, write_report, write_shown
-from practicum.session.records import RUN, acting_config, load_context, override_config, read_config, split_version
+from practicum.session.records import RUN, load_context, override_config, split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.setup import Setup, set_up, take_objects, with_defaults
@@ -133,6 +134,7 @@ def open(  # named for `practicum.open`
     settings: Mapping[str, Any] | GateSettings | None = None,
     parts: Parts | None = None,
     wait: float = 0.0,
+    trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Space:
     """Open a run, to use it in a program: its last version, or the one with this number or name, which may also be
@@ -140,27 +142,34 @@ def open(  # named for `practicum.open`
 
     Other keywords are those of `learn`; those not given are the run's. `parts` holds the Python objects that it was
     made with: a method to be shown anything, an agent to ask, a scorer to learn. `wait` is how many seconds learning
-    waits for another process that writes to the run.
+    waits for another process that writes to the run. A run that was made elsewhere shows its context; its agent, models
+    and whatever else it would execute are used only with `trust_run`.
 
     Raises UsageError or StoreError if there is no such run or version.
     """
     require_known(open, config)
     values, parts = take_objects({**config, "method": method, "settings": settings}, parts or Parts())
-    return Space(source, version, parts, wait, values)
+    return Space(source, version, parts, wait, values, trust_run)
 
 
 class Space:
     """A run that is open for use; `practicum.open` makes it. It may be used by many tasks and threads at once."""
 
     def __init__(
-        self, source: Path | str | Context, version: int | str | None, parts: Parts, wait: float, config: dict[str, Any]
+        self,
+        source: Path | str | Context,
+        version: int | str | None,
+        parts: Parts,
+        wait: float,
+        config: dict[str, Any],
+        trust_run: bool,
     ) -> None:
         if not isinstance(source, Context):
             path, named = split_version(source)
             if named is not None and version is not None:
                 raise UsageError(f"{source} names a version, and version={version!r} another: give one of them")
             source, version = path, named if named is not None else version
-        self._given, self._parts = config, parts
+        self._given, self._parts, self._trust_run = config, parts, trust_run
         self._source, self._version, self._wait = source, version, wait
         run = not isinstance(source, Context) and (source / DATABASE_FILE).is_file()
         self.folder: Path | None = source if run and isinstance(source, Path) else None
@@ -264,7 +273,9 @@ class Space:
         limits = {"max_calls": max_calls, "max_tokens": max_tokens, "max_usd": max_usd, "max_minutes": max_minutes}
         given = {**self._given, **{name: most for name, most in limits.items() if most is not None}}
         async with writing(folder, self._wait) as store:
-            return await learn_reports(store, self._parts, watch or Watch(), given, await self._shared())
+            return await learn_reports(
+                store, self._parts, watch or Watch(), given, await self._shared(), self._trust_run
+            )
 
     async def ask(
         self, query: str, *, learn: bool = False, target: str | None = None, watch: Watch | None = None
@@ -282,7 +293,7 @@ class Space:
             if self._version is not None:
                 raise UsageError("what is learned follows the last version: name no version, or leave out `learn`")
             async with writing(folder, self._wait) as store:
-                how = (target, self._parts, watch or Watch(), self._given, await self._shared())
+                how = (target, self._parts, watch or Watch(), self._given, await self._shared(), self._trust_run)
                 return await learn_query(text, store, *how)
         if target is not None:
             raise UsageError("a target is feedback to learn from: ask with `learn=True`, or score with practicum eval")
@@ -325,7 +336,9 @@ class Space:
             raise UsageError(f"{self!r} is closed: open it again with practicum.open")
         reader: _Reader | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = _Reader(self._source, self.folder, self._version, self._given, self._parts)
+            reader = self._local.reader = _Reader(
+                self._source, self.folder, self._version, self._given, self._parts, self._trust_run
+            )
             with self._lock:
                 ended = [(thread, left) for thread, left in self._readers if not thread.is_alive()]
                 self._readers = [one for one in self._readers if one not in ended]
@@ -372,15 +385,16 @@ async def ask(
     target: str | None = None,
     parts: Parts | None = None,
     watch: Watch | None = None,
+    trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Answered:
     """Answer one query under the context of a run, of a playbook file, or this one; with `learn` also learn from it.
 
     Keywords are those of `learn`; those not given are the run's. A program that asks often opens the run once
-    (`practicum.open`). See `Space.ask` for what is learned, and for errors.
+    (`practicum.open`), which describes `trust_run`. See `Space.ask` for what is learned, and for errors.
     """
     require_known(ask, config)
-    async with open(context, method=method, settings=settings, parts=parts, **config) as space:
+    async with open(context, method=method, settings=settings, parts=parts, trust_run=trust_run, **config) as space:
         return await space.ask(query, learn=learn, target=target, watch=watch)
 
 
@@ -428,14 +442,16 @@ class _Reader:
 
     def __init__(
         self, source: Path | Context, folder: Path | None, version: int | str | None, given: Mapping[str, Any],
-        parts: Parts,
+        parts: Parts, trust_run: bool,
     ) -> None:  # fmt: skip
         self._source, self._folder, self._wanted, self._given, self._parts = source, folder, version, given, parts
+        self._trust_run = trust_run
         self._store: Store | None = None
         self._models: tuple[asyncio.AbstractEventLoop, Shared] | None = None
         self.reopen()
 
     config: Config
+    _origin: Origin | None
     _context: Context
     _changes: int
     _head: Head
@@ -451,8 +467,9 @@ class _Reader:
             Store.beside(store.folder).close()
         for made in ("acting", "method", "retriever"):
             self.__dict__.pop(made, None)
-        base = {} if store is None else acting_config(read_config(store)[0])
-        self._values = {**override_config(base, self._given), "from_traces": False}
+        self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
+        values = override_config({}, self._given) if self._origin is None else self._origin.values()
+        self._values = {**values, "from_traces": False}
         self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
         if store is not None:
             self._changes = store.changes()
@@ -509,6 +526,8 @@ class _Reader:
                 f"method {self.config.method} asks models before it shows anything, and shows something else in each "
                 "step: there is no one context for a query. Ask the run itself (Space.ask)"
             )
+        if self._origin is not None:
+            self._origin.require((), roles)
         clients = open_clients(self.config, self._parts, roles, (await self.models(logs())).models)
         options = call_options(self.config)
         return context, await self._capture(query, context, {r: Seat(c, options) for r, c in clients.items()})
@@ -530,16 +549,22 @@ class _Reader:
     @cached_property
     def method(self) -> Method:
         """The method, of which only `act` is used."""
+        if self._origin is not None:
+            self._origin.require(("settings",))
         return make_method(self.config, make_settings(self.config), Splits(), self._parts)
 
     @cached_property
     def retriever(self) -> Retriever:
         """What searches the context."""
+        if self._origin is not None:
+            self._origin.require(("embedder",))
         return Retriever(Vectors(run_embedder(self.config, self._parts), self._store))
 
     @cached_property
     def acting(self) -> Setup:
         """What answers a query, as in evaluation; nothing is scored."""
+        if self._origin is not None:
+            self._origin.require_acting(without=("scorer",))
         task, parts = Task("query", "-"), replace(self._parts, scorer=None)
         return set_up({**self._values, "scorer": None}, Splits(test=(task,)), parts, scored=False)
 

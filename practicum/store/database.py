@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, Engine, Insert, Select, Table, TextClause, create_engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, Insert, Select, Table, TextClause, create_engine, inspect, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -158,6 +158,11 @@ class Store:
         """Whether the table exists: a run of an older format that is open read-only may lack it."""
         with _database_errors(self.folder), self._engine.connect() as db:
             return inspect(db).has_table(table.name)
+
+    def has_column(self, column: Column[Any]) -> bool:
+        """The same for a column."""
+        with _database_errors(self.folder), self._engine.connect() as db:
+            return any(found["name"] == column.name for found in inspect(db).get_columns(column.table.name))
 
     def rows(self, query: Select[Any] | TextClause) -> list[Any]:
         """The rows of a query, as named tuples."""

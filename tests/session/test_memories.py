@@ -17,7 +17,7 @@ from practicum.core.errors import ContextFileError, ModelError, StoreError, Usag
 from practicum.retrieval.vectors import Vectors
 from practicum.session.forget import forget
 from practicum.session.memories import LONGEST, add, read, reembed, remove
-from practicum.session.records import RUN, create_seed, load_context, read_run, update_run
+from practicum.session.records import RUN, config_columns, create_seed, load_context, read_run, update_run
 from practicum.store.database import Store
 from practicum.store.versions import read_versions
 
@@ -106,7 +106,7 @@ def test_nothing_is_added_where_the_run_has_another_embedders_vectors(tmp_path: 
 def test_nothing_is_added_where_the_runs_embedder_cannot_be_used(tmp_path: Path, run: Path) -> None:
     with Store.open(run) as store:
         config, _, _ = read_run(store)
-        update_run(store, config=config.model_copy(update={"embedder": "none"}).model_dump_json())
+        update_run(store, **config_columns(config.model_copy(update={"embedder": "none"})))
     with pytest.raises(ModelError, match="unknown embedder 'none'"):
         run_sync(add(run, written(tmp_path / "m", WET)))
     assert load_context(run).version == 0

@@ -80,11 +80,11 @@ def test_an_old_run_is_shown_and_exported(name: str, here: Path, capsys: pytest.
 def test_an_old_run_answers(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = unpacked(name, here)
     before = len(paid_rows(run))
-    command("run", "The battery of my phone is flat.", "--context", str(run), "--json")
+    command("run", "The battery of my phone is flat.", "--context", str(run), "--trust-run", "--json")
     first = json.loads(capsys.readouterr().out)
     assert first["answer"] == ("K2" if name == "mael" else "K5")
     assert bool(first["memories"]) == (name in ("reasoning_bank", "mael"))
-    second = practicum.run_sync(practicum.ask("The screen of my tablet is black.", run)).as_json()
+    second = practicum.run_sync(practicum.ask("The screen of my tablet is black.", run, trust_run=True)).as_json()
     assert second["answer"] == ("K2" if name == "mael" else "K7")
     assert len(paid_rows(run)) == before
 

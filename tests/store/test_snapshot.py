@@ -149,7 +149,8 @@ def test_a_run_of_the_first_format_can_be_read_and_is_migrated_when_opened(tmp_p
         expected = begun(store, ["a", "b"])
     with sqlite3.connect(tmp_path / DATABASE_FILE) as db:
         later = ("entries", "snapshots", "prompts", "texts", "names", "outcomes", "reviews")
-        db.executescript("".join(f"DROP TABLE {table}; " for table in later) + "PRAGMA user_version = 1")
+        db.executescript("".join(f"DROP TABLE {table}; " for table in later))
+        db.executescript("ALTER TABLE runs DROP COLUMN mark; PRAGMA user_version = 1")
     db.close()
     assert same(load_context(tmp_path), expected)
     with Store.open(tmp_path) as store:

@@ -33,6 +33,7 @@ from practicum.models.client import Wait
 from practicum.models.registry import Models
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.foreign import executes
 from practicum.session.learn import begun, learn, open_session, resume
 from practicum.session.legs import Leg
 from practicum.session.live import wait_text
@@ -265,7 +266,8 @@ class _Runs:
         options: dict[str, Any] = {"parts": self.parts, "watch": watches, "shared": shared}
         try:
             if begun(path):
-                result = await resume(path, **options)
+                # The plan names all that the run executes, wherever the folder is from.
+                result = await resume(path, trust_run=executes(path, run.config), **options)
             else:
                 result = await learn(
                     run.splits.train, val=run.splits.val, test=run.splits.test, out=path,

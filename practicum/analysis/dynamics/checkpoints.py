@@ -23,6 +23,7 @@ from practicum.engine.run import Run
 from practicum.models.budget import Budget
 from practicum.session.components import Parts
 from practicum.session.config import Config, Splits, config_from
+from practicum.session.foreign import Origin
 from practicum.session.opening import open_state
 from practicum.session.records import RUN, read_run
 from practicum.session.result import RunInfo, Watch, one_watch, roles_json, usage_json
@@ -94,14 +95,15 @@ class Dynamics:
 
 async def dynamics(
     run: Path | str, tasks: Sequence[Task] | None = None, *, every: int = 1, concurrency: int | None = None,
-    parts: Parts | None = None, watch: Watch | Sequence[Watch] | None = None,
+    parts: Parts | None = None, watch: Watch | Sequence[Watch] | None = None, trust_run: bool = False,
 ) -> Dynamics:  # fmt: skip
     """Score the checkpoints of a run on `tasks`, with its method's `act` alone.
 
     The default tasks are the run's validation tasks, otherwise its test tasks. The checkpoints are the start, each
     `every`-th step and the last. The limits of the run do not apply here, but what is paid here counts towards them if
-    it is resumed. `parts` are those that the run was made with. `watch` is told of the run, whose budget can be
-    stopped, of each checkpoint that begins, and of attempts.
+    it is resumed. `parts` are those that the run was made with. What a run that was made elsewhere would execute is
+    used only with `trust_run`. `watch` is told of the run, whose budget can be stopped, of each checkpoint that begins,
+    and of attempts.
 
     Raises UsageError where there are no tasks or a model cannot be opened, before anything is paid for; ProviderError
     where a whole checkpoint was lost or no task could be scored; and Stopped. What was done is kept.
@@ -110,6 +112,7 @@ async def dynamics(
         raise UsageError(f"every={every}: give 1 to score every step, 2 to score every second, and so on")
     folder, parts = Path(run), parts or Parts()
     with Store.open(folder) as store:
+        Origin.of(store, {}, parts, trust_run).require_acting()
         config, splits, _ = read_run(store)
         if concurrency is not None:
             config = config_from({**config.model_dump(), "concurrency": concurrency})

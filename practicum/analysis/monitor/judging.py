@@ -30,7 +30,7 @@ TEMPERATURE = 0.0
 
 UNUSED_CONFIG = (
     "max_calls", "max_tokens", "max_usd", "max_minutes", "agent", "reasoning", "max_turns", "tool_timeout", "settings",
-    "from_traces",
+    "from_traces", "embedder",
 )  # fmt: skip
 """Fields of the run's configuration that do not apply here: its limits, which were set for learning, its agent and
 the settings of its method."""

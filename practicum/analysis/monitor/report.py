@@ -20,6 +20,7 @@ from practicum.analysis.monitor.series import MetricGroup
 from practicum.core.errors import UsageError
 from practicum.methods.memory import MemorySettings
 from practicum.session.components import Parts
+from practicum.session.foreign import Origin
 from practicum.session.records import RUN, read_config, step_records
 from practicum.session.story import Story
 from practicum.store.database import Store
@@ -51,19 +52,23 @@ class MonitorReport:
 
 async def monitor(
     run: Path | str, *, judge_again: int | None = None, seed: int = 0, parts: Parts | None = None,
-    limits: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | None = None, trust_run: bool = False,
 ) -> MonitorReport:  # fmt: skip
     """Report the metrics of a run, which may still be at work. `parts` are those that the run was made with.
 
     `judge_again` shows that many of its attempts, drawn by `seed`, to its judge once more, within `limits` (max_calls,
-    max_tokens, max_usd, max_minutes). Nothing else here costs anything. Raises StoreError where `run` is no run folder,
-    and UsageError where it has no steps yet, or no verdicts to compare with.
+    max_tokens, max_usd, max_minutes); that of a run that was made elsewhere only with `trust_run`. Nothing else here
+    costs anything. Raises StoreError where `run` is no run folder, and UsageError where it has no steps yet, or no
+    verdicts to compare with.
     """
     if judge_again is not None and judge_again < 1:
         raise UsageError(f"judge_again={judge_again}: at least one attempt must be judged again")
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
         config, state = read_config(store)
+        origin = Origin.of(store, {}, parts, trust_run)
+        if judge_again is not None:
+            origin.require((), ("judge",))
         records = Story(store).steps()
         if not records:
             raise UsageError(f"{folder} has no steps yet, so there is nothing to report: see practicum show {folder}")
@@ -73,7 +78,7 @@ async def monitor(
         attempted = [(step, [rollout for rollout in own if not rollout.of]) for step, own in steps]
         by = "score" if any(r.score is not None for _, own in steps for r in own) else "verdict"
         calls = costs.read_calls(store)
-        remembers = issubclass(methods.settings_of(config.method), MemorySettings)
+        remembers = issubclass(methods.settings_of(origin.method), MemorySettings)
         changes = list(contexts.context_changes(read_versions(store, RUN)))
         # The texts that all entries ever shown are retrieved by.
         texts = list(dict.fromkeys(e.embedded_text for change in changes for e in change.added if not e.hidden))

@@ -63,13 +63,18 @@ def network_of(team: Team, attempt: AttemptStory, context: Context) -> Network:
 
 def team_of_run(config: Config) -> Team | None:
     """The network of a run, if it has one that can still be made."""
+    from pydantic import ValidationError
+
+    from practicum.agents.team import SHAPES
     from practicum.methods.mael import Settings, team_of
 
-    if config.method != "mael":
+    topology = config.settings.get("topology", "complete")
+    # A run keeps the content of a file. Looking at a run that names one reads no file.
+    if config.method != "mael" or (isinstance(topology, str) and topology not in SHAPES):
         return None
     try:
         return team_of(Settings.model_validate(config.settings), config.seed)
-    except PracticumError:
+    except (PracticumError, ValidationError):
         return None
 
 

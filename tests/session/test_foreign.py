@@ -1,0 +1,268 @@
+"""Runs that were made elsewhere: nothing that they name is imported, run or asked, unless the caller trusts them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import packages
+import pytest
+from helpers import client, make_tasks, write_tasks
+
+import practicum
+from practicum import Parts, run_sync
+from practicum.cli.app import main
+from practicum.core.errors import UsageError
+from practicum.core.installation import HOME_VARIABLE
+from practicum.session.config import INERT, Config
+from practicum.session.foreign import EXECUTING
+from practicum.session.memories import add, reembed, search
+from practicum.store.database import DATABASE_FILE
+
+SCRIPT = [
+    {"role": "agent", "answer": {"used": [], "answer": "word1", "reasoning": "so"}},
+    {"role": "judge", "answer": {"reason": "so", "right": True}},
+    {"role": "curator", "answer": {"reasoning": "so", "changes": []}},
+    {"answer": {**dict.fromkeys(("reasoning", "diagnosis", "cause", "correction"), "so"), "insights": [], "tags": []}},
+]
+
+EVIL = "from pathlib import Path\nPath('pwned').touch()\ndef act(text, context): return text\nscore = tools = act\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with a module that leaves a trace when it is imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "evil.py").write_text(EVIL)
+    (tmp_path / "script.jsonl").write_text("\n".join(map(json.dumps, SCRIPT)))
+    write_tasks(tmp_path / "tasks.jsonl", make_tasks(2))
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path) -> Path:
+    """A run of this installation that has ended."""
+    how: dict[str, Any] = {"settings": {"rounds": 1}, "val": make_tasks(1, 10), "embedder": "wordllama"}
+    run_sync(practicum.learn(make_tasks(2), out=here / "run", parts=Parts(clients={"agent": client()}), **how))
+    rewrite(here / "run", marked=False, model="scripted:script.jsonl")
+    own(here / "run")
+    return here / "run"
+
+
+def rewrite(run: Path, marked: bool = True, state: str | None = None, **config: Any) -> Path:
+    """Write settings into the database of a run, as anybody can."""
+    with closing(sqlite3.connect(run / DATABASE_FILE)) as db, db:
+        ((old,),) = db.execute("SELECT config FROM runs").fetchall()
+        db.execute("UPDATE runs SET config = ?", [json.dumps({**json.loads(old), **config})])
+        if not marked:
+            db.execute("UPDATE runs SET mark = NULL")
+        if state is not None:
+            db.execute("UPDATE runs SET state = ?", [state])
+    return run
+
+
+def own(run: Path) -> None:
+    """Give a run the mark of this installation."""
+    run_sync(reembed(run, trust_run=True))
+
+
+def code(*arguments: str) -> Any:
+    with pytest.raises(SystemExit) as end:
+        main([*arguments])
+    return end.value.code
+
+
+ACTING: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "eval": lambda run: ("eval", "tasks.jsonl", "--context", run),
+    "run": lambda run: ("run", "Say word1", "--context", run),
+    "learn": lambda run: ("run", "Say word1", "--context", run, "--learn"),
+    "resume": lambda run: ("resume", run),
+    "dynamics": lambda run: ("dynamics", run),
+}
+
+
+@pytest.mark.parametrize("command", ACTING)
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"agent": "evil:act"}, "it would run the agent evil:act"),
+        ({"agent": "tools:evil:tools"}, "it would run the agent tools:evil:tools"),
+        ({"agent": "command:touch pwned"}, "it would run the agent command:touch pwned"),
+        ({"agent": "appworld:http://127.0.0.1:1"}, "it would run the agent appworld:http://127.0.0.1:1"),
+        ({"method": "evil"}, "it would import the method evil"),
+        ({"model": "http://127.0.0.1:1/v1#m"}, "it would send prompts to http://127.0.0.1:1/v1#m ("),
+        ({"roles": {"agent": "local:/evil.gguf"}}, "it would send prompts to local:/evil.gguf (agent)"),
+        ({"roles": {"generator": "openai:gpt-4.1"}}, "it would send prompts to openai:gpt-4.1 (agent)"),
+        ({"embedder": "openai:text-embedding-3-small"}, "it would send texts to the embedder openai:text-embedding-3-"),
+    ],
+)  # fmt: skip
+def test_a_run_made_elsewhere_executes_nothing(
+    command: str, config: dict[str, Any], says: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packages.install(Path.cwd(), "plug", "import evil\n", "practicum.methods", evil="plug")
+    rewrite(run, state="stopped" if command == "resume" else None, **config)
+    sys.modules.pop("evil", None)
+    assert code(*ACTING[command](str(run))) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{run} was made elsewhere, or before runs were marked: " in said
+    assert says in said
+    assert said.endswith("or say that you trust this run (--trust-run)")
+    assert "evil" not in sys.modules
+    assert not Path("pwned").exists()
+
+
+@pytest.mark.parametrize("scorer", ["evil:score", "tests", "software"])
+def test_the_scorer_of_a_run_made_elsewhere_is_not_run(scorer: str, run: Path) -> None:
+    rewrite(run, scorer=scorer)
+    with pytest.raises(UsageError, match=f"would score with {scorer}, send prompts to scripted:script.jsonl .agent"):
+        run_sync(practicum.evaluate(make_tasks(1), run))
+    assert not Path("pwned").exists()
+    named = run_sync(practicum.evaluate(make_tasks(1), run, scorer="exact", model="scripted:script.jsonl"))
+    assert named.n == 1
+
+
+def test_what_the_caller_names_is_used(run: Path) -> None:
+    rewrite(run, agent="evil:act", model="openai:gpt-4.1", roles={"agent": "openai:x", "reflector": "openai:y"})
+    with pytest.raises(UsageError, match=r"run the agent evil:act\. Name your own \(`agent`\)"):
+        run_sync(practicum.evaluate(make_tasks(1), run))
+    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(agent\)\. Name your own \(`roles`\)"):
+        run_sync(practicum.evaluate(make_tasks(1), run, agent="chat"))
+    # Another model replaces the agent's; the reflector is not asked.
+    named: dict[str, Any] = {"agent": "chat", "model": "scripted:script.jsonl"}
+    assert run_sync(practicum.evaluate(make_tasks(1), run, **named)).n == 1
+    assert run_sync(practicum.ask("Say word1", run, **named)).text == "word1"
+    with pytest.raises(UsageError, match=r"would send prompts to openai:y \(reflector\)"):
+        run_sync(practicum.ask("Say word1", run, learn=True, target="word1", **named))
+    objects = Parts(agent=lambda text, context: "word1", clients={"agent": client(), "reflector": client()})
+    assert run_sync(practicum.ask("Say word1", run, parts=objects)).text == "word1"
+
+
+def test_a_method_of_the_package_does_not_call_out_for_a_run_made_elsewhere(run: Path) -> None:
+    team = {"agents": [{"name": "a", "model": "http://127.0.0.1:1/v1#m"}, {"name": "b"}], "links": [["a", "b"]]}
+    for topology, says in ((team, r"send prompts to http://127.0.0.1:1/v1#m \(a\)"), ("/etc/passwd", "read /etc/pas")):
+        rewrite(run, method="mael", settings={"topology": topology})
+        with pytest.raises(UsageError, match=says):
+            run_sync(practicum.ask("Say word1", run, model="scripted:script.jsonl"))
+    assert code("view", str(run), "--output", "pages") == 0
+
+
+def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
+    assert set(EXECUTING) == {"method", "settings", "model", "roles", "agent", "scorer", "embedder"}
+    assert set(Config.model_fields) >= INERT
+
+
+def test_reading_commands_import_and_ask_nothing(run: Path) -> None:
+    packages.install(Path.cwd(), "plug", "import evil\n", "practicum.methods", evil="plug")
+    rewrite(
+        run, method="evil", agent="evil:act", scorer="evil:score", embedder="openai:e", model="http://127.0.0.1:1#m"
+    )
+    sys.modules.pop("evil", None)
+    shutil.copytree(run, "other")
+    for arguments in (
+        ("show", str(run)), ("show", str(run), "--attempts"), ("show", str(run), "--json"), ("monitor", str(run)),
+        ("view", str(run), "--output", "pages"), ("export", str(run)), ("diff", str(run), "other"),
+        ("memory", "list", str(run)), ("name", str(run), "prod"), ("rollback", str(run), "0", "--yes"),
+        ("forget", str(run), "--task", "t1", "--yes", "--no-copy"),
+    ):  # fmt: skip
+        assert code(*arguments) == 0, arguments
+    assert code("show", str(run), "--replay") == 2
+    assert "evil" not in sys.modules
+    assert not Path("pwned").exists()
+
+
+def test_only_a_judge_or_an_embedder_that_is_trusted_is_asked_about_a_run(run: Path) -> None:
+    own(run)
+    rewrite(run, embedder="openai:e", judged=True, labels=False)
+    (Path("memories.jsonl")).write_text(json.dumps({"text": "Say the last word."}))
+    for work in (search(run, "word"), add(run, Path("memories.jsonl")), reembed(run)):
+        with pytest.raises(UsageError, match="send texts to the embedder openai:e"):
+            run_sync(work)
+    assert code("monitor", str(run), "--judge-again", "1") == 2
+    # The caller names the embedder; that does not make the run one's own.
+    assert run_sync(reembed(run, "wordllama")) > 0
+    with pytest.raises(UsageError, match="made elsewhere"):
+        run_sync(practicum.evaluate(make_tasks(1), run))
+
+
+def test_a_run_that_is_open_in_a_program_shows_its_context_and_does_no_more(run: Path) -> None:
+    rewrite(run, agent="evil:act", model="http://127.0.0.1:1/v1#m")
+
+    async def use(**how: Any) -> list[str]:
+        refused = []
+        async with practicum.open(run, **how) as space:
+            shown = await space.context_for("Say word1")
+            await space.report(shown, answer="word1", score=0)
+            for work in (lambda: space.ask("Say word1"), lambda: space.ask("Say word1", learn=True), space.learn):
+                try:
+                    await work()
+                except UsageError as error:
+                    refused.append(str(error))
+        return refused
+
+    refused = run_sync(use())
+    alone, learning, reports = (text.partition(" it would ")[2].partition(". Name")[0] for text in refused)
+    assert alone == "run the agent evil:act"
+    asks = "send prompts to http://127.0.0.1:1/v1#m (reflector, curator, judge)"
+    assert (learning, reports) == (f"run the agent evil:act, {asks}", asks)
+    assert not Path("pwned").exists()
+    assert run_sync(use(agent="chat", model="scripted:script.jsonl")) == []
+
+
+def test_a_trusted_run_is_obeyed_and_one_that_is_written_to_is_trusted_from_then_on(run: Path) -> None:
+    rewrite(run, agent="evil:act", state="stopped")
+    assert run_sync(practicum.evaluate(make_tasks(1), run, trust_run=True)).n == 1
+    assert Path("pwned").exists()
+    with pytest.raises(UsageError, match="made elsewhere"):
+        run_sync(practicum.evaluate(make_tasks(1), run))
+    rewrite(run, agent="chat", model="scripted:./script.jsonl")
+    assert code("resume", str(run)) == 2
+    assert code("resume", str(run), "--trust-run") in (0, 1)
+    assert run_sync(practicum.evaluate(make_tasks(1), run)).n == 1
+
+
+def test_a_run_is_ones_own_wherever_it_lies_until_what_it_executes_is_changed(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run, "copy")
+    copy = Path("copy")
+    assert run_sync(practicum.evaluate(make_tasks(1), copy)).n == 1
+    # What executes nothing may be changed by hand.
+    rewrite(copy, instructions="Be brief.", seed=3, max_calls=1_000)
+    assert run_sync(practicum.evaluate(make_tasks(1), copy)).n == 1
+    rewrite(copy, scorer="contains")
+    with pytest.raises(UsageError, match=r"send prompts to scripted:script.jsonl"):
+        run_sync(practicum.evaluate(make_tasks(1), copy))
+    monkeypatch.setenv(HOME_VARIABLE, str(Path.cwd() / "another user"))
+    with pytest.raises(UsageError, match="made elsewhere"):
+        run_sync(practicum.evaluate(make_tasks(1), run))
+
+
+def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
+    rewrite(run, model="openai:x", roles={"judge": "openai:z"}, state="stopped")
+    with pytest.raises(UsageError, match=r"openai:z \(judge\), send prompts to openai:x \(other roles\)"):
+        run_sync(practicum.resume(run))
+    with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
+        run_sync(practicum.resume(run, model="scripted:script.jsonl"))
+
+
+def test_a_comparison_continues_runs_that_do_what_it_names_wherever_they_are_from(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"test": make_tasks(1, 5), "methods": ["none", "icl"], "seeds": 1, "embedder": "wordllama"}
+    how |= {"out": here / "compare", "model": "scripted:script.jsonl"}
+    assert not run_sync(practicum.compare(make_tasks(2), **how)).failed
+    kept = here / "compare" / "runs" / "icl-0"
+    (kept / "measured.json").unlink()
+    rewrite(kept, marked=False, state="stopped")
+    assert not run_sync(practicum.compare(make_tasks(2), **how)).failed
+    (kept / "measured.json").unlink()
+    rewrite(kept, state="stopped", agent="evil:act")
+    (failed,) = run_sync(practicum.compare(make_tasks(2), **how)).failed
+    assert "it would run the agent evil:act" in str(failed.failed)
