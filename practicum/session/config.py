@@ -44,6 +44,7 @@ INERT = frozenset({
     "profile", "sections", "instructions", "choices", "reasoning", "max_turns", "tool_timeout", "labels", "judged",
     "seed", "concurrency", "structure", "temperature", "max_output_tokens", "timeout", "attempts", "window", "prices",
     "validate_every", "from_traces", "trace_faults", "before", "max_calls", "max_tokens", "max_usd", "max_minutes",
+    "max_reply_mb",
 })  # fmt: skip
 """The fields of `Config` that run nothing, call nobody and open nothing, whatever they say. Every other field, and so
 each new one, is part of the mark of a run, and a run that was made elsewhere is not obeyed in it."""

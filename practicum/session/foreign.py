@@ -36,6 +36,10 @@ EXECUTING = tuple(field for field in Config.model_fields if field not in INERT)
 """The fields in which a run that was made elsewhere is not obeyed."""
 
 
+LEARNING = ("review", "trust_tools")
+"""Fields that matter for learning alone."""
+
+
 @dataclass(frozen=True)
 class Origin:
     """What a run says that it would execute, and what the caller names in place of that (fields of `Config`; None names
@@ -78,6 +82,7 @@ class Origin:
         """The same for what attempts use, or also learning from them, but for these fields, which have no effect."""
         if self.trusted:
             return
+        without = {*without, *(() if learns else LEARNING)}
         fields = [field for field in EXECUTING if field not in without]
         # Whom a method asks is known once it is built, which it is only if that runs nothing foreign.
         unbuilt = any(self._outside(("method", "settings")))
@@ -118,6 +123,8 @@ class Origin:
                     text = f"score with {_shown(value)}"
                 case "embedder" if value != Config.model_fields[field].default:
                     text = f"send texts to the embedder {_shown(value)}"
+                case "api_key_env" if value is not None:
+                    text = f"send the key in {_shown(value)}"
                 case "method" | "settings" | "agent" | "scorer" | "embedder":
                     continue
                 case _ if value != Config.model_fields[field].get_default(call_default_factory=True):

@@ -154,7 +154,8 @@ def test_a_method_of_the_package_does_not_call_out_for_a_run_made_elsewhere(run:
 
 
 def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
-    assert set(EXECUTING) == {"method", "settings", "model", "roles", "agent", "scorer", "embedder"}
+    named = {"method", "settings", "model", "roles", "agent", "scorer", "embedder", "api_key_env"}
+    assert set(EXECUTING) == named | {"review", "trust_tools"}
     assert set(Config.model_fields) >= INERT
 
 
@@ -249,6 +250,9 @@ def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
     with pytest.raises(UsageError, match=r"openai:z \(judge\), send prompts to openai:x \(other roles\)"):
         run_sync(practicum.resume(run))
     with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
+        run_sync(practicum.resume(run, model="scripted:script.jsonl"))
+    rewrite(run, api_key_env="AWS_SECRET", roles={}, review="none", state="stopped")
+    with pytest.raises(UsageError, match="would send the key in AWS_SECRET, use review none"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
 
 
