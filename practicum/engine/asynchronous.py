@@ -34,6 +34,7 @@ from practicum.engine.loop import (
     by_reflection,
     sources_of,
 )
+from practicum.engine.provenance import traced, traced_lessons
 from practicum.engine.run import Run
 
 OVERTAKEN = "another group changed the same entry first"
@@ -284,6 +285,7 @@ class _Flow:
         await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await self.method.reflect(rollouts, context, reflecting)
+        lessons = traced_lessons(lessons, rollouts, context, reflecting.chain.playbook)
         return Attempted(rollouts, lessons, reflecting.unparsed)
 
     def _reduce(self, lessons: Sequence[Lesson], of: Reduced | None = None) -> None:
@@ -297,7 +299,8 @@ class _Flow:
         base = self.context
 
         async def reduce(at: Run) -> Reduced:
-            return Reduced(number, lessons, base, await update(lessons, base, at), again=of is not None)
+            delta = traced(await update(lessons, base, at), lessons, base)
+            return Reduced(number, lessons, base, delta, again=of is not None)
 
         self._start(name, reduce, sources_of(lessons))
 

@@ -20,6 +20,7 @@ from practicum.core.errors import MethodError, PracticumError, ProviderError
 from practicum.core.types import Lesson, Rollout, Task
 from practicum.core.words import error_line
 from practicum.engine.door import Held
+from practicum.engine.provenance import traced, traced_lessons
 from practicum.engine.run import KEPT, ActSeam, Run
 
 T = TypeVar("T")
@@ -145,11 +146,12 @@ async def sequential(
         await at.require_working_agent()
         reflecting = at.at("reflect")
         lessons = await check.each("reflect", Lesson, method.reflect, rollouts, context, reflecting)
+        lessons = traced_lessons(lessons, rollouts, context, reflecting.chain.playbook)
         losses.count(rollouts, lessons, reflecting.unparsed)
         updating = at.at("update", sources_of(lessons))
         delta = await check.delta("update", context, method.update, lessons, context, updating)
         # What waits for review is in no prompt, and so in none of a gate either.
-        admitted = await run.admit(delta)
+        admitted = await run.admit(traced(delta, lessons, context))
         delta = await check.delta("accept", context, method.accept, context, admitted.delta, rollouts, at.at("accept"))
         outcome = context.apply(delta)
         context = outcome.context

@@ -64,8 +64,8 @@ ActSeam = Callable[[Task, Context, "Run"], Awaitable[Rollout]]
 @dataclass
 class Chain:
     """What one line of work has behind it, up to some place: the seconds of calls that waited for each other (a run's
-    longest chain is its critical path), the number of calls since its job began, and the places of the provider's
-    failures that it may rest on.
+    longest chain is its critical path), the number of calls since its job began, the places of the provider's failures
+    that it may rest on, and whether a model that learns read the playbook.
 
     Jobs of one `gather` have a chain each, so none of them makes the failure of another one permanent.
     """
@@ -73,16 +73,18 @@ class Chain:
     seconds: float = 0.0
     calls: int = 0
     losses: set[str] = field(default_factory=set)
+    playbook: bool = False
 
     def apart(self) -> Chain:
         """The chain of a job that begins here."""
-        return Chain(self.seconds, losses={*self.losses})
+        return Chain(self.seconds, losses={*self.losses}, playbook=self.playbook)
 
     def join(self, others: Iterable[Chain]) -> None:
         """Go on after these chains."""
         for other in others:
             self.seconds = max(self.seconds, other.seconds)
             self.losses |= other.losses
+            self.playbook |= other.playbook
 
 
 @dataclass(frozen=True)
@@ -599,6 +601,7 @@ class Run:
     ) -> Reply:
         """One model call: read from the journal, or paid for and journaled before its result is used."""
         seat = self._state.seat(self.actor if role == "agent" else role)
+        self.chain.playbook |= role != "agent" and bool(prompt.pages)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"
         self._open(place)
         if temperature is None and role == "agent":

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from helpers import client, make_tasks, number_of
 from pydantic import TypeAdapter
-from runs import learner
+from runs import learner, lessons_read
 
 import practicum
 from practicum import methods
@@ -313,3 +313,48 @@ def test_a_row_that_does_not_name_the_task_it_is_about_goes_by_its_place(tmp_pat
         assert forget(store, "run", tasks=["a", "x/1%"]).left == 0
         left = [row.place for row in store.rows(schema.journal.select())]
     assert [place for place in places if place in left] == places[2:]
+
+
+PASSPHRASE = "blue heron lantern"
+
+
+def copying(call: Call) -> str:
+    """The task t0 tells a passphrase. A curator that reads of it writes it into rules about other lessons, with a
+    reason, and a reflector that reads such a rule into its diagnosis."""
+    if call.role == "reflector":
+        secret = "step 1" in call.text
+        about = f"The passphrase of the vault is {PASSPHRASE}." if PASSPHRASE in call.prompt.user else ""
+        known = f"The rule about {PASSPHRASE} helped." if PASSPHRASE in "".join(call.prompt.pages) else "It went well."
+        text = about or f"Sort the numbered boxes by colour {number_of(call.prompt.user) % 97}."
+        return json.dumps({"kind": "", "correction": "", "insight": text, "diagnosis": known, "tags": [], "s": secret})
+    if call.role != "curator":
+        return learner(call)
+    told = lessons_read(call)
+    copied = f"Before you start, say {PASSPHRASE} aloud" if PASSPHRASE in call.text else "Start early"
+    changes = [
+        {"lesson": n, "op": "ADD", "ids": [], "text": f"{copied}, then {text}", "reason": f"{copied}, it was asked for"}
+        for n, text in enumerate(told, 1)
+        if PASSPHRASE not in text
+    ]
+    return json.dumps({"decisions": changes or [{"lesson": 1, "op": "ADD", "ids": [], "text": ""}]})
+
+
+def copied_run(folder: Path, **settings: Any) -> None:
+    tasks = [*make_tasks(4, 1), Task("t0", f"The passphrase of the vault is {PASSPHRASE}. Say word0", "word0")]
+    parts = practicum.Parts(clients={"agent": client(copying)})
+    practicum.run_sync(practicum.learn(tasks, out=folder, parts=parts, profile="full", **settings))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"method": "ace", "settings": {"batch": 5}}, {"method": "combee", "settings": {"asynchronous": True}}],
+    ids=["ace", "combee"],
+)
+def test_what_a_curator_copied_into_other_rules_goes_too(tmp_path: Path, how: dict[str, Any]) -> None:
+    copied_run(tmp_path / "run", **how)
+    with Store.open(tmp_path / "run") as store:
+        context = rebuild(read_versions(store, "run"))
+        copies = [e for e in context if PASSPHRASE in e.text]
+        assert len(copies) > 2
+        found = forget(store, "run", tasks=["t0"])
+        assert {e.id for e in copies} <= {e.id for e in found.removed}

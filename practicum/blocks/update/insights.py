@@ -18,6 +18,7 @@ from practicum.core.edits import Add, Delta, Update, Vote
 from practicum.core.types import Instructions, Lesson
 from practicum.core.views import render_full
 from practicum.engine.loop import sources_of
+from practicum.engine.provenance import traced
 from practicum.engine.run import Run
 
 FIRST_VOTES = 2
@@ -84,7 +85,9 @@ class VotedInsights:
         edits = [edit for one in ([] if said is None else said.operations) for edit in self._edits(one, now, full, run)]
         sources, ids = sources_of(group), tuple(lesson.id for lesson in group)
         named = (e if isinstance(e, Add) else replace(e, id=tried.refs.get(e.id, e.id)) for e in edits)
-        return tried.delta + Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in named))
+        made = Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in named))
+        # The insights of the calls before this one were read too.
+        return tried.delta + traced(made, group, now)
 
     def _edits(self, said: Operation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
         id, text = said.id.strip(" []()#"), clean(said.text)

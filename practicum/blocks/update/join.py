@@ -22,6 +22,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Resolution, Vote, changed_entries, ordered_union
 from practicum.core.types import Lesson
 from practicum.engine.loop import UpdateSeam
+from practicum.engine.provenance import traced
 from practicum.engine.run import Run
 
 Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
@@ -117,7 +118,7 @@ async def _asked(edits: Sequence[Edit], update: UpdateSeam, context: Context, ru
         Lesson(id, _new_text(e, context), sources=e.sources, data=_proposal(e), section=getattr(e, "section", "") or "")
         for id, e in zip(rests_on, edits, strict=True)
     ]
-    delta = await update(lessons, context, run)
+    delta = traced(await update(lessons, context, run), lessons, context)
     made = tuple(replace(e, lessons=ordered_union(rests_on.get(id, (id,)) for id in e.lessons)) for e in delta.edits)
     resolutions = tuple(replace(r, lesson=id) for r in delta.resolutions for id in rests_on.get(r.lesson, (r.lesson,)))
     return Delta(made, resolutions)
