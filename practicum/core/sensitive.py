@@ -124,7 +124,7 @@ _LATER_KEYS = re.compile(
 """Keys whose form is younger than detect-secrets 1.5 (2024)."""
 
 _PEM = re.compile(
-    r"-----BEGIN (?P<of>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.{0,20000}?(?:-----END (?P=of)-----|\Z)", re.DOTALL
+    r"-----BEGIN (?P<of>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.{0,8000}?(?:-----END (?P=of)-----|\Z)", re.DOTALL
 )
 
 _ASSIGNED = re.compile(
