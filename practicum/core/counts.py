@@ -36,6 +36,17 @@ class Count(StrEnum):
     )
     UNPARSED_OUTPUTS = "unparsed_outputs", "answer[|s] that could not be parsed after three tries", True
     CUT_TEXTS = "cut_texts", "plain text[|s] that ended at the limit of output tokens (`max_output_tokens`)", True
+    OVERLONG_ANSWERS = (
+        "overlong_answers",
+        "answer[|s] above the limit of output tokens, which the server ignored, cut to it",
+        True,
+    )
+    ESTIMATED_USAGE = (
+        "estimated_usage",
+        "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",
+        True,
+    )
+    MENDED_TEXTS = "mended_texts", "answer[|s] with characters that no text can hold, which were replaced", True
     SHORTENED_PROMPTS = "shortened_prompts", "prompt[|s] shortened to fit the model's window"
     SHORTENED_PLAYBOOKS = (
         "shortened_playbooks",

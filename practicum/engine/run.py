@@ -29,7 +29,7 @@ from practicum.core.trust import least
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.door import Admitted, edit_texts
-from practicum.engine.state import ModelCall, RunState, need_of
+from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
@@ -41,6 +41,7 @@ from practicum.models.prompting import (
     prompt_tokens,
     repair_prompt,
 )
+from practicum.models.receiving import received
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
@@ -618,12 +619,19 @@ class Run:
             if not known.ok:
                 raise ProviderError(known.answer)
             self._timed(known)
-            text, cut = json.loads(known.answer)
+            text, cut, *changed = json.loads(known.answer)
+            self._changed(*changed)
+            self._state.learn_output(seat.client, options.max_output_tokens, known.usage)
             return Reply(text, known.usage, cut)
         return await self._pay(
             JournalRow(place, role, question, "", sources=self.about, prompt=prompt),
             seat.client, prompt, schema, replace(options, wait=self._wait),
         )  # fmt: skip
+
+    def _changed(self, keys: Sequence[str] = ()) -> None:
+        """Count what had to be changed about a reply."""
+        for key in keys:
+            self._state.counts[key] += 1
 
     async def _wait(self, wait: Wait) -> None:
         self._state.budget.repeats()
@@ -644,15 +652,18 @@ class Run:
             # alone: a resume may have a model with another window.
             left = max(client.window - int(1.25 * estimate), client.window // 2)
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
-        need = need_of(client, estimate * state.token_ratio.get(client.name, 1.25), options.max_output_tokens)
+        most = options.max_output_tokens
         async with state.slot(client.endpoint, client.slots):
+            # What it needs is known best when it is its turn.
+            need = state.need(client, estimate, most)
             await state.budget.reserve(need)
             state.budget.timeout = max(state.budget.timeout, options.timeout)
             began = time.monotonic()
             call = ModelCall(record.place, role, client.name, prompt, options, "", Usage(), 0.0)
             try:
                 with state.budget.repeatable():
-                    reply = await client.complete(role, prompt, schema, options)
+                    sent = await client.complete(role, prompt, schema, options)
+                reply = received(sent, estimate, most, client.cost)
                 call = replace(call, text=reply.text, usage=reply.usage)
             except ProviderError as error:
                 call = replace(call, error=str(error))
@@ -667,13 +678,16 @@ class Run:
                 state.budget.settle(need, call.usage)
                 state.observer.called(replace(call, seconds=time.monotonic() - began))
             usage = reply.usage
-            answer = json.dumps([reply.text, reply.cut], ensure_ascii=False)
+            self._changed(reply.changed)
+            said = [reply.text, reply.cut, *([reply.changed] if reply.changed else [])]
+            answer = json.dumps(said, ensure_ascii=False)
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)
             await self._write(record)
         if estimate > 200:
             seen = usage.input_tokens / estimate
-            state.token_ratio[client.name] = max(state.token_ratio.get(client.name, 1.25), seen)
+            state.token_ratio[client.name] = max(state.token_ratio.get(client.name, TOKEN_RATIO), seen)
+        state.learn_output(client, most, usage)
         return reply
 
 

@@ -95,6 +95,9 @@ ASSUMED_WINDOW = 100_000
 SHORTENINGS = 5
 """How often a prompt above the model's window is shortened, each time to half of what the last attempt kept."""
 
+TOKEN_RATIO = 1.25
+"""Tokens that a model is assumed to count for each that is estimated."""
+
 MIN_KEPT = 64
 """Tokens that are kept of a message, however little room there is."""
 
@@ -110,7 +113,8 @@ class RunState:
     failure of a model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
     operator's own. `pace` is the number of attempts made and their seconds in sum. `most_calls` is the
     most calls of an attempt so far; `longer_attempt` is called when it rises. `token_ratio` is, for each
-    model, the tokens it counted per token that was estimated. `keep_evaluated` stores the attempts of an evaluation.
+    model, the tokens it counted per token that was estimated, and `output_ratio` the tokens it wrote per token of the
+    limit, where it wrote more. `keep_evaluated` stores the attempts of an evaluation.
     """
 
     journal: Journal
@@ -137,6 +141,7 @@ class RunState:
     rests_on: dict[tuple[str, str, str, int], frozenset[str]] = field(default_factory=dict)
     unparsed: list[str] = field(default_factory=list)
     token_ratio: dict[str, float] = field(default_factory=dict)
+    output_ratio: dict[str, float] = field(default_factory=dict)
     largest: dict[str, int] = field(default_factory=dict)
     pace: tuple[int, float] = (0, 0.0)
     most_calls: int = 0
@@ -193,13 +198,19 @@ class RunState:
         for n in range(SHORTENINGS):
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
+    def need(self, client: Client, prompt_tokens: float, output_tokens: int) -> Need:
+        """The most that a call should cost: by the estimate of its prompt, its limit of output tokens, and how its
+        model counted so far and kept to its limits."""
+        read = int(prompt_tokens * self.token_ratio.get(client.name, TOKEN_RATIO)) + 1
+        most = Usage(1, read, 0, int(output_tokens * self.output_ratio.get(client.name, 1.0)))
+        return Need(1, most.tokens, client.cost(most) or 0.0)
+
+    def learn_output(self, client: Client, output_tokens: int, usage: Usage) -> None:
+        """Learn from a call, also one before a resume, how its model kept to the limit of output tokens."""
+        written = usage.output_tokens / output_tokens
+        self.output_ratio[client.name] = max(self.output_ratio.get(client.name, 1.0), written)
+
     def settle(self, places: Iterable[str]) -> list[JournalRow]:
         """The failures and notes at these places that were not written yet, to be written now."""
         settled = {*places}
         return [self.lost.pop(place) for place in [*self.lost] if place in settled]
-
-
-def need_of(client: Client, input_tokens: float, output_tokens: int) -> Need:
-    """The most that a call can cost."""
-    most = Usage(1, int(input_tokens) + 1, 0, output_tokens)
-    return Need(1, most.tokens, client.cost(most) or 0.0)

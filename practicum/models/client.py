@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from practicum.core.counts import Count
 from practicum.core.types import Prompt, Usage
 
 T = TypeVar("T")
@@ -63,11 +64,13 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The model's unparsed answer. `cut` is set if the model reached its output limit."""
+    """The model's unparsed answer. `cut` is set if the model reached its output limit, and `changed` counts what had to
+    be changed about what was sent (see `models.receiving`)."""
 
     text: str
     usage: Usage
     cut: bool = False
+    changed: tuple[Count, ...] = ()
 
 
 class Client(Protocol):

@@ -104,13 +104,13 @@ def _objects(text: str) -> Iterator[str]:
     while start >= 0:
         try:
             value, end = _LENIENT.raw_decode(text, start)
+            yield json.dumps(value)
         except json.JSONDecodeError as error:
             # What was read until then belongs to an object that is broken.
             end = max(error.pos, start + 1)
-        except RecursionError:
+        except (RecursionError, ValueError):
+            # It is nested too deeply, or has a number of thousands of digits.
             return
-        else:
-            yield json.dumps(value)
         start = text.find("{", end)
 
 

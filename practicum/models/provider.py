@@ -28,6 +28,8 @@ from practicum.core.words import quantity
 from practicum.models.client import JSON, WINDOW_ADVICE, CallOptions, Reply, Structure, Wait, causes, once_per_schema
 from practicum.models.keys import without_keys
 from practicum.models.local import choice_grammar, compact_grammar
+from practicum.models.prompting import prompt_tokens
+from practicum.models.receiving import within_limit
 from practicum.models.transport import RefusedReply
 
 FIRST_TRIES = 3
@@ -119,7 +121,7 @@ class ProviderClient:
                 # The timeout of the request is one between two bytes, which a server that drips never exceeds.
                 async with asyncio.timeout(options.timeout):
                     response = await model.request(messages, settings, parameters)  # type: ignore[arg-type]
-                reply = self._reply(response)
+                reply = self._reply(response, prompt, options)
             # Whatever the libraries between here and the server raise, it is about what the server sent.
             except Exception as error:
                 if self._fell_back(model, error):
@@ -190,12 +192,14 @@ class ProviderClient:
             return ModelRequestParameters(), {"response_format": {"type": "json_schema", "json_schema": json_schema}}
         return parameters, {}
 
-    def _reply(self, response: ModelResponse) -> Reply:
+    def _reply(self, response: ModelResponse, prompt: Prompt, options: CallOptions) -> Reply:
         calls = [part.args_as_json_str() for part in response.parts if isinstance(part, ToolCallPart)]
         text = calls[0] if calls else (response.text or "")
         counts = response.usage
         usage = Usage(1, counts.input_tokens, counts.cache_read_tokens, counts.output_tokens)
-        return Reply(text, replace(usage, usd=self.price(usage)), cut=response.finish_reason == "length")
+        sent = Reply(text, usage, cut=response.finish_reason == "length")
+        reply = within_limit(sent, prompt_tokens(prompt), options.max_output_tokens)
+        return replace(reply, usage=replace(reply.usage, usd=self.price(reply.usage)))
 
 
 def _messages(prompt: Prompt) -> list[ModelMessage]:

@@ -14,7 +14,7 @@ from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
 from practicum.core.words import quantity
 from practicum.engine.door import Door
-from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots, need_of
+from practicum.engine.state import ASSUMED_WINDOW, RunState, Seat, Slots
 from practicum.models.budget import Budget, Need
 from practicum.models.client import WINDOW_ADVICE, CallOptions, Client
 from practicum.models.registry import ClientSettings, Models
@@ -186,7 +186,7 @@ class Reserve:
             client = (seats.get("agent") or next(iter(seats.values()))).client
             longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
             guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
-            one = need_of(client, 1.25 * self.state.largest.get("agent", guess), config.output_tokens)
+            one = self.state.need(client, self.state.largest.get("agent", guess), config.output_tokens)
         spare = int(config.output_tokens * 0.75)
         return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
 

@@ -1,0 +1,99 @@
+"""What a model sent, as far as it is believed: a text that can be stored, of a length and at a cost that can be.
+
+A budget must hold with a server that counts wrongly or ignores the limit of a call. So its counts are compared with
+estimates of what was sent and received, and an overlong text is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from practicum.core.counts import Count
+from practicum.core.types import Usage
+from practicum.core.views import count_tokens
+from practicum.models.client import Reply
+
+FAR = 10
+"""A count that differs from its estimate by a larger factor is not believed. Tokenizers differ by a factor of two or
+three, and reasoning, which is not in the text, may take several times its limit."""
+
+FEW = 1000
+"""Tokens below which the factor says nothing."""
+
+SLACK = 2
+"""A text is overlong if its estimate is more than so many times the limit, or if the server counted more than that."""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def within_limit(reply: Reply, prompt_tokens: int, most: int) -> Reply:
+    """The reply of a server that was sent a limit of output tokens. One that ignored it is cut, after what it cost was
+    estimated where it does not say so. `prompt_tokens` is the estimate of the prompt.
+    """
+    written = count_tokens(reply.text)
+    if written <= SLACK * most and min(written, reply.usage.output_tokens) <= most:
+        return reply
+    usage = believed(reply.usage, prompt_tokens, written, most)
+    changed = (Count.OVERLONG_ANSWERS, *((Count.ESTIMATED_USAGE,) if usage != reply.usage else ()))
+    return Reply(_beginning(reply.text, most), usage, True, changed)
+
+
+def received(reply: Reply, prompt_tokens: int, most: int, price: Callable[[Usage], float | None]) -> Reply:
+    """The reply of any client with a text and a usage that can be believed."""
+    text, usage, changed = storable(reply.text), reply.usage, reply.changed
+    if text != reply.text:
+        changed = (*changed, Count.MENDED_TEXTS)
+    if Count.OVERLONG_ANSWERS not in changed:
+        usage = believed(usage, prompt_tokens, count_tokens(text), most)
+        if usage != reply.usage:
+            changed = (*changed, Count.ESTIMATED_USAGE)
+    if usage != reply.usage or not _is_price(usage.usd):
+        usage = replace(usage, usd=price(usage))
+    return Reply(text, usage, reply.cut, changed)
+
+
+def storable(text: str) -> str:
+    """The text with a replacement for what UTF-8 or a database cannot hold: lone surrogates and NUL."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\0", REPLACEMENT)
+
+
+def believed(usage: Usage, prompt_tokens: int, written: int, most: int) -> Usage:
+    """The usage with the estimate in place of each count that is missing or cannot be right."""
+    read, cached, output = usage.input_tokens, usage.cached_tokens, usage.output_tokens
+    if not _is_count(read) or read == 0 or _is_far(read, prompt_tokens, prompt_tokens):
+        read = prompt_tokens
+    if not _is_count(cached) or cached > read:
+        cached = 0
+    if not _is_count(output) or (output == 0 and written) or _is_far(output, written, max(written, most)):
+        output = written
+    calls = usage.calls if _is_count(usage.calls) and usage.calls else 1
+    return replace(usage, calls=calls, input_tokens=read, cached_tokens=cached, output_tokens=output)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_far(count: int, least: int, most: int) -> bool:
+    """Whether a count is far below or above what was estimated."""
+    return count * FAR < least - FEW or count > FAR * max(most, FEW)
+
+
+def _is_price(usd: object) -> bool:
+    return usd is None or (isinstance(usd, float | int) and math.isfinite(usd) and usd >= 0)
+
+
+def _beginning(text: str, tokens: int) -> str:
+    """The longest beginning of a text with so many tokens, by estimate."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count_tokens(text[:middle]) <= tokens else (low, middle - 1)
+    return text[:low]
