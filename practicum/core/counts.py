@@ -65,6 +65,11 @@ class Count(StrEnum):
     UNSCORED_ATTEMPTS = "unscored_attempts", "attempt[|s] without a score, because the scorer's model failed", True
     UNJUDGED_ATTEMPTS = "unjudged_attempts", "attempt[|s] without a verdict, because the judge failed", True
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
+    UNTESTABLE_ANSWERS = (
+        "untestable_answers",
+        "answer[|s] on which the task's tests cannot be run, because of an argument that is no plain data",
+        True,
+    )
     TRACE_FAULTS = "trace_faults", "part[|s] of the traces that could not be read", True
     BATCH_LOWERED = "batch_lowered", "time[|s] the batch size was lowered to the number of tasks"
     ROLLOUTS_LOWERED = "rollouts_lowered", "time[|s] the setting `rollouts` was lowered to the number of tasks"

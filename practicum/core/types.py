@@ -69,7 +69,7 @@ class Score:
     """How good an answer is, for reports: `value` in [0, 1], and `correct` if it passes.
 
     `measures` are further numbers of the scorer, by name, such as the size of the code. `stopped` means that it is code
-    which the sandbox stopped at a limit or a fence.
+    which the sandbox stopped at a limit or a fence, `untestable` that the task's tests could not be run on it.
     """
 
     value: float
@@ -77,6 +77,7 @@ class Score:
     note: str = ""
     measures: Mapping[str, float] = field(default_factory=dict)
     stopped: bool = False
+    untestable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -445,6 +445,7 @@ class Run:
             self.count(Count.UNSCORED_ATTEMPTS)
             return None
         self.count(Count.STOPPED_PROGRAMS, score.stopped)
+        self.count(Count.UNTESTABLE_ANSWERS, score.untestable)
         return score
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

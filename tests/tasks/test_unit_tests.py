@@ -129,7 +129,7 @@ def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
     printing = scored(body + "while True: print('x' * 1000)")
     assert printing.value == 0.0
     assert printing.stopped
-    assert printing.note == "the code stopped after it printed more than 73 kB while testing: candidate([]) == 0"
+    assert printing.note == "the code stopped after it printed more than 64 kB while testing: candidate([]) == 0"
     for harm in ("__import__('os').fork()", "__import__('socket').socket()", "__import__('os').kill(1, 9)"):
         score = scored(f"{body}try:\n        {harm}\n    except BaseException: pass\n    return sum(numbers)")
         assert score.value == 0.0
@@ -185,13 +185,6 @@ def test_notes_on_long_and_many_tests_are_short() -> None:
     assert wrong.note == "passed 1 of 200 tests; failed: total([0]) == 0 (it gave 1)"
 
 
-@needs_fences
-def test_forged_reports_are_ignored() -> None:
-    forged = "".join(f"print(__checks__.mark + {end!r})\n" for end in ("5", "{", "[]"))
-    assert scored(f"total = sum\n{forged}").correct
-    assert not scored(f"total = len\n{forged}").correct
-
-
 @pytest.mark.parametrize(
     ("meta", "text"),
     [
@@ -204,6 +197,7 @@ def test_forged_reports_are_ignored() -> None:
         ({"tests": UNITTEST + "        assert add(1, 2) == 3"}, "whose TestAdd is never called"),
         ({"tests": "assert add\ndef test_add():\n    assert add(1, 2) == 3"}, "whose test_add is never called"),
         ({"tests": TESTS}, "whose check is never called.*meta.entry_point"),
+        ({"tests": "assert sum([1]) == 1"}, "use no name of the answer: set meta.entry_point"),
         ({"tests": "assert add(1"}, "meta.tests that are not valid Python: .* was never closed"),
         ({"tests": "assert '\0'"}, "meta.tests that are not valid Python"),
     ],

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from errno import EFBIG, ENOSYS, EXDEV
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 from weakref import WeakKeyDictionary
 
 from practicum.core.errors import UsageError
@@ -91,35 +91,80 @@ class Sandbox:
         """Write `files` (relative path to text) into an empty folder and run `entry` there. `limits` replace those of
         the sandbox for this program. Faults of the program are in the result. Raises UsageError when this machine lacks
         the fences, and for a path that is not inside the folder."""
+        async with self._slot():
+            return await self._run(files, entry, args, stdin, limits or self.limits)
+
+    async def run_tested(
+        self, program: Mapping[str, str], tester: Mapping[str, str], stdins: tuple[str, str], tester_limits: Limits
+    ) -> tuple[ProgramResult, ProgramResult]:
+        """Run the `main.py` of a program and of its tester at once, each as `run` does, connected by two pipes. Each
+        gets the numbers of its ends as arguments: the one to read from, and the one to write to. When the tester has
+        ended, so must the program."""
+        (from_tester, to_program), (from_program, to_tester) = _new_pipe(), _new_pipe()
+        sides = (program, self.limits, (from_tester, to_tester)), (tester, tester_limits, (from_program, to_program))
+        async with self._slot():
+            programs = [
+                asyncio.create_task(self._run(files, "main.py", (), stdin, limits, pipes))
+                for (files, limits, pipes), stdin in zip(sides, stdins, strict=True)
+            ]
+            try:
+                tested = await programs[1]
+                done, _ = await asyncio.wait(programs[:1], timeout=PIPE_TIMEOUT)
+                return programs[0].result() if done else ProgramResult(reason="did not end with its tests"), tested
+            finally:
+                for task in programs:
+                    task.cancel()
+                await asyncio.gather(*programs, return_exceptions=True)
+
+    def _slot(self) -> asyncio.Semaphore:
+        return self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once))
+
+    async def _run(
+        self,
+        files: Mapping[str, str],
+        entry: str,
+        args: Sequence[str],
+        stdin: str,
+        limits: Limits,
+        pipes: Sequence[IO[bytes]] = (),
+    ) -> ProgramResult:
         if sys.platform != "linux" and not (self.unfenced and os.name == "posix"):
             raise UsageError("generated code can be run on Linux only, which has the fences around it (docs/tasks.md)")
-        limits = limits or self.limits
         texts = {_relative_path(name): text for name, text in files.items()}
         if _relative_path(entry) not in texts:
             return ProgramResult(reason=f"there is no file {entry} to run")
         if sum(len(text.encode(errors="replace")) for text in texts.values()) > limits.folder_mb * 2**20:
             return ProgramResult(reason=f"the files are larger than {limits.folder_mb} MB")
-        async with self._slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.at_once)):
-            folder = _new_folder()
-            try:
-                if fault := _write(folder, texts):
-                    return ProgramResult(reason=fault)
-                return await self._run_in(folder, entry, args, stdin, limits)
-            finally:
-                await asyncio.to_thread(_remove, folder)
+        folder = _new_folder()
+        try:
+            if fault := _write(folder, texts):
+                return ProgramResult(reason=fault)
+            return await self._run_in(folder, entry, args, stdin, limits, pipes)
+        finally:
+            for pipe in pipes:
+                pipe.close()
+            await asyncio.to_thread(_remove, folder)
 
     def require(self) -> None:
         """Check that code can be run here, before anything is paid for. Raises UsageError if it cannot."""
         with ThreadPoolExecutor(1) as thread:  # since this thread may have an event loop already
             thread.submit(asyncio.run, self.run({"main.py": ""})).result()
 
-    async def _run_in(self, folder: Path, entry: str, args: Sequence[str], stdin: str, limits: Limits) -> ProgramResult:
+    async def _run_in(
+        self,
+        folder: Path,
+        entry: str,
+        args: Sequence[str],
+        stdin: str,
+        limits: Limits,
+        pipes: Sequence[IO[bytes]],
+    ) -> ProgramResult:
         status, child_status = os.pipe()  # on which the child reports its fences
         os.set_blocking(status, False)
         job = {
             "folder": str(folder),
             "entry": entry,
-            "args": list(args),
+            "args": [*args, *(str(pipe.fileno()) for pipe in pipes)],
             "status": child_status,
             "parent": os.getpid(),
             "unfenced": self.unfenced,
@@ -130,7 +175,8 @@ class Sandbox:
         # The hash seed makes the order of sets the same each time.
         own = {"HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONHASHSEED": "0"}
         command = (sys.executable, "-P", "-s", "-S", "-B", str(FENCES), json.dumps(job))
-        settings: dict[str, Any] = {"cwd": folder, "env": own, "start_new_session": True, "pass_fds": (child_status,)}
+        handles = (child_status, *(pipe.fileno() for pipe in pipes))
+        settings: dict[str, Any] = {"cwd": folder, "env": own, "start_new_session": True, "pass_fds": handles}
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE, **settings)
         except BaseException:
@@ -138,6 +184,8 @@ class Sandbox:
             raise
         finally:
             os.close(child_status)
+            for pipe in pipes:
+                pipe.close()
         try:
             watcher = _Watcher(process, limits, folder, status)
             await watcher.watch(stdin.encode(errors="replace"))
@@ -245,6 +293,12 @@ def _relative_path(name: str) -> str:
     if not name or "\0" in name or path.is_absolute() or ".." in path.parts or not path.parts:
         raise UsageError(f"file {name!r} of a program to run must have a relative path within its own folder")
     return str(path)
+
+
+def _new_pipe() -> tuple[IO[bytes], IO[bytes]]:
+    """The end to read from and the end to write to."""
+    read, write = os.pipe()
+    return open(read, "rb", buffering=0), open(write, "wb", buffering=0)
 
 
 def _new_folder() -> Path:

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import ast
 import json
-import secrets
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from practicum.core.types import Score, Task, Trace
+from practicum.tasks.sandbox.judge_tests import names_used
 from practicum.tasks.sandbox.runner import ProgramResult, Sandbox, was_refused
 from practicum.tasks.scoring.code_blocks import python_code
 
-TEST_SCRIPT = Path(__file__).parents[1] / "sandbox" / "run_tests.py"
+SANDBOX = Path(__file__).parents[1] / "sandbox"
 
-REPORT_KB = 3  # that the test script may print per assert to report on it, besides what the code prints
+REPORT_KB = 3  # that the tests may print per assert to report on it
 
 
 async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
@@ -37,25 +38,37 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
     if not code.strip():
         return Score(0.0, False, "the answer holds no code")
     tests = _joined(task.meta["tests"])
-    mark = secrets.token_hex(8)
-    prompt = task.meta.get("prompt", "")
-    job = {"mark": mark, "prompt": prompt, "code": code, "entry_point": entry_point, "tests": tests}
-    limits = replace(sandbox.limits, output_kb=sandbox.limits.output_kb + REPORT_KB * tests.count("assert"))
-    result = await sandbox.run({"main.py": TEST_SCRIPT.read_text("utf-8")}, stdin=json.dumps(job), limits=limits)
+    job = {"prompt": task.meta.get("prompt", ""), "entry_point": entry_point}
+    limits = sandbox.limits
+    # The tests wait for the answer, and so may take as long as it and then as long again.
+    of_tests = replace(limits, wall=2 * limits.wall, output_kb=limits.output_kb + REPORT_KB * tests.count("assert"))
+    answer, tested = await sandbox.run_tested(
+        _program("run_answer.py"),
+        _program("judge_tests.py"),
+        (json.dumps({**job, "code": code}), json.dumps({**job, "tests": tests})),
+        of_tests,
+    )
     fields: dict[str, Any] = {}
-    for line in result.stdout.split("\n"):
-        if line.startswith(mark):
-            with suppress(ValidationError):  # cut off at the output limit
-                fields |= _Report.model_validate_json(line.removeprefix(mark)).model_dump(exclude_unset=True)
+    for line in tested.stdout.split("\n"):
+        with suppress(ValidationError):  # cut off at the output limit
+            fields |= _Report.model_validate_json(line).model_dump(exclude_unset=True)
     report = _Report(**fields)
-    note = _fault_in(report, result)
-    # The script catches what the code raises, so a refusal by the sandbox may be why an assert failed.
-    stopped = result.stopped or was_refused(report.first[1])
-    return Score(float(not note), not note, note, stopped=stopped)
+    note = _fault_in(report, answer, tested)
+    # The scripts catch what the code raises, so a refusal by the sandbox may be why an assert failed.
+    stopped = answer.stopped or tested.stopped or was_refused(report.first[1])
+    return Score(float(not note), not note, note, stopped=stopped, untestable=bool(report.untestable))
+
+
+@cache
+def _program(script: str) -> dict[str, str]:
+    """The files of a script for the sandbox."""
+    shared = SANDBOX / "plain.py"
+    name = shared.relative_to(Path(__file__).parents[3]).as_posix()
+    return {"main.py": (SANDBOX / script).read_text("utf-8"), name: shared.read_text("utf-8")}
 
 
 class _Report(BaseModel):
-    """What the test script has printed, a line at a time as it learns it."""
+    """What the tests have printed, a line at a time as they learn it."""
 
     at: str | None = None  # the assert that is being checked
     total: int | None = None  # asserts in the tests
@@ -63,14 +76,20 @@ class _Report(BaseModel):
     failed: int = 0
     first: tuple[str, str] = ("", "")  # the first assert that failed, and why
     fault: str = ""  # why nothing could be tested
+    gone: bool = False  # the answer's process ended before the tests did
+    broken: str = ""  # what the tests raised outside their asserts
+    untestable: str = ""  # the type of an argument that cannot reach the answer
 
 
-def _fault_in(report: _Report, result: ProgramResult) -> str:
+def _fault_in(report: _Report, answer: ProgramResult, tested: ProgramResult) -> str:
     """Why the tests did not pass; empty if they did."""
     if report.fault:
         return report.fault
     if report.done is None:
-        reason = result.reason or "ended before its tests did"
+        reason = f"ended with {report.broken}" if report.broken else tested.reason
+        if report.gone or (report.total is None and answer.reason):
+            reason = answer.reason
+        reason = reason or "ended before its tests did"
         if report.at is not None:
             return f"the code {reason} while testing: {report.at}"
         return f"the code {reason}" if report.total is None else f"the tests could not be run: the code {reason}"
@@ -79,7 +98,9 @@ def _fault_in(report: _Report, result: ProgramResult) -> str:
         return f"passed {report.done - report.failed} of {report.done} tests; failed: {source} ({why})"
     if not report.done:
         return "nothing was tested: the tests came to their end without reaching an assert"
-    return "" if result.exit_code == 0 else f"all tests passed, but then the code {result.reason}"
+    if report.untestable:
+        return f"an argument of type {report.untestable} could not reach the answer: define its class in meta.prompt"
+    return ""
 
 
 def _joined(tests: str | list[str]) -> str:
@@ -112,6 +133,8 @@ def tests_fault(meta: Mapping[str, Any]) -> str | None:
     for name in (node.name for node in plain if node.name not in names and _has_assert(node)):
         hint = ", or set meta.entry_point to the name that check is called with" if name == "check" else ""
         return f"has meta.tests whose {name} is never called, so its asserts test nothing: call it{hint}"
+    if not names_used(_joined(tests), meta.get("entry_point"))[0]:
+        return "has meta.tests that use no name of the answer: set meta.entry_point to the name that it has to define"
     return None
 
 

@@ -1,0 +1,250 @@
+"""The script that runs the code of an answer in the sandbox, alone: it loads it and does what the tests ask of it.
+
+The tests run in another process (`judge_tests.py`), and nothing of them is here but the arguments of their calls. What
+this process sends may be a lie, since the answer can do here what it wants; so nothing but plain data leaves it.
+Standard input is the job as JSON: the prompt, the code and the name of the entry point. The arguments are the numbers
+of the pipes from and to the tests.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import importlib
+import itertools
+import json
+import operator
+import os
+import sys
+import threading
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from practicum.tasks.sandbox.plain import (
+    Message,
+    Node,
+    Packer,
+    Unpacker,
+    changed,
+    compiled,
+    contents,
+    parses,
+    read,
+    snapshot,
+    write,
+)
+
+# By what an object of a class derived from one of these is represented, when a call returns it.
+DERIVED: dict[type[Any], Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+    bytes: bytes,
+    tuple: tuple,
+    list: list,
+    dict: dict,
+    set: set,
+    frozenset: frozenset,
+    type({}.keys()): list,
+    type({}.values()): list,
+    type({}.items()): list,
+}
+
+
+class Answer:
+    """The loaded answer, and the conversation with its tests."""
+
+    def __init__(self, requests: int, replies: int) -> None:
+        self.requests, self.replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
+        self.names: dict[str, Any] = {}
+        self.shared: set[str] = set()  # the names of classes that the prompt defines, which the tests have too
+        self.objects: list[Any] = []  # what the tests know by its number here
+        self.numbers: dict[int, int] = {}
+        self.callbacks: dict[int, int] = {}  # the functions of the tests that came as arguments, by their id
+        self.lock = threading.RLock()  # the answer may call them from its own threads
+        self.operations: dict[str, Callable[..., Any]] = {
+            **{one.__name__: one for one in (getattr, setattr, delattr, len, iter, next, str, repr, bool, isinstance)},
+            **{one.__name__: one for one in (operator.call, operator.getitem, operator.setitem, operator.delitem)},
+            "make": self.make,
+            "names": self.find_names,
+            "content": lambda value: _content(value)[1],
+            "await": _await,
+            "enter": lambda value: value.__enter__(),
+            "exit": lambda value, error: value.__exit__(type(error) if error else None, error, None),
+        }
+
+    def serve(self) -> None:
+        """Do what the tests ask, until they end."""
+        with suppress(EOFError, BrokenPipeError):
+            while True:
+                self.do(read(self.requests))
+
+    def do(self, message: Message) -> None:
+        """Do one thing that the tests ask for, and reply with its result and with what it changed in its arguments."""
+        unpacker = Unpacker(self.special_value, self.shell)
+        values = unpacker.unpack(message)
+        before, names = snapshot(unpacker), message["keys"]
+        split = len(values) - len(names)
+        try:
+            keywords = dict(zip(names, values[split:], strict=True))
+            result, raised = self.operations[message["do"]](*values[:split], **keywords), False
+        except BaseException as error:  # SystemExit too: the tests decide what it means
+            result, raised = error, True
+        now = changed(unpacker, before)
+        packer = Packer(self.special_node, {id(value): number for number, value in unpacker.values.items()})
+        reply = packer.pack([result, *itertools.chain.from_iterable(now.values())])
+        sizes = [(number, len(held)) for number, held in now.items()]
+        write(self.replies, {"raised": raised, "changed": sizes, **reply})
+
+    def make(self, kind: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+        """Call a class. Its object stays here also if it is derived from a type of plain data."""
+        made = kind(*args, **keywords)
+        if type(made).__module__ != "builtins":
+            self.number(made)
+        return made
+
+    def find_names(self, names: list[str], shared: list[str]) -> dict[str, Any]:
+        """Those of the names that the answer defines."""
+        self.shared = set(shared)
+        return {name: self.names[name] for name in names if name in self.names}
+
+    def number(self, value: Any) -> int:
+        """The number by which the tests know an object."""
+        number = self.numbers.setdefault(id(value), len(self.objects))
+        if number == len(self.objects):
+            self.objects.append(value)
+        return number
+
+    def special_node(self, value: Any, packer: Packer) -> Node:
+        """The node of what is not plain data: an exception, an object of a class of the prompt, else a number."""
+        kind = type(value)
+        if id(value) in self.callbacks:
+            return ["yours", self.callbacks[id(value)]]
+        if isinstance(value, type):
+            if vars(builtins).get(name := value.__name__) is value:
+                return ["builtin", name]
+            if self.is_shared(value):
+                return ["shared", name]
+            if issubclass(value, BaseException):
+                kinds = ((self.number(each), each.__name__) for each in value.__mro__ if each is not object)
+                return ["errors", *itertools.chain.from_iterable(kinds)]
+        if id(value) not in self.numbers:
+            if isinstance(value, BaseException):
+                held = [kind, str(value), len(value.args), *value.args, *itertools.chain(*vars(value).items())]
+                return ["error", *map(packer.ref, held)]
+            if self.is_shared(kind):
+                if isinstance(value, enum.Enum):
+                    return ["member", kind.__name__, value.name]
+                if isinstance(value, tuple):
+                    return ["named", kind.__name__, *map(packer.ref, value)]
+                return ["made", kind.__name__, *map(packer.ref, contents(value))]
+            if kind is types.CoroutineType:
+                return ["coroutine", self.number(value)]
+            base, content = _content(value)
+            if base:
+                return packer.node(content)
+        is_class = isinstance(value, type)
+        name = value.__name__ if is_class else kind.__name__
+        is_iterator = hasattr(kind, "__next__")
+        return ["object", self.number(value), name, is_class, _content(value)[0], is_iterator]
+
+    def is_shared(self, kind: type[Any]) -> bool:
+        """Whether the prompt defines this class, so that the tests have it too."""
+        name = kind.__name__
+        return name in self.shared and self.names.get(name) is kind
+
+    def shell(self, name: str) -> Any:
+        """An object of a class that the prompt defines, before it has attributes."""
+        kind = self.names[name]
+        return kind.__new__(kind)
+
+    def special_value(self, node: Node, unpacker: Unpacker) -> Any:
+        """What a node stands for that is not plain data."""
+        match node:
+            case ["theirs", number]:
+                return self.objects[number]
+            case ["import", module, path]:
+                return operator.attrgetter(path)(importlib.import_module(module))
+            case ["shared", name]:
+                return self.names[name]
+            case ["member", name, member]:
+                return self.names[name][member]
+            case ["named", name, *items]:
+                return tuple.__new__(self.names[name], map(unpacker.value, items))
+            case ["error", kind, *args]:
+                return unpacker.value(kind)(*map(unpacker.value, args))
+            case ["function", number]:
+                return self.callback(number)
+            case ["iterator", number]:
+                return itertools.chain.from_iterable(iter(self.callback(number), ()))
+        raise ValueError(f"no {node[0]}")
+
+    def callback(self, number: int) -> Callable[..., Any]:
+        """The function that has the tests' process call one of its own."""
+
+        def call(*args: Any, **keywords: Any) -> Any:
+            with self.lock:
+                packed = Packer(self.special_node).pack([*args, *keywords.values()])
+                write(self.replies, {"call": number, "keys": list(keywords), **packed})
+                while "do" in (message := read(self.requests)):  # that function may call the answer again
+                    self.do(message)
+            (result,) = Unpacker(self.special_value, self.shell).unpack(message)
+            if message["raised"]:
+                raise result
+            return result
+
+        self.callbacks[id(call)] = number
+        self.objects.append(call)  # so that its id stays its own
+        return call
+
+
+def _content(value: Any) -> tuple[str, Any]:
+    """The type of plain data that an object is derived from, if it is, and that data."""
+    if isinstance(value, enum.Enum) and not isinstance(value, (int, str)):
+        return "", None
+    kind = next((kind for kind in DERIVED if isinstance(value, kind)), None)
+    return (kind.__name__, DERIVED[kind](value)) if kind else ("", None)
+
+
+def _await(value: Any) -> Any:
+    import asyncio  # which takes longer to import than most answers to run
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
+
+
+def load(names: dict[str, Any], prompt: str, code: str, entry_point: str | None) -> None:
+    """Run the code: joined to the prompt if it continues it, else after the prompt, which may import modules for it."""
+    # The code from its first line that looks like Python, without prose before it.
+    lines, starts = code.split("\n"), ("def ", "async def ", "class ", "import ", "from ", "@")
+    bare = "\n".join(lines[next((i for i, line in enumerate(lines) if line.startswith(starts)), 0) :])
+    whole = next((text for text in (code, bare) if parses(text)), code)
+    indented = "\n".join(f"    {line}" for line in lines)
+    joined = next((text for text in (prompt + code, prompt + indented) if prompt and parses(text)), None)
+    if joined is not None and not parses(whole):
+        exec(compiled(joined, "answer.py"), names)
+        return
+    if prompt and parses(prompt):
+        exec(compiled(prompt, "prompt.py"), names)
+        names.pop(entry_point or "", None)
+    exec(compiled(whole, "answer.py"), names)
+
+
+def main() -> None:
+    """Load the answer, then serve its tests."""
+    job = json.loads(sys.stdin.read())
+    answer = Answer(int(sys.argv[1]), int(sys.argv[2]))
+    # Dataclasses and pickle look up the module by its name.
+    module = sys.modules["answer"] = types.ModuleType("answer")
+    answer.names = module.__dict__
+    load(answer.names, job["prompt"], job["code"], job["entry_point"])
+    answer.serve()
+    os._exit(0)  # at once: what the answer left to be done at the end is for nobody
+
+
+if __name__ == "__main__":
+    main()
