@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from practicum.agents.base import AgentRun
-from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent
+from practicum.agents.guard import Approve, GuardTools
+from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT, ToolsAgent, guarded
 from practicum.core.types import Task, Trace
 from practicum.core.views import View
 from practicum.tasks.appworld import AppWorldServer, connect
@@ -42,12 +43,14 @@ class AppWorldAgent:
     instructions: str = ""
     max_turns: int = MAX_TURNS
     tool_timeout: float = TOOL_TIMEOUT
+    guard_tools: GuardTools = "off"
+    approve: Approve | None = None
     journaled: bool = field(default=True, init=False)
 
     @property
     def identity(self) -> str:
         """The agent's name in the journal, which does not depend on the server it acts on."""
-        return f"appworld {self.max_turns} {self.instructions}"
+        return f"appworld {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         async with _borrowed_server(self.addresses, run) as address:
@@ -58,6 +61,8 @@ class AppWorldAgent:
                 max_turns=self.max_turns,
                 tool_timeout=self.tool_timeout + OPENING,
                 max_observation=MAX_OUTPUT,
+                guard_tools=self.guard_tools,
+                approve=self.approve,
             )
             return await agent(task, view, run)
 

@@ -44,6 +44,9 @@ class AgentRun(Protocol):
     async def observe(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What an action on the outside world returned, as a JSON value; journaled."""
 
+    async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
+        """What a decision returned, as a JSON value; journaled, so that a resume does not ask for it again."""
+
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """Held while something is in flight at this endpoint."""
 

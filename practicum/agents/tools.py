@@ -7,6 +7,8 @@ prompt is the one before plus one exchange, and a prefix cache computes only tha
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -18,6 +20,7 @@ from practicum.agents.annotations import ANNOTATING, CITING, NOTING, read_annota
 from practicum.agents.base import AgentRun
 from practicum.agents.chat import first_prompt
 from practicum.agents.environment import FINISH, MAX_OBSERVATION, Environment, open_environment
+from practicum.agents.guard import Approve, Guard, GuardedCall, GuardTools
 from practicum.core.bounded import MaxChars, Output
 from practicum.core.errors import WindowError
 from practicum.core.types import Instructions, Profile, Prompt, Step, Task, Trace, Turn
@@ -37,7 +40,8 @@ list. A small model that is held to a schema fills an unbounded field until it i
 class ToolsAgent:
     """Acts with the tools of `source` (see `agents.environment`), which `name` stands for in messages. `tool_timeout`
     is in seconds, for each call of a tool and for opening and closing the environment; a function that hangs is left
-    running. `max_observation` is in characters, and for small models."""
+    running. `max_observation` is in characters, and for small models. `guard_tools` says what happens to a call that
+    carries text of strangers alone (see `agents.guard`); without `approve` one that is to be asked about is refused."""
 
     source: object
     name: str
@@ -46,12 +50,14 @@ class ToolsAgent:
     max_turns: int = MAX_TURNS
     tool_timeout: float = TOOL_TIMEOUT
     max_observation: int = MAX_OBSERVATION
+    guard_tools: GuardTools = "off"
+    approve: Approve | None = None
     journaled: bool = field(default=True, init=False)
 
     @property
     def identity(self) -> str:
         """The agent's name in the journal."""
-        return f"tools:{self.name} {self.max_turns} {self.instructions}"
+        return f"tools:{self.name} {self.max_turns} {guarded(self.guard_tools)}{self.instructions}"
 
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         # A capable model reads an observation of up to a quarter of its window, at four characters a token.
@@ -72,6 +78,9 @@ class ToolsAgent:
         answers = [json.dumps(end, ensure_ascii=False, separators=(",", ":")) for end in ends]
         turns = tuple(Turn(turn.user, answer) for turn, answer in zip(view.turns, answers, strict=True))
         prompt = first_prompt(task, view, turns, self.instructions, work, usage)
+        guard = None
+        if self.guard_tools != "off":
+            guard = Guard(task.id, view.entries(), (task.input, self.instructions, environment.manual))
         steps: list[Step] = []
         used: list[str] = []
         error: str | None = f"no answer within {self.max_turns} turns"
@@ -96,14 +105,36 @@ class ToolsAgent:
                 data |= read_annotations(end, view)
                 break
             action = Step("action", f"{name} {json.dumps(arguments, ensure_ascii=False)}")
-            observation, failed = await at.observe("observation", partial(environment.act, name, arguments))
-            data["tool_errors"] += failed
+            call = guard.held(name, arguments) if guard else None
+            if call is not None and not await at.once("approved", partial(self._approved, call, run)):
+                observation = REFUSED.format(", ".join(call.origins))
+                data.setdefault("refused", []).append(
+                    {"turn": turn, "tool": name, "copied": [*call.copied], "entries": call.origins}
+                )
+            else:
+                observation, failed = await at.observe("observation", partial(environment.act, name, arguments))
+                data["tool_errors"] += failed
+                if guard:
+                    guard.returned(observation)
             exchange = Turn(prompt.user, reply.model_dump_json())
             user = f"Observation: {observation}\n\n{AGAIN if action in steps else NEXT}"
             prompt = Prompt(prompt.system, user, prompt.pages, (*prompt.turns, exchange))
             steps += [action, Step("observation", observation)]
         data["state"] = await environment.state()
         return Trace(answer, steps=tuple(steps), error=error, data=data, **read_citations(used, view))
+
+    async def _approved(self, call: GuardedCall, run: AgentRun) -> bool:
+        """Whether a call that the guard holds may be made after all. One call is asked about at a time."""
+        if self.guard_tools == "refuse" or self.approve is None:
+            return False
+        async with run.slot("approval", 1):
+            answer = await asyncio.to_thread(self.approve, call)
+            return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def guarded(guard_tools: GuardTools) -> str:
+    """How the guard stands in an agent's name in the journal."""
+    return "" if guard_tools == "off" else f"guard:{guard_tools} "
 
 
 @lru_cache(maxsize=256)
@@ -183,6 +214,11 @@ The tools:
 NEXT = "If that was all the task asks, finish now, without checking it again. Else take the next step."
 AGAIN = "You did exactly this before, so it brings nothing new. Finish now if the task is done, or do something else."
 """Shown after each observation: small models else repeat or check what they did until no turn is left."""
+
+REFUSED = (
+    "refused: this call was not made. What it would carry stands in notes of strangers alone ({}), and nothing of the "
+    "task asks for it. Go on with the task without it."
+)
 
 USING = """\
 Below is your playbook, learned from earlier tasks: each entry as "[id] (section) text", its further lines indented. \

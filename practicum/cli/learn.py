@@ -56,8 +56,8 @@ def learn(
 
 
 @opt.settings(
-    "model", "role", "price", "agent", "structure", "temperature", "timeout", "retries", "window", "concurrency",
-    "api_key_env", "max_reply_mb", *opt.LIMITS,
+    "model", "role", "price", "agent", "guard_tools", "structure", "temperature", "timeout", "retries", "window",
+    "concurrency", "api_key_env", "max_reply_mb", *opt.LIMITS,
 )  # fmt: skip
 def resume(
     run: opt.RunFolder, trust_run: opt.TrustRun = False, log: opt.Log = [], json_: opt.Json = False, **given: Any

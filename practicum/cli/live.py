@@ -55,14 +55,14 @@ class Terminal(Live):
     def __init__(self, console: Console) -> None:
         super().__init__()
         self.console = console
-        self._screen = Screen(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
+        self.screen = Screen(console=console, get_renderable=self._drawn, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> Terminal:
-        self._screen.start(refresh=True)
+        self.screen.start(refresh=True)
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._screen.stop()
+        self.screen.stop()
 
     def say(self, line: str) -> None:
         self.console.print(visible_line(line))

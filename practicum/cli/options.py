@@ -93,6 +93,9 @@ SETTINGS: dict[str, Any] = {
     "no_reasoning": _option(MODEL, bool, "--no-reasoning", help="The chat agent writes the answer only."),
     "max_turns": _option(MODEL, int, min=1, help="Agents with tools: model calls in one attempt."),
     "tool_timeout": _option(MODEL, float, help="Agents with tools: seconds that a tool may take."),
+    "guard_tools": _choice(
+        MODEL, "Agents with tools: calls that carry text of strangers alone", "off", "refuse", "ask"
+    ),
     "temperature": _option(MODEL, float, min=0.0, help="The sampling temperature of every role."),
     "max_output_tokens": _option(
         MODEL, int, min=1, help="Tokens that one call may write (default: 4096; profile small: 1024)."
@@ -113,7 +116,8 @@ SETTINGS: dict[str, Any] = {
 
 MODELS = (
     "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent", "instructions", "reasoning",
-    "max_turns", "tool_timeout", "temperature", "max_output_tokens", "timeout", "max_reply_mb", "structure", "embedder",
+    "max_turns", "tool_timeout", "guard_tools", "temperature", "max_output_tokens", "timeout", "max_reply_mb",
+    "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")

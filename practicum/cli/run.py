@@ -46,14 +46,14 @@ def run(
     if given["scorer"] is not None and not learn:
         raise UsageError("--scorer applies to --learn only, because nothing else is scored: leave it out")
     config, out, text = config_values(given), Printer(json_), _read(query)
-    with out.status("answering") if out.is_terminal else nullcontext():
+    with out.status("answering") if out.is_terminal else nullcontext() as status:
 
         async def work(stop: Stopper) -> Answered:
             watch = Watches([stop, Warnings(out)])
             try:
                 return await ask(
-                    text, context, learn=learn, target=target, parts=parts_for(out), watch=watch, trust_run=trust_run,
-                    **config,
+                    text, context, learn=learn, target=target, parts=parts_for(out, status), watch=watch,
+                    trust_run=trust_run, **config,
                 )  # fmt: skip
             except Stopped as stopped:
                 raise Interrupted("interrupted: ask again, and what was paid for is not paid again") from stopped

@@ -10,8 +10,9 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import redirect_stdout
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from practicum.cli.approval import approver
 from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
 from practicum.core.errors import PracticumError, UsageError
@@ -19,6 +20,9 @@ from practicum.core.words import quantity
 from practicum.models.budget import Finishing
 from practicum.session.components import Parts
 from practicum.session.result import INTERRUPTED, Result, RunInfo, Watch
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 LEAVE_WITHIN = 2.0
 """Seconds from the second Ctrl-C to the end, whatever still runs."""
@@ -142,7 +146,8 @@ def run_live(work: Callable[..., Awaitable[T]], out: Printer, log: Sequence[str]
 
     async def watched(stop: Stopper) -> T:
         with live_view(out) as live:
-            return await work(watch=[stop, live, *others], parts=Parts(progress=live.download))
+            parts = Parts(progress=live.download, approve=approver(out, getattr(live, "screen", None)))
+            return await work(watch=[stop, live, *others], parts=parts)
 
     return run_work(watched, out)
 
@@ -157,6 +162,6 @@ def run_session(work: Callable[..., Awaitable[Result]], json_: bool, log: Sequen
     return 130 if result.interrupted else int(result.cut_short)
 
 
-def parts_for(out: Printer) -> Parts:
-    """Parts that are all made by name, and report the download of a model's file."""
-    return Parts(progress=Download(out))
+def parts_for(out: Printer, drawn: Status | None = None) -> Parts:
+    """Parts that are all made by name, report the download of a model's file, and ask on the terminal."""
+    return Parts(progress=Download(out), approve=approver(out, drawn))

@@ -120,6 +120,11 @@ class Count(StrEnum):
         "known_to_review",
         "edit[|s] dropped that a review rejected before, or that wait[s|] for one already",
     )
+    REFUSED_CALLS = (
+        "refused_calls",
+        "call[|s] of tools refused, because [its|their] arguments carry text that strangers alone wrote",
+        True,
+    )
     CONFLICTING_EDITS = "conflicting_edits", "edit[|s] of parallel groups in conflict, reconciled by the curator"
     WIDENED_JOINS = "widened_joins", "join[|s] wider than fan_in, to keep the number of levels"
     GROUPS_RAISED = "groups_raised", "step[|s] with more groups than requested, to keep within fan_in"

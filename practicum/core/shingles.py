@@ -65,10 +65,10 @@ def pieces(text: str) -> frozenset[str]:
 
 def grams(text: str) -> frozenset[str]:
     """All in which a piece can be found: every run of up to five words, and the runs that are pieces themselves."""
-    words = _words(_visible(text))
-    found = set(_runs(words))
-    for at in range(len(words)):
-        found.update(accumulate(words[at : at + WORDS], "{} {}".format))
+    said = words(text)
+    found = set(_runs(said))
+    for at in range(len(said)):
+        found.update(accumulate(said[at : at + WORDS], "{} {}".format))
     return frozenset(found)
 
 
@@ -93,6 +93,11 @@ def shared(text: str, source: str, among: Rarity | None = None) -> frozenset[str
     """The rare pieces of `source` that `text` has, whoever took them from whom."""
     found = pieces(source) & grams(text)
     return found if among is None else among.rare(found)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, normalized."""
+    return _words(_visible(text))
 
 
 def _visible(text: str) -> str:
@@ -120,17 +125,18 @@ def _spaced(character: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _has_content(word: str) -> bool:
+def has_content(word: str) -> bool:
+    """Whether a word is long enough to say something, and none that any text may have."""
     return len(word) > 3 and word not in _FUNCTION_WORDS
 
 
 def _runs(words: list[str]) -> Iterable[str]:
     """The runs of words that are pieces."""
-    content = [word for word in words if _has_content(word)]
+    content = [word for word in words if has_content(word)]
     for at in range(len(content) - CONTENT + 1):
         if len({*content[at : at + CONTENT]}) == CONTENT:
             yield " … ".join(content[at : at + CONTENT])
-    telling = [_has_content(word) for word in words]
+    telling = [has_content(word) for word in words]
     for at in range(len(words) - WORDS + 1):
         if sum(telling[at : at + WORDS]) > 1:
             yield " ".join(words[at : at + WORDS])
@@ -150,7 +156,7 @@ def _standing_out(text: str, words: list[str]) -> Iterable[str]:
     found = [*found, *("".join(quoted) for quoted in _QUOTED.findall(text))]
     for some in found:
         parts = _words(some)
-        if len(parts) < WORDS and any(map(_has_content, parts)):
+        if len(parts) < WORDS and any(map(has_content, parts)):
             yield " ".join(parts)
     for joined in _JOINED.findall(text):
         if joined.isalpha() and joined[1:].islower():
@@ -166,6 +172,6 @@ def _is_code(joined: str, parts: list[str]) -> bool:
     numbers = [re.sub(r"\D", "", number) for number in re.findall(r"\d[\d.,]*", joined)]
     if any(len(number) > 3 and len(number.strip("0")) > 2 for number in numbers):
         return True
-    content = {part for part in parts if _has_content(part)}
+    content = {part for part in parts if has_content(part)}
     mixed = bool(numbers) and sum(map(str.isalpha, joined)) > 1 and sum(map(len, parts)) > 3
     return mixed or len(content) > 1 or bool(content and _CAPITALS.search(joined))

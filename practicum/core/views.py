@@ -11,8 +11,8 @@ that looks like another's, and without characters that hide. What is stored stay
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from xml.sax.saxutils import escape, quoteattr
 
 from practicum.core.context import Context
@@ -59,6 +59,7 @@ class View:
     annotated: bool = False
     noting: bool = False
     retrieved: tuple[tuple[str, float], ...] = ()
+    entries: Callable[[], Iterable[Entry]] = field(default=tuple, compare=False)
 
     def with_note(self, note: str) -> View:
         """The same view with a note after the task, such as a reflection on an earlier try."""
@@ -101,13 +102,17 @@ def render_full(context: Context, without: str = "") -> View:
     """Every entry that is not hidden, except those of the section `without`."""
     render = _page_without(without) if without else _page
     shown = [pair for page in context.pages if page.entries and (pair := page.rendered(render))[0]]
-    return _paged(context, shown)
+    return replace(_paged(context, shown), entries=partial(_not_hidden, context, without))
+
+
+def _not_hidden(context: Context, without: str = "") -> Iterable[Entry]:
+    return (e for e in context if not e.hidden and e.section != without)
 
 
 def render_annotated(context: Context) -> View:
     """Every entry as an XML element, for an agent that reports what it made of each (RCL, section 3.2)."""
     view = _paged(context, [page.rendered(_annotated_page) for page in context.pages if page.entries])
-    return replace(view, citable=True, annotated=True)
+    return replace(view, citable=True, annotated=True, entries=partial(_not_hidden, context))
 
 
 def _paged(context: Context, shown: list[tuple[str, int]]) -> View:
@@ -129,11 +134,12 @@ def _element(entry: Entry) -> str:
 
 def render_selected(entries: Iterable[Entry]) -> View:
     """These entries, oldest first, as one page."""
-    chosen = sorted(entries, key=lambda e: e.number)
+    chosen = tuple(sorted(entries, key=lambda e: e.number))
     if not chosen:
         return View()
     text, tokens = _page(chosen)
-    return View(pages=(text,), ids=frozenset(e.id for e in chosen), citable=True, tokens=tokens)
+    ids = frozenset(e.id for e in chosen)
+    return View(pages=(text,), ids=ids, citable=True, tokens=tokens, entries=partial(tuple, chosen))
 
 
 def render_turns(entries: Iterable[Entry]) -> View:
@@ -141,4 +147,4 @@ def render_turns(entries: Iterable[Entry]) -> View:
     chosen = tuple(entries)
     turns = tuple(Turn(visible_to_model(e.text), visible_to_model(str(e.data["answer"]))) for e in chosen)
     tokens = sum(count_tokens(t.user) + count_tokens(t.assistant) for t in turns)
-    return View(turns=turns, ids=frozenset(e.id for e in chosen), tokens=tokens)
+    return View(turns=turns, ids=frozenset(e.id for e in chosen), tokens=tokens, entries=partial(tuple, chosen))

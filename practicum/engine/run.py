@@ -273,6 +273,15 @@ class Run:
         self._open(f"{self.place}/{name}")
         return known
 
+    async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
+        """What a decision returned, as a JSON value. A resume does not ask for it again."""
+        known = self.recall(name)
+        if known is None:
+            self.note(name, known := await do())
+        else:
+            self._open(f"{self.place}/{name}")
+        return known
+
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
 
@@ -386,6 +395,7 @@ class Run:
                 self.count(Count.UNCLEAR_CHOICES, len(named_choices(self.choices, trace.answer)) != 1)
             failure = Count.LOST_ATTEMPTS if trace.lost else Count.FAILED_ATTEMPTS
         self.count(failure, trace.error is not None)
+        self.count(Count.REFUSED_CALLS, len(trace.data.get("refused", ())))
         self._state.observer.attempted(task, trace)
         if broken:
             proof.told(task.id, str(trace.error))

@@ -11,6 +11,7 @@ from practicum.agents.appworld import AppWorldAgent
 from practicum.agents.base import Agent
 from practicum.agents.chat import ChatAgent
 from practicum.agents.external import CommandAgent, FunctionAgent
+from practicum.agents.guard import Approve
 from practicum.agents.tools import ToolsAgent
 from practicum.blocks.accept.gate import gated
 from practicum.blocks.attempt.attempt import reading
@@ -39,8 +40,9 @@ class Parts:
     `method` is a Method. `agent` is any callable `(input, context) -> answer`. `tools` is the object that the agent
     with tools acts on (see `agents.environment`). `scorer` is any callable `(task, answer) -> float | bool | Score`; a
     third parameter named `trace` receives the steps and the state. `clients` are models by role: "agent" serves every
-    role without one of its own, and "agent:NAME" is an agent of a network. `progress` is called with the bytes so far
-    and in all while the local model is downloaded.
+    role without one of its own, and "agent:NAME" is an agent of a network. `approve` decides on
+    calls that `guard_tools="ask"` holds (see `agents.guard`). `progress` is called with the bytes so far and in all
+    while the local model is downloaded.
     """
 
     method: Method | None = None
@@ -49,6 +51,7 @@ class Parts:
     scorer: Callable[..., Any] | None = None
     clients: Mapping[str, Client] = field(default_factory=dict)
     embedder: Embedder | None = None
+    approve: Approve | None = None
     progress: Callable[[int, int], None] | None = None
 
     def names(self) -> dict[str, str]:
@@ -116,10 +119,15 @@ def make_agent(config: Config, parts: Parts) -> Agent:
         if parts.tools is None and source.startswith(PYTHON):
             raise _missing_object("tools", source, "module:name", "agent tools:")
         tools = import_object(source) if parts.tools is None else parts.tools
-        return ToolsAgent(tools, source, config.instructions, config.choices, config.max_turns, config.tool_timeout)
+        return ToolsAgent(
+            tools, source, config.instructions, config.choices, config.max_turns, config.tool_timeout,
+            guard_tools=config.guard_tools, approve=parts.approve,
+        )  # fmt: skip
     if name.startswith(APPWORLD):
         addresses = parse_addresses(name.removeprefix(APPWORLD))
-        return AppWorldAgent(addresses, config.instructions, config.max_turns, config.tool_timeout)
+        return AppWorldAgent(
+            addresses, config.instructions, config.max_turns, config.tool_timeout, config.guard_tools, parts.approve
+        )
     if name.startswith(PYTHON):
         raise _missing_object("agent", name, "module:function")
     kind, _, rest = name.partition(":")

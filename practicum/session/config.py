@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from practicum.agents.guard import GuardTools
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
@@ -81,6 +82,9 @@ class RunOptions(TypedDict, total=False):
     """The most turns of an agent with tools; each is one model call."""
     tool_timeout: float
     """Seconds that a tool may take, and that the tools' environment may take to open or close."""
+    guard_tools: GuardTools
+    """What happens to calls of tools that carry text of strangers alone (see `agents.guard`): refuse; ask: held for
+    approval, by `Parts(approve=...)` or on the terminal, and refused where nobody can be asked; off."""
     labels: bool
     """Whether learning may see targets and scores."""
     judged: bool
@@ -154,6 +158,7 @@ class Config(BaseModel):
     reasoning: bool = False
     max_turns: int = Field(default=MAX_TURNS, ge=1)
     tool_timeout: float = Field(default=TOOL_TIMEOUT, gt=0)
+    guard_tools: GuardTools = "off"
     labels: bool = True
     judged: bool = False
     seed: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from practicum.agents.guard import GuardTools
 from practicum.core.errors import UsageError
 from practicum.models.budget import LIMITS
 from practicum.models.client import Structure
@@ -18,12 +19,13 @@ from practicum.session.setup import Setup, build_setup, set_up
 
 class Corrections(TypedDict, total=False):
     """The keywords of `resume` that correct settings of the run. The model of a role may change as long as the run
-    keeps no answer of that role, the agent as long as it keeps no attempt, the temperature as long as it keeps nothing.
-    All others may change at any time."""
+    keeps no answer of that role, the agent and the guard of its tools as long as it keeps no attempt, the temperature
+    as long as it keeps nothing. All others may change at any time."""
 
     model: str | None
     roles: Mapping[str, str]
     agent: str | None
+    guard_tools: GuardTools | None
     structure: Structure | None
     prices: GivenPrices
     temperature: float | None
@@ -53,7 +55,7 @@ def corrected(config: Config, given: Mapping[str, Any], splits: Splits, parts: P
     _check_limits(new, values, kept)
     changed = {name for name in values if getattr(new, name) != getattr(config, name)}
     _check_unchanged(config, new, changed, kept)
-    if not changed & {"model", "roles", "agent"}:
+    if not changed & {"model", "roles", "agent", "guard_tools"}:
         return build_setup(new, splits, parts)
     new = new.model_copy(update={"prices": prices_for(new.prices, new.model, new.roles)})
     setup = set_up(new.model_dump(), splits, parts)
@@ -89,6 +91,11 @@ def _check_unchanged(config: Config, new: Config, changed: set[str], kept: Kept)
         raise UsageError(
             f"the agent cannot change from {config.agent} to {new.agent}: the run keeps {there} of it. Start a new run "
             "from what this one learned (`seed_context`)"
+        )
+    if "guard_tools" in changed and (there := kept.of("agent")):
+        raise UsageError(
+            f"`guard_tools` cannot change from {config.guard_tools} to {new.guard_tools}: the run keeps {there} of the "
+            "agent. Start a new run from what this one learned (`seed_context`)"
         )
     if "temperature" in changed and kept.answers:
         raise UsageError(

@@ -187,7 +187,7 @@ class Learner:
         given = methods.for_one_task(name, self.values["settings"])
         given = {setting: value for setting, value in given.items() if setting not in (*AGAIN, "online")}
         agent = {"agent": Config.model_fields["agent"].default, "reasoning": False}
-        turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT}
+        turns = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         scored = all(outcome.scored for outcome in outcomes)
         feedback = {
             "labels": True,

@@ -191,7 +191,8 @@ def _check_agent(config: Config) -> None:
     if config.choices and config.agent.startswith(APPWORLD):
         raise UsageError("AppWorld's tasks have no choice of answers: leave out `choices`")
     if not config.agent.startswith((TOOLS, APPWORLD)):
-        for name, default in (("max_turns", MAX_TURNS), ("tool_timeout", TOOL_TIMEOUT)):
+        of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
+        for name, default in of_tools.items():
             if getattr(config, name) != default:
                 option = f"`{name}`"
                 raise UsageError(f"{option} is for an agent with tools, not for {config.agent}: leave it out")

@@ -247,7 +247,8 @@ class Decider:
         now = () if question.kind == "solve" else (ASKED[question.kind].text(run.profile),)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
         turns = () if entry is None else (Turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
-        trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note))
+        shown = partial(tuple, () if entry is None else (entry,))
+        trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note, entries=shown))
         if trace.error is not None:
             raise (ProviderError if trace.lost else AgentError)(trace.error)
         return trace.answer

@@ -134,6 +134,7 @@ def with_memories(k: int, section: str, rest: bool = False) -> Show:
             citable=before.citable or memories.citable,
             tokens=before.tokens + memories.tokens + sum(count_tokens(heading) for heading, _ in groups),
             retrieved=similarities(found),
+            entries=lambda: (*before.entries(), *memories.entries()),
         )
 
     return show

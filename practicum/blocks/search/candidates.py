@@ -77,7 +77,9 @@ def best(context: Context) -> Entry | None:
 async def best_instruction(context: Context, task: Task, run: Run) -> View:
     """The best candidate, if it is better than none."""
     shown = best(context)
-    return View() if shown is None else View((shown.text,), ids=(shown.id,), tokens=count_tokens(shown.text))
+    if shown is None:
+        return View()
+    return View((shown.text,), ids=(shown.id,), tokens=count_tokens(shown.text), entries=partial(tuple, (shown,)))
 
 
 def only(text: str) -> Context:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
@@ -75,8 +76,10 @@ def synthesizing(told: Instructions, k: int) -> Answer:
         old = sheet(context)
         parts = [*(f"# Attempt at a task like it\n{f.entry.text}" for f in found), f"# The next task\n{task.input}"]
         text = await _written(told, old, parts, run.at("sheet")) if found else ""
-        known = View() if old is None else render_selected([old])
-        view = View(pages=(text,), tokens=count_tokens(text), retrieved=similarities(found)) if text else known
+        view = View() if old is None else render_selected([old])
+        if text:
+            read = partial(tuple, [*(f.entry for f in found), *view.entries()])
+            view = View(pages=(text,), tokens=count_tokens(text), retrieved=similarities(found), entries=read)
 
         async def shown(context: Context, task: Task, run: Run) -> View:
             return view

@@ -1,0 +1,116 @@
+"""The guard of an agent's tools: it finds calls that carry out what strangers said.
+
+Every entry has a trust, that of its origin. If an argument of a call has text that stands in an entry below `own` and
+in nothing else that the agent may act on (the task, the instructions, the manual of the tools, own entries, and what
+tools returned in this attempt), then a stranger chose it. Text is recognized as in `core.shingles`: by rare phrases,
+names and codes. A whole argument is also recognized by itself, however short it is if the entry quotes it.
+
+What is not found: text that the model rewrote, encoded or composed, and a stranger's choice of which tool is called
+with arguments from elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from practicum.core.edits import Entry
+from practicum.core.shingles import grams, has_content, pieces, words
+from practicum.core.trust import Trust
+
+GuardTools = Literal["off", "refuse", "ask"]
+"""What happens to a call that carries text of entries below `own` alone: it is made, refused, or held for approval."""
+
+
+_QUOTED = re.compile(r"""[`"'“«]([^`"'”»\n]{2,60})[`"'”»]""")
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """A call of a tool that is held for approval: `copied` are the texts in its arguments that stand in `entries`
+    alone, which are below `own`."""
+
+    task: str
+    tool: str
+    arguments: Any
+    copied: tuple[str, ...]
+    entries: tuple[Entry, ...]
+
+    @property
+    def origins(self) -> dict[str, Trust]:
+        """The trust of each entry, by its id."""
+        return {entry.id: entry.trust for entry in self.entries}
+
+
+Approve = Callable[[GuardedCall], "bool | Awaitable[bool]"]
+"""Decides whether a call may be made. It may block, and is called for one call at a time."""
+
+
+class Guard:
+    """The guard of one attempt. `entries` are what the agent is shown, `known` are texts that it may act on."""
+
+    def __init__(self, task: str, entries: Iterable[Entry], known: Iterable[str]) -> None:
+        shown = [*entries]
+        self._task = task
+        self._below = [entry for entry in shown if entry.trust != "own"]
+        self._known = [*known, *(_text(entry) for entry in shown if entry.trust == "own")] if self._below else []
+        self._known_grams: set[str] = set()
+        self._read = 0
+
+    def returned(self, observation: str) -> None:
+        """A tool returned this, so that the agent may act on it."""
+        self._known.append(observation)
+
+    def held(self, tool: str, arguments: Any) -> GuardedCall | None:
+        """The call, if its arguments have text that stands in entries below `own` alone."""
+        values = [tool, *_leaves(arguments)]
+        found = {entry.id: (entry, alone) for entry in self._below if (alone := self._alone(values, entry))}
+        if not found:
+            return None
+        copied = dict.fromkeys(text for _, alone in found.values() for text in alone)
+        return GuardedCall(self._task, tool, arguments, tuple(copied), tuple(entry for entry, _ in found.values()))
+
+    def _alone(self, values: list[str], entry: Entry) -> list[str]:
+        text = _text(entry)
+        of_entry, short = pieces(text), {*map(_joined, _QUOTED.findall(text))}
+        runs = {run.replace(" ", "") for run in grams(text)}
+        copied: dict[str, str] = {}
+        for value in values:
+            copied |= {piece: piece for piece in of_entry & grams(value)}
+            whole = _joined(value)
+            if whole in short or (has_content(whole) and whole in runs):
+                copied[whole] = value
+        # Nearly no call is suspicious, so what is known is taken apart for those alone.
+        return [said for piece, said in copied.items() if not self._is_known(piece)] if copied else []
+
+    def _is_known(self, piece: str) -> bool:
+        for text in self._known[self._read :]:
+            found = grams(text)
+            self._known_grams |= found | {gram.replace(" ", "") for gram in found}
+        self._read = len(self._known)
+        return piece in self._known_grams
+
+
+def _text(entry: Entry) -> str:
+    """All of an entry that an agent may be shown."""
+    return "\n".join((entry.section, entry.key, entry.text, *_leaves(dict(entry.data))))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers in a JSON value, and the names in it."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield name
+            yield from _leaves(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _leaves(part)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def _joined(text: str) -> str:
+    """The letters and digits of a text in lower case, without what stands between them."""
+    return re.sub(r"[\W_]", "", "".join(words(text)))

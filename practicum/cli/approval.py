@@ -1,0 +1,47 @@
+"""Asking on the terminal whether a call of a tool that carries text of strangers may be made (--guard-tools ask)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from practicum.core.visible import visible_line
+from practicum.core.words import one_line
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.status import Status
+
+    from practicum.agents.guard import Approve, GuardedCall
+    from practicum.cli.output import Printer
+
+SHOWN = 300
+"""Characters that are shown of an entry."""
+
+
+def approver(out: Printer, drawn: Live | Status | None = None) -> Approve | None:
+    """A function that asks on this terminal; None where nobody can be asked. What is `drawn` there pauses meanwhile."""
+    if not (out.is_terminal and sys.stdin.isatty()):
+        return None
+
+    def approve(call: GuardedCall) -> bool:
+        if drawn is not None:
+            drawn.stop()
+        try:
+            return _ask(out, call)
+        finally:
+            if drawn is not None:
+                drawn.start()
+
+    return approve
+
+
+def _ask(out: Printer, call: GuardedCall) -> bool:
+    out.print(f"{visible_line(call.task)}: the agent calls {visible_line(call.tool)} with")
+    out.print(json.dumps(call.arguments, ensure_ascii=False, indent=2))
+    out.print(f"Only notes of strangers have: {visible_line('; '.join(call.copied))}")
+    for entry in call.entries:
+        out.print(f"  [{entry.id}] ({entry.trust}) {visible_line(one_line(entry.solved, SHOWN))}")
+    out.print("Make this call? [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
