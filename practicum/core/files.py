@@ -39,6 +39,12 @@ def create_private(path: Path) -> BinaryIO:
     return _create(path, PRIVATE)
 
 
+def append_private(path: Path) -> BinaryIO:
+    """A file to append to, which its user alone may read if it is new. Raises OSError for a symbolic link."""
+    flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    return os.fdopen(os.open(path, flags, PRIVATE), "ab")
+
+
 def ensure_private(path: Path) -> None:
     """Make an empty file that its user alone may read, if there is none. What is written to it keeps the mode."""
     if not os.path.lexists(path):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import ModelError
+from practicum.core.files import append_private
 from practicum.core.requirements import pip_install
 
 _CACHE_RAM_MIB = 1024
@@ -120,7 +121,7 @@ def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
         # instead of 40 on two cores. Threads that sleep at once halve the speed of an idle machine. So they spin for a
         # moment, and then sleep.
         environment.setdefault("GOMP_SPINCOUNT", "100000")
-    with log.open("ab") as stderr:
+    with append_private(log) as stderr:
         return subprocess.Popen(
             [sys.executable, "-m", __name__, json.dumps(settings)],
             stdin=subprocess.PIPE,

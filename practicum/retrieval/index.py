@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from practicum.core.files import ensure_private
 from practicum.retrieval.vectors import Vectors
 from practicum.store.schema import text_hash
 
@@ -79,6 +80,7 @@ class VectorIndex:
     def save(self, path: Path) -> None:
         """Write the index as a whole or not at all."""
         part = path.with_name(f"{path.name}.part")
+        ensure_private(part)
         self._graph.save(str(part))
         with part.open("rb") as file:
             os.fsync(file.fileno())
@@ -94,12 +96,13 @@ def _quantized(vectors: np.ndarray) -> np.ndarray:
 class RowIndex:
     """An index of rows of a matrix of vectors. Rows are added when they are first searched.
 
-    It is saved to `file`, and starts with what was saved there.
+    It is saved to `file`, and starts with what was saved there if that is `trusted`.
     """
 
-    def __init__(self, vectors: Vectors, file: Path | None = None) -> None:
+    def __init__(self, vectors: Vectors, file: Path | None = None, trusted: bool = True) -> None:
         self._vectors = vectors
         self._file = file
+        self._trusted = trusted
         self._index: VectorIndex | None = None
         self._known = np.zeros(0, dtype=bool)
         # Sorted by hash, so that the row of a hash is found quickly.
@@ -157,6 +160,6 @@ class RowIndex:
     def _opened(self) -> VectorIndex:
         if self._index is None:
             dims = self._vectors.matrix.dims
-            found = VectorIndex.open(self._file, dims, view=False) if self._file is not None else None
+            found = VectorIndex.open(self._file, dims, view=False) if self._file is not None and self._trusted else None
             self._index = found or VectorIndex.new(dims)
         return self._index

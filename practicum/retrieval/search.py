@@ -97,7 +97,7 @@ class Retriever:
         self._counts = Counter() if counts is None else counts
         self._columns: OrderedDict[EntryPredicate, _Column] = OrderedDict()
         file = vectors.folder / INDEX_FILE if vectors.folder else None
-        self._index = RowIndex(vectors, file) if index_installed() else None
+        self._index = RowIndex(vectors, file, vectors.trusted) if index_installed() else None
         self._saved: dict[SnapshotPages, VectorIndex | None] = {}
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> SearchResult:
@@ -172,6 +172,8 @@ class Retriever:
         embedder."""
         stored = page.origin
         if not isinstance(stored, SnapshotPages) or not stored.indexed or self._index is None:
+            return None
+        if not stored.store.trusted:
             return None
         if stored not in self._saved:
             dims = stored_dims(stored.store, self.vectors.embedder.name)

@@ -204,6 +204,11 @@ class Vectors:
         """The folder of the store."""
         return None if self._store is None else self._store.folder
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the index beside the store may be opened."""
+        return self._store is None or self._store.trusted
+
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of shape (n, d) in the order of `texts`."""
         await self.ready(texts)

@@ -50,18 +50,23 @@ class Origin:
     named: Mapping[str, Any]
     parts: Parts
     trusted: bool
+    nameable: Collection[str]
 
     @classmethod
-    def of(cls, store: Store, named: Mapping[str, Any], parts: Parts, trust_run: bool) -> Origin:
-        """The origin of a run. If the caller trusts a run that is open for writing, it is this installation's from now
-        on."""
+    def of(
+        cls, store: Store, named: Mapping[str, Any], parts: Parts, trust_run: bool,
+        nameable: Collection[str] = EXECUTING,
+    ) -> Origin:  # fmt: skip
+        """The origin of a run. `nameable` are the fields that the caller could name. If the caller trusts a run that is
+        open for writing, it is this installation's from now on."""
         config, _ = read_config(store)
         own = is_own(store, config)
         if trust_run and not own and not store.read_only:
             update_run(store, mark=config_columns(config)["mark"])
+            store.trusted = True
         objects = {**parts.names(), **({} if parts.embedder is None else {"embedder": parts.embedder.name})}
         given = {name: value for name, value in {**named, **objects}.items() if value is not None}
-        return cls(store.folder, config, given, parts, own or trust_run)
+        return cls(store.folder, config, given, parts, own or trust_run, nameable)
 
     @property
     def method(self) -> str:
@@ -94,11 +99,12 @@ class Origin:
             return
         found = [*self._outside(fields), *self._asked(tuple(roles), every_role)]
         if found:
-            instead = ", ".join(dict.fromkeys(f"`{field}`" for field, _ in found))
+            fields = list(dict.fromkeys(field for field, _ in found))
+            instead = f"Name your own ({', '.join(f'`{field}`' for field in fields)}), or say"
             raise UsageError(
                 f"{self.folder} was made elsewhere, or before runs were marked: it would "
-                f"{', '.join(dict.fromkeys(text for _, text in found))}. Name your own ({instead}), or say that you "
-                "trust this run (`trust_run=True`)"
+                f"{', '.join(dict.fromkeys(text for _, text in found))}. "
+                f"{instead if set(fields) <= {*self.nameable} else 'Say'} that you trust this run (`trust_run=True`)"
             )
 
     def _outside(self, fields: Iterable[str]) -> Iterator[tuple[str, str]]:

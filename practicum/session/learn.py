@@ -145,7 +145,7 @@ async def resume(
     """
     folder = Path(folder)
     with Store.open(folder) as store:
-        Origin.of(store, corrections, parts or Parts(), trust_run).require_all()
+        Origin.of(store, corrections, parts or Parts(), trust_run, Corrections.__annotations__).require_all()
         config, splits, state = read_run(store)
         leg = None if state in CHANGED else last_leg(store, splits.train)
         kept = read_kept(store, leg.number if leg is not None else None)

@@ -190,10 +190,11 @@ def read_config(store: Store) -> tuple[Config, str]:
 
 
 def is_own(store: Store, config: Config) -> bool:
-    """Whether this installation answers for the configuration of a run."""
+    """Whether this installation answers for the configuration of a run. The store notes it."""
     table = schema.runs
     found = store.rows(select(table.c.mark).where(table.c.run_id == RUN)) if store.has_column(table.c.mark) else []
-    return bool(found) and is_marked(config.executing, found[0].mark)
+    store.trusted = bool(found) and is_marked(config.executing, found[0].mark)
+    return store.trusted
 
 
 def read_run(store: Store) -> tuple[Config, Splits, str]:
@@ -224,6 +225,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     version = named if version is None else version
     if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
+            is_own(store, read_config(store)[0])
             return read_context(store, RUN, find_version(store, RUN, version))
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,12 +26,19 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
+from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.store import migrations, schema
 
 DATABASE_FILE = "run.sqlite"
 LOCK_FILE = "lock"
 INDEX_FILE = "vectors.usearch"
 """The index of the run's vectors, if it has many. It can be rebuilt from the database."""
+
+FILES = (
+    DATABASE_FILE, *(f"{DATABASE_FILE}-{part}" for part in ("wal", "shm", "journal")), LOCK_FILE, INDEX_FILE,
+    f"{INDEX_FILE}.part", "llama.log",
+)  # fmt: skip
+"""The files that are opened in a run folder."""
 
 BUSY_SECONDS = 10.0
 """How long SQLite waits for another process that holds the file."""
@@ -56,6 +65,8 @@ class Store:
     def __init__(self, folder: Path, engine: Engine, lock: FileLock | None, *, read_only: bool = False) -> None:
         self.folder = folder
         self.read_only = read_only
+        self.trusted = True
+        """Whether its index may be opened. A library reads it that a crafted file can crash."""
         self._engine = engine
         self._lock = lock
         self._watching: PoolProxiedConnection | None = None
@@ -67,7 +78,7 @@ class Store:
     def create(cls, folder: Path) -> Store:
         """Make a new run folder. Raises StoreError if it holds a run already or cannot be made."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         except OSError as error:
             raise StoreError(f"cannot make the run folder {folder}: {error.strerror}") from error
         return cls._open(folder, new=True)
@@ -89,6 +100,7 @@ class Store:
         """
         _must_exist(folder)
         store = cls(folder, _engine(folder, read_only=True), None, read_only=True)
+        store._refuse_active()
         version, newest = store._format(), len(migrations.MIGRATIONS)
         if not migrations.READABLE <= version <= newest:
             advice = "upgrade practicum" if version > newest else f"bring it up to date: practicum resume {folder}"
@@ -104,6 +116,7 @@ class Store:
         """
         _must_exist(folder)
         store = cls(folder, _engine(folder), None)
+        store._refuse_active()
         if store._format() < len(migrations.MIGRATIONS):
             store.close()
             cls.open(folder).close()
@@ -112,13 +125,16 @@ class Store:
 
     @classmethod
     def _open(cls, folder: Path, new: bool) -> Store:
+        refuse_links(folder)
         lock = _acquire_lock(folder)
         try:
             if new and (folder / DATABASE_FILE).exists():
                 raise StoreError(
                     f"{folder} already holds a run: continue it with practicum resume {folder}, or give another `out`"
                 )
+            ensure_private(folder / DATABASE_FILE)
             store = cls(folder, _engine(folder), lock)
+            store._refuse_active()
             with _database_errors(folder), store._engine.begin() as db:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 db.execute(text("BEGIN IMMEDIATE"))
@@ -134,12 +150,25 @@ class Store:
         if self._lock is not None:
             return False
         try:
-            with FileLock(self.folder / LOCK_FILE, blocking=False):
+            with FileLock(self.folder / LOCK_FILE, mode=PRIVATE, blocking=False):
                 return False
         except Timeout:
             return True
         except OSError:  # a folder that this user may not write to
             return False
+
+    def _refuse_active(self) -> None:
+        """Raises StoreError for a database that does something by itself, which those of runs never do."""
+        with _database_errors(self.folder), self._engine.connect() as db:
+            objects = db.execute(text("SELECT type, name, tbl_name, rootpage, sql FROM sqlite_master")).all()
+        for kind, name, table, rootpage, sql in objects:
+            ours = str(table).lower() in schema.metadata.tables
+            plain = not ours or sql is None or schema.WORDS.issuperset(TOKENS.findall(str(sql).lower()))
+            if kind not in ("table", "index") or not rootpage or not plain:
+                raise StoreError(
+                    f"{self.folder} is not opened: its database has the {kind} {name!r}, which practicum never makes "
+                    "and which could change what is read or written; ask for an export of the run (practicum export)"
+                )
 
     def _format(self) -> int:
         with _database_errors(self.folder), self._engine.connect() as db:
@@ -224,7 +253,8 @@ class Store:
 
     def copy_to(self, folder: Path) -> None:
         """Copy the database into another folder, which is made; consistent, whoever writes to it meanwhile."""
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, mode=PRIVATE_FOLDER)
+        ensure_private(folder / DATABASE_FILE)
         with _database_errors(self.folder), self._engine.connect() as db:
             db.execution_options(isolation_level="AUTOCOMMIT")
             db.execute(text("VACUUM INTO :path"), {"path": str(folder / DATABASE_FILE)})
@@ -337,6 +367,33 @@ def _resolve(futures: Iterable[asyncio.Future[None]], failure: StoreError | None
             future.set_result(None) if failure is None else future.set_exception(failure)
 
 
+TOKENS = re.compile(r"\w+|[^\w\s]")
+"""The words and signs of an SQL statement."""
+
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""Ends a journal that names another file."""
+
+
+def refuse_links(folder: Path) -> None:
+    """Raises StoreError if a file that is opened in a run folder is a link, or leads out of the folder otherwise."""
+    for name in FILES:
+        path = folder / name
+        try:
+            kind = path.lstat().st_mode
+        except OSError:
+            continue
+        if not stat.S_ISREG(kind):
+            what = "a symbolic link" if stat.S_ISLNK(kind) else "no file"
+            raise StoreError(f"{folder} is not opened: its {name} is {what}, which practicum never makes: delete it")
+    journal = folder / f"{DATABASE_FILE}-journal"
+    # SQLite would delete the file that the journal names.
+    raw = journal.read_bytes() if journal.exists() else b""
+    if raw.endswith(_SUPER_JOURNAL) and raw != _SUPER_JOURNAL:
+        raise StoreError(
+            f"{folder} is not opened: its {journal.name} names another file, which practicum never does: delete it"
+        )
+
+
 def _must_exist(folder: Path) -> None:
     if not (folder / DATABASE_FILE).is_file():
         run, _, name = str(folder).rpartition("@")
@@ -345,12 +402,13 @@ def _must_exist(folder: Path) -> None:
         runs = sorted(path.parent for path in folder.glob(f"*/{DATABASE_FILE}"))
         inside = f"; it holds runs, such as {runs[-1]}" if runs else ""
         raise NotARun(f"{folder} is not a run folder: it has no {DATABASE_FILE}{inside}")
+    refuse_links(folder)
 
 
 def _acquire_lock(folder: Path) -> FileLock:
     """The lock against other writers. The operating system releases it however this process ends."""
     # Another thread than this one may close the store.
-    lock = FileLock(folder / LOCK_FILE, thread_local=False)
+    lock = FileLock(folder / LOCK_FILE, mode=PRIVATE, thread_local=False)
     try:
         lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 10)
     except Timeout as error:
@@ -369,8 +427,10 @@ def _engine(folder: Path, read_only: bool = False) -> Engine:
     synchronous = os.environ.get(SYNCHRONOUS_VARIABLE, "FULL")
     if synchronous not in ("OFF", "NORMAL", "FULL"):
         raise UsageError(f"{SYNCHRONOUS_VARIABLE}={synchronous!r} is not one of OFF, NORMAL, FULL")
+    # A run folder may be anybody's: its schema may call nothing, and damaged pages are found when they are read.
+    wary = ("trusted_schema=OFF", "cell_size_check=ON")
     # `synchronous` first: the switch to WAL writes too.
-    pragmas = () if read_only else (f"synchronous={synchronous}", "journal_mode=WAL", "secure_delete=ON")
+    pragmas = wary if read_only else (*wary, f"synchronous={synchronous}", "journal_mode=WAL", "secure_delete=ON")
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, check_same_thread=False)

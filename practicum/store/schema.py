@@ -141,6 +141,15 @@ vectors = Table(
 )
 
 
+_SQL = 'create table index on text varchar float integer bigint blob not null primary key without rowid ( ) , "'
+
+WORDS = frozenset(_SQL.split()).union(
+    *((table.name, *table.columns.keys()) for table in metadata.tables.values()),
+    *((str(index.name) for index in table.indexes) for table in metadata.tables.values()),
+)
+"""All words and signs of the statements that make these tables and their indexes."""
+
+
 def text_key(text: str) -> bytes:
     """The key of a text's vector: 16 bytes of its SHA-256."""
     return hashlib.sha256(text.encode()).digest()[:16]

@@ -113,7 +113,7 @@ def test_a_run_made_elsewhere_executes_nothing(
     said = " ".join(capsys.readouterr().err.split())
     assert f"{run} was made elsewhere, or before runs were marked: " in said
     assert says in said
-    assert said.endswith("or say that you trust this run (--trust-run)")
+    assert said.endswith("that you trust this run (--trust-run)")
     assert "evil" not in sys.modules
     assert not Path("pwned").exists()
 

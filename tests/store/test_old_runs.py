@@ -94,8 +94,9 @@ def test_an_old_run_with_other_prompts_is_not_resumed_and_nothing_is_paid(name: 
     run = unpacked(name, here)
     before = paid_rows(run)
     model = ScriptedClient.from_file(Path("script.jsonl"))
+    parts = practicum.Parts(clients={"agent": model})
     with pytest.raises(JournalMismatch, match="`seed_context`"):
-        practicum.run_sync(practicum.resume(run, max_calls=1_000, parts=practicum.Parts(clients={"agent": model})))
+        practicum.run_sync(practicum.resume(run, max_calls=1_000, trust_run=True, parts=parts))
     assert paid_rows(run) == before
 
 

@@ -131,7 +131,7 @@ def read_outcome(path: Path) -> RunOutcome | None:
 
 def save_outcome(outcome: RunOutcome, path: Path) -> None:
     """Write the outcome into the run's folder; from now on the run is over."""
-    write_atomic(path / OUTCOME_FILE, outcome.model_dump_json())
+    write_atomic(path / OUTCOME_FILE, outcome.model_dump_json(), private=True)
 
 
 def completed_outcome(

@@ -112,7 +112,7 @@ async def dynamics(
         raise UsageError(f"every={every}: give 1 to score every step, 2 to score every second, and so on")
     folder, parts = Path(run), parts or Parts()
     with Store.open(folder) as store:
-        Origin.of(store, {}, parts, trust_run).require_acting()
+        Origin.of(store, {}, parts, trust_run, ()).require_acting()
         config, splits, _ = read_run(store)
         if concurrency is not None:
             config = config_from({**config.model_dump(), "concurrency": concurrency})

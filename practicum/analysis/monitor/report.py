@@ -66,7 +66,7 @@ async def monitor(
     folder, parts, notes = Path(run), parts or Parts(), list[str]()
     with Store.read(folder) as store:
         config, state = read_config(store)
-        origin = Origin.of(store, {}, parts, trust_run)
+        origin = Origin.of(store, {}, parts, trust_run, ())
         if judge_again is not None:
             origin.require((), ("judge",))
         records = Story(store).steps()

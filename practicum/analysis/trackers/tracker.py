@@ -205,7 +205,7 @@ class Tracker(Watch):
     def _keep(self) -> None:
         """Keep the id for a resume, and the last step that was sent."""
         if self._run.splits.train:
-            write_atomic(self._file, json.dumps({"id": self._id, "step": self._sent}))
+            write_atomic(self._file, json.dumps({"id": self._id, "step": self._sent}), private=True)
 
     def _fail(self, error: Exception) -> None:
         if not self._lost:
