@@ -23,6 +23,7 @@ from practicum.cli import (
     monitor,
     name,
     pools,
+    review,
     run,
     show,
     tasks,
@@ -51,7 +52,15 @@ PANELS: dict[str, tuple[Any, ...]] = {
         pools.pools,
         context.export,
     ),
-    "Change a run": (edit.edit, context.import_, memory.app, name.name, context.forget, context.rollback),
+    "Change a run": (
+        review.review,
+        edit.edit,
+        context.import_,
+        memory.app,
+        name.name,
+        context.forget,
+        context.rollback,
+    ),
     "Measure": (eval.eval_, compare.compare, bench.app),
 }
 for panel, commands in PANELS.items():

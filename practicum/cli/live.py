@@ -18,7 +18,7 @@ from practicum.engine.loop import StepReport
 from practicum.models.budget import spent_limit
 from practicum.models.client import Wait
 from practicum.session.live import Live, wait_text
-from practicum.session.result import Progress, Result, RunInfo
+from practicum.session.result import Progress, Result, RunInfo, waiting_line
 
 if TYPE_CHECKING:
     from practicum.cli.output import Printer
@@ -155,4 +155,6 @@ def report(out: Printer, result: Result) -> None:
     out.print(f"context: version {context.version}, {size}")
     out.usage(result.usage, result.seconds, result.hits, result.by_role)
     out.counts(result.errors, result.refused)
+    if result.held:
+        out.print(waiting_line(result.held, result.run))
     out.print(f"look at it: practicum show {result.run}")

@@ -247,6 +247,10 @@ def fate_text(fate: Fate) -> str:
             return f"{fate.entry} says it already{reason}"
         case "dropped":
             return f"left out{reason}"
+        case "waits":
+            return f"waits for review ({fate.review}){reason}"
+        case "rejected":
+            return f"rejected in review ({fate.review}){reason}"
         case "refused":
             return f"refused, to {fate.op} {fate.entry or 'an entry'}{reason}"
 

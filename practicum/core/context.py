@@ -9,9 +9,9 @@ rendering and its digest until it changes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, assert_never
@@ -157,7 +157,7 @@ class Context:
                 applied.append(draft.take(edit))
             except _Refusal as refusal:
                 refused.append(Refused(edit, str(refusal)))
-        return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused))
+        return ApplyResult(draft.finish() if applied else self, tuple(applied), tuple(refused), draft.refs)
 
     def replay(self, log: Iterable[Applied], version: int | None = None) -> Context:
         """The context after edits that were applied before, with the ids they got then.
@@ -173,11 +173,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """The context after a delta, and which of its edits were applied and refused."""
+    """The context after a delta, and which of its edits were applied and refused. `refs` are the ids of the entries
+    that the delta added with a ref."""
 
     context: Context
     applied: tuple[Applied, ...]
     refused: tuple[Refused, ...]
+    refs: Mapping[str, str] = field(default_factory=dict)
 
 
 def _number(id: str) -> int | None:

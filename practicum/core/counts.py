@@ -115,7 +115,7 @@ class Count(StrEnum):
     HELD_BACK_ANSWER_CONFLICT = "held_back_answer_conflict", f"{_HELD_BACK}: it would join different answers"
     HELD_BACK_PARTIAL_COVER = "held_back_partial_cover", f"{_HELD_BACK}: the entry covers a part of the lesson only"
     HELD_BACK_LOST_DETAIL = "held_back_lost_detail", f"{_HELD_BACK}: a number or a name would be lost"
-    HELD_EDITS = "held_edits", "change[|s] of what is shown that wait[s|] for review (practicum review RUN)", True
+    HELD_EDITS = "held_edits", "edit[|s] held for review"
     KNOWN_TO_REVIEW = (
         "known_to_review",
         "edit[|s] dropped that a review rejected before, or that wait[s|] for one already",

@@ -356,7 +356,8 @@ class _Flow:
         batch = Batch(tuple(r.task for r in seen.rollouts), self.epoch, data=data)
         return StepReport(
             self.step, batch, tuple(seen.rollouts), tuple(seen.lessons), self.context, outcome.applied,
-            (*outcome.refused, *refused, *admitted.refused), resolutions, seconds, val, delta.evidence, admitted.held,
+            (*outcome.refused, *refused, *admitted.refused), resolutions, seconds, val, delta.evidence,
+            tuple(held.naming(outcome.refs) for held in admitted.held),
         )  # fmt: skip
 
     def _accounted(

@@ -7,7 +7,7 @@ in no prompt, not even in one of the acceptance gate; edits that build on it wai
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote
@@ -29,6 +29,18 @@ class Held:
     edits: tuple[Edit, ...]
     trust: Trust
     flags: tuple[Flag, ...] = ()
+
+    def naming(self, ids: Mapping[str, str]) -> Held:
+        """The same, with the ids of entries that were added meanwhile in place of their refs."""
+
+        def named(edit: Edit) -> Edit:
+            if isinstance(edit, Add):
+                return edit
+            if isinstance(edit, Merge):
+                return replace(edit, ids=tuple(ids.get(id, id) for id in edit.ids))
+            return replace(edit, id=ids.get(edit.id, edit.id))
+
+        return replace(self, edits=tuple(map(named, self.edits)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,8 @@ async def sequential(
             val = await validation.score(method, context, run)
         report = StepReport(
             step, batch, tuple(rollouts), tuple(lessons), context, outcome.applied,
-            (*admitted.refused, *outcome.refused), delta.resolutions, seconds, val, delta.evidence, admitted.held,
+            (*admitted.refused, *outcome.refused), delta.resolutions, seconds, val, delta.evidence,
+            tuple(held.naming(outcome.refs) for held in admitted.held),
         )  # fmt: skip
         history.append(report)
         yield report

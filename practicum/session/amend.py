@@ -105,9 +105,16 @@ def apply_edits(store: Store, edits: Callable[[Context], Delta]) -> ApplyResult:
     before = read_context(store, RUN)
     outcome = before.apply(edits(before))
     if outcome.applied:
-        version = _version_row(before, outcome.context, _largest(store, schema.versions.c.step), outcome.applied)
-        store.execute(_insert(schema.versions, [version]), run_update(state="edited"))
+        store.execute(*add_version(store, before, outcome.context, outcome.applied, "edited"))
     return outcome
+
+
+def add_version(
+    store: Store, before: Context, after: Context, applied: Sequence[Applied], state: str
+) -> tuple[Any, Any]:
+    """The statements that add a version to a run that does not learn now, whose state is this one from then on."""
+    version = _version_row(before, after, _largest(store, schema.versions.c.step), applied)
+    return _insert(schema.versions, [version]), run_update(state=state)
 
 
 def next_step(store: Store) -> int:

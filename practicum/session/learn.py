@@ -56,9 +56,11 @@ from practicum.session.records import (
     update_run,
 )
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch, one_watch
+from practicum.session.review import count_pending, read_reviews
 from practicum.session.setup import Setup, set_up
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import invalidate_snapshot
 from practicum.store.versions import Version, delete_versions_after, version_row
 
@@ -222,6 +224,7 @@ class Session:
     progress: Progress = field(init=False)
     reserve: Reserve = field(init=False)
     _time_saved: float = 0.0
+    _reviewed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.leg.start, self.leg.start, steps=self.leg.step)
@@ -277,6 +280,8 @@ class Session:
         root = self.leg.root(self.state)
         # New versions may replace those with which the run ended before it was resumed.
         self.store.execute(invalidate_snapshot(RUN), *self._delete_lost_steps(root))
+        # What was decided about a step since it was made stays decided when the step is read from the journal.
+        self._reviewed = {review.id for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED))}
         stopped = None
         try:
             await self._learn(root)
@@ -306,6 +311,7 @@ class Session:
             steps=self.progress.steps,
             rollouts=self.progress.rollouts,
             stopped=stopped,
+            held=count_pending(self.store),
         )
         await save_snapshot(self.store, best, self.state.retriever)
         return result
@@ -358,7 +364,8 @@ class Session:
         self.progress.stepped(report, bool(self.setup.config.settings.get("online")))
         self.progress.usage = self.state.budget.spent
         for table, rows in step_rows(report).items():
-            self.store.post(table, rows)
+            new_rows = [row for row in rows if table is not schema.reviews or row["id"] not in self._reviewed]
+            self.store.post(table, new_rows)
         new = report.context
         if new.version != parent.version:
             version = Version(new.version, parent.version, report.step, new.next_number, report.applied)

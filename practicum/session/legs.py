@@ -54,6 +54,22 @@ def last_leg(store: Store, tasks: Sequence[Task]) -> Leg:
 def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
     """Begin a leg at the last version, on those of the tasks that it has not learned from. Raises UsageError if there
     are none."""
+    left, step = tasks_left(store, tasks)
+    if not left:
+        raise UsageError(
+            f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
+            f"--seed-playbook {store.folder}"
+        )
+    leg = Leg(len(_begun(store)) + 2, rebuild(read_versions(store, RUN)), step, left)
+    note = {"version": leg.start.version, "step": leg.step, "tasks": [task.id for task in left]}
+    row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
+    row_values = Journal(store, RUN).row_values(row)
+    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(state="stopped"), [])])
+    return leg
+
+
+def tasks_left(store: Store, tasks: Sequence[Task]) -> tuple[list[Task], int]:
+    """Those of the tasks that the last version has not learned from, and the last step; 0 if there is none."""
     versions, table = read_versions(store, RUN), schema.steps
     line = {*lineage({v.version: v.parent for v in versions})}
     made = {v.step: v.version for v in reversed(versions) if v.applied}
@@ -64,17 +80,7 @@ def begin_leg(store: Store, tasks: Sequence[Task]) -> Leg:
         kept = row.step not in made or made[row.step] in line
         (learned if kept else undone).update(json.loads(row.data)["tasks"])
     left = [task for task in tasks if task.id in undone or task.id not in learned]
-    if not left:
-        raise UsageError(
-            f"{store.folder} has learned from all its tasks: learn from more with practicum learn TASKS "
-            f"--seed-playbook {store.folder}"
-        )
-    leg = Leg(len(_begun(store)) + 2, rebuild(versions), steps[-1].step if steps else 0, left)
-    note = {"version": leg.start.version, "step": leg.step, "tasks": [task.id for task in left]}
-    row = JournalRow(f"leg {leg.number}", NOTE_ROLE, NOTE_ROLE, json.dumps(note))
-    row_values = Journal(store, RUN).row_values(row)
-    store.execute_all([(schema.journal.insert(), [row_values]), (run_update(state="stopped"), [])])
-    return leg
+    return left, steps[-1].step if steps else 0
 
 
 def _begun(store: Store) -> list[dict[str, Any]]:

@@ -236,6 +236,7 @@ class Live(Watch):
         progress, counted = self._progress if learning else None, self._counted
         usage = self._run.budget.spent if self._run else Usage()
         entries = quantity(len(progress.context), "entry") if progress else ""
+        entries += f", {progress.held:,} held for review" if progress and progress.held else ""
         return Status(
             self._phase,
             self._done(),

@@ -354,7 +354,13 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
         schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
         schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
         schema.reviews: [
-            {**step, "id": f"{report.step}.{n}", "state": PENDING, "data": HELD.dump_json(held).decode(), "reason": ""}
+            {
+                **step,
+                "id": f"{report.step}.{n}",
+                "state": PENDING,
+                "reason": "",
+                "data": json.dumps({**HELD.dump_python(held, mode="json"), "base": report.context.version}),
+            }
             for n, held in enumerate(report.held, 1)
         ],
         schema.lessons: [

@@ -34,6 +34,7 @@ from practicum.session.opening import Shared, open_state, run_embedder
 from practicum.session.outcomes import Outcome, learned_from, waiting_outcomes
 from practicum.session.records import RUN
 from practicum.session.result import Progress, Result, RunInfo, Watch
+from practicum.session.review import count_pending
 from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow, digest
@@ -97,6 +98,7 @@ class Learner:
             errors={key: count for key, count in sorted(self.counts.items()) if count},
             steps=self.steps,
             stopped=self.stopped,
+            held=count_pending(self.store),
         )
 
     async def learn(self, waiting: Sequence[Outcome]) -> None:

@@ -17,7 +17,7 @@ from practicum.core.errors import UsageError
 from practicum.core.html import card
 from practicum.core.types import Rollout, Usage
 from practicum.core.views import render_full
-from practicum.core.words import quantity, usage_text
+from practicum.core.words import in_number, quantity, usage_text
 from practicum.engine.loop import StepReport
 from practicum.engine.state import Observer
 from practicum.models.budget import Budget
@@ -50,7 +50,8 @@ class Result:
     how long the run took over all its resumes; `critical` is how long its longest chain of calls took, which no number
     of parallel calls can shorten. `hits` counts results that came from the journal, `refused` counts edits that could
     not be applied, and `errors` holds the counters above zero (see `core.counts`). `rollouts` are the attempts of the
-    evaluations "before" and "test". `stopped` is the reason if the run ended early.
+    evaluations "before" and "test". `stopped` is the reason if the run ended early. `held` is how many edits wait for
+    review in the run.
     """
 
     run: Path
@@ -66,6 +67,7 @@ class Result:
     steps: int
     rollouts: Mapping[str, tuple[Rollout, ...]] = field(default_factory=dict)
     stopped: str | None = None
+    held: int = 0
 
     @property
     def interrupted(self) -> bool:
@@ -89,6 +91,7 @@ class Result:
         scores = {SCORE_NAMES.get(name, name): f"{score:.1%}" for name, score in self.scores.items()}
         context = f"version {self.context.version}, {quantity(len(self.context), 'entry')}"
         facts = {**scores, "context": context, "steps": f"{self.steps:,}", **usage_facts(self.usage, self.seconds)}
+        facts |= {"held": waiting_line(self.held, self.run)} if self.held else {}
         return facts if self.stopped is None else {**facts, "stopped early": self.stopped}
 
     def as_json(self) -> dict[str, Any]:
@@ -105,8 +108,14 @@ class Result:
             "journal": {"hits": self.hits},
             "refused": self.refused,
             "errors": self.errors,
+            "held": self.held,
         }
         return values if self.stopped is None else {**values, "stopped": self.stopped}
+
+
+def waiting_line(held: int, folder: Path) -> str:
+    """How much waits for review, and how to look at it."""
+    return f"{held:,} {in_number(held, 'edit[|s] wait[s|]')} for review: practicum review {folder}"
 
 
 def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:
@@ -152,7 +161,7 @@ class Progress:
     """How far a run is: its context, the best one so far, and what was counted.
 
     `attempts` and `points` are the number of scored first attempts in learning and their summed scores; `chosen` and
-    `chosen_points` are those of the attempts that were chosen from several.
+    `chosen_points` are those of the attempts that were chosen from several. `held` counts what waits for review.
     """
 
     context: Context
@@ -164,6 +173,7 @@ class Progress:
     points: float = 0.0
     chosen: int = 0
     chosen_points: float = 0.0
+    held: int = 0
     scores: dict[str, float] = field(default_factory=dict)
     rollouts: dict[str, tuple[Rollout, ...]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
@@ -193,6 +203,7 @@ class Progress:
         """Count a step."""
         self.context, self.steps = report.context, report.step
         self.refused += len(report.refused)
+        self.held += len(report.held)
         scored = [first.score.value for r in report.rollouts if (first := r.first).score is not None]
         self.attempts += len(scored)
         self.points += sum(scored)

@@ -101,7 +101,8 @@ def test_everything_that_is_listed_can_be_opened(name: str) -> None:
             assert lesson.attempts
             assert lines.keys() >= {*lesson.attempts}
             for fate in lesson.fates:
-                assert fate.what in ("applied", "covered", "dropped", "refused")
+                assert fate.what in ("applied", "covered", "dropped", "refused", "waits")
+                assert (fate.what == "waits") == bool(fate.review)
                 if fate.what == "applied":
                     assert story.entry(fate.entry).events
         calls = list(story.calls())

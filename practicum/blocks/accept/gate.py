@@ -44,9 +44,11 @@ WORSE = "the gate dropped it: worse on held-out tasks"
 @dataclass
 class Trial:
     """A delta on trial: the differences (new score less old) by task, and the wealth of the two bets. `parts` has shape
-    (2, stakes): the bet that the delta is worse, and the bet that it is better."""
+    (2, stakes): the bet that the delta is worse, and the bet that it is better. Before `least` tasks nothing is
+    decided: an e-value counts whenever one stops to look."""
 
     alpha: float
+    least: int = 0
     differences: dict[str, float] = field(default_factory=dict)
     parts: np.ndarray = field(default_factory=lambda: np.ones((2, len(STAKES))))
 
@@ -58,7 +60,17 @@ class Trial:
     @property
     def decided(self) -> bool:
         """Whether a bet is won."""
-        return max(self.wealth) >= 1 / self.alpha
+        return len(self.differences) >= self.least and max(self.wealth) >= 1 / self.alpha
+
+    @property
+    def better(self) -> bool:
+        """Whether the bet that the delta is better is won."""
+        return self.decided and self.wealth[1] > self.wealth[0]
+
+    @property
+    def mean(self) -> float:
+        """The mean difference; 0 without a pair."""
+        return sum(self.differences.values()) / max(len(self.differences), 1)
 
     @property
     def kept(self) -> bool:
@@ -77,9 +89,28 @@ class Trial:
         return {
             "gate": "kept" if self.kept else "dropped", "by": "test" if self.decided else "mean",
             "alpha": self.alpha, "tasks": len(self.differences),
-            "mean": sum(self.differences.values()) / max(len(self.differences), 1),
+            "mean": self.mean,
             "e_worse": self.wealth[0], "e_better": self.wealth[1], "differences": dict(self.differences),
         }  # fmt: skip
+
+
+async def tried(
+    trial: Trial, act: ActSeam, split: str, tasks: Sequence[Task], context: Context, new: Context, run: Run
+) -> Trial:
+    """A trial of the context `new` against `context` on these tasks, until it is decided or the tasks are used up."""
+    order = run.rng("gate").sample(tasks, len(tasks))
+    for start in range(0, len(order), TOGETHER):
+        some = order[start : start + TOGETHER]
+        before = await run.evaluate(act, split, some, context)
+        after = await run.evaluate(act, split, some, new)
+        for task, one, other in zip(some, before, after, strict=True):
+            # An attempt that was lost, or that nothing could score, says nothing about the delta.
+            one, other = one.first, other.first
+            if one.score and other.score and not (one.trace.lost or other.trace.lost):
+                trial.take(task.id, other.score.value - one.score.value)
+        if trial.decided:
+            break
+    return trial
 
 
 def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) -> AcceptSeam:
@@ -94,19 +125,7 @@ def gate(accept: AcceptSeam, act: ActSeam, tasks: Sequence[Task], alpha: float) 
         new = context.apply(delta).context
         if new.digest == context.digest:
             return delta
-        trial = Trial(alpha)
-        order = run.rng("gate").sample(tasks, len(tasks))
-        for start in range(0, len(order), TOGETHER):
-            some = order[start : start + TOGETHER]
-            before = await run.evaluate(act, "val", some, context)
-            after = await run.evaluate(act, "val", some, new)
-            for task, one, other in zip(some, before, after, strict=True):
-                # An attempt that was lost, or that nothing could score, says nothing about the delta.
-                one, other = one.first, other.first
-                if one.score and other.score and not (one.trace.lost or other.trace.lost):
-                    trial.take(task.id, other.score.value - one.score.value)
-            if trial.decided:
-                break
+        trial = await tried(Trial(alpha), act, "val", tasks, context, new, run)
         run.count(Count.GATED_DELTAS, not trial.kept)
         return replace(delta if trial.kept else unshown_part(context, delta), evidence=trial.as_json())
 

@@ -76,9 +76,9 @@ class RunStory(Plain):
 class StepStory(Plain):
     """One step, as it was counted when it ended.
 
-    `tasks` are the ids of its tasks. `lessons`, `applied` and `refused` are numbers; `version`, `entries` and `tokens`
-    describe the context after it; `val` is its validation score, if it was validated. `sampled` and `evidence` are what
-    the method noted about its batch and its delta.
+    `tasks` are the ids of its tasks. `lessons`, `applied`, `refused` and `held` (for review) are numbers; `version`,
+    `entries` and `tokens` describe the context after it; `val` is its validation score, if it was validated. `sampled`
+    and `evidence` are what the method noted about its batch and its delta.
     """
 
     step: int
@@ -91,6 +91,7 @@ class StepStory(Plain):
     version: int
     entries: int
     tokens: int
+    held: int = 0
     seconds: float | None = None
     val: float | None = None
     best_of_k: float | None = None
@@ -215,21 +216,26 @@ class EntryShown(Plain):
     similarity: float | None = None
 
 
+FateWord = Literal["applied", "covered", "dropped", "refused", "waits", "rejected"]
+
+
 @dataclass(frozen=True)
 class Fate(Plain):
     """What became of a lesson.
 
     applied: an edit (`op`) made `version`, in which `entry` was added, changed or voted on. covered: `entry` said it
-    already. dropped: it was left out. refused: an edit that rested on it could not be applied.
+    already. dropped: it was left out. refused: an edit that rested on it could not be applied. waits, rejected: the
+    edit waits for review, or was rejected there; `review` is its id.
     """
 
-    what: Literal["applied", "covered", "dropped", "refused"]
+    what: FateWord
     step: int
     entry: str = ""
     op: str = ""
     version: int | None = None
     text: str = ""
     reason: str = ""
+    review: str = ""
 
 
 @dataclass(frozen=True)

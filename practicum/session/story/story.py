@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Table, func, select
@@ -22,6 +22,7 @@ from practicum.core.errors import UsageError
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.session.config import Config
 from practicum.session.records import LESSON, REFUSED, ROLLOUT, RUN, TASK, read_config
+from practicum.session.review import read_reviews
 from practicum.session.story.parts import (
     STEP,
     AttemptLine,
@@ -30,6 +31,7 @@ from practicum.session.story.parts import (
     EntryShown,
     EntryStory,
     Fate,
+    FateWord,
     LessonStory,
     RoundStory,
     RunStory,
@@ -39,6 +41,7 @@ from practicum.session.story.parts import (
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, ROW, Journal
+from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import EDITS, EntryEvent, lineage
 
@@ -258,6 +261,13 @@ class Story:
         columns = (table.c.step, table.c.data)
         for row in self._rows(table, *columns) if step is None else self._of_step(table, step, *columns):
             yield self._lesson(row.step, LESSON.validate_json(row.data))
+
+    def lessons_with(self, ids: Sequence[str]) -> list[LessonStory]:
+        """The lessons with these ids, in the order of writing."""
+        table = schema.lessons
+        mine = (table.c.run_id == RUN) & table.c.lesson_id.in_(ids)
+        rows = self.store.rows(select(table.c.step, table.c.data).where(mine).order_by(ROW))
+        return [self._lesson(row.step, LESSON.validate_json(row.data)) for row in rows]
 
     # Calls
 
@@ -671,6 +681,18 @@ class Story:
     def _read_fates(self, step: int | None) -> Mapping[str, list[Fate]]:
         """What became of the lessons in a step, or in all, by their ids."""
         found: dict[str, list[Fate]] = defaultdict(list)
+        reviewed = set()
+        for review in read_reviews(self.store, (PENDING, APPROVED, REJECTED), step):
+            reviewed.add(review.version)
+            for number, edit in enumerate(review.edits):
+                if review.version is not None:
+                    entry = review.entries[number]
+                    fate = _edited("applied", edit, review.step, entry, review.version, review.reason, review.id)
+                else:
+                    what: FateWord = "waits" if review.state == PENDING else "rejected"
+                    fate = _edited(what, edit, review.step, "", None, review.reason, review.id)
+                for lesson in edit.lessons:
+                    found[lesson].append(fate)
         for table, columns in (
             (schema.versions, (schema.versions.c.version, schema.versions.c.step, schema.versions.c.applied)),
             (schema.steps, (schema.steps.c.step, schema.steps.c.data, schema.steps.c.refused)),
@@ -678,6 +700,8 @@ class Story:
             rows = self._rows(table, *columns) if step is None else self._of_step(table, step, *columns)
             for row in rows:
                 if table is schema.versions:
+                    if row.version in reviewed:
+                        continue
                     for done in EDITS.validate_json(row.applied):
                         fate = _edited("applied", done.edit, row.step, done.id, row.version, done.edit.reason)
                         for lesson in done.edit.lessons:
@@ -688,8 +712,8 @@ class Story:
                     for lesson in refused.edit.lessons:
                         found[lesson].append(fate)
                 for settled in RESOLUTIONS.validate_python(json.loads(row.data).get("fates", [])):
-                    what: Literal["covered", "dropped"] = "covered" if settled.entry else "dropped"
-                    found[settled.lesson].append(Fate(what, row.step, settled.entry, reason=settled.reason))
+                    settled_as: FateWord = "covered" if settled.entry else "dropped"
+                    found[settled.lesson].append(Fate(settled_as, row.step, settled.entry, reason=settled.reason))
         return found
 
 
@@ -735,7 +759,7 @@ def _round(one: Any) -> RoundStory:
 
 
 def _edited(
-    what: Literal["applied", "refused"], edit: Edit, step: int, entry: str, version: int | None, reason: str
+    what: FateWord, edit: Edit, step: int, entry: str, version: int | None, reason: str, review: str = ""
 ) -> Fate:
     named = entry or getattr(edit, "id", "") or ", ".join(getattr(edit, "ids", ()))
-    return Fate(what, step, named, edit.op, version, getattr(edit, "text", None) or "", reason)
+    return Fate(what, step, named, edit.op, version, getattr(edit, "text", None) or "", reason, review)

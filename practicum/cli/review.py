@@ -1,0 +1,246 @@
+"""`practicum review`: what waits for review, with its evidence; approve it, reject it, or try it first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Option
+
+from practicum.cli import options as opt
+from practicum.cli.context import diff_json
+from practicum.cli.output import Printer, confirm
+from practicum.core.errors import UsageError
+from practicum.core.visible import visible_line
+from practicum.core.words import in_number, one_line, quantity
+
+if TYPE_CHECKING:
+    from practicum.session.review import Effect, Present, Review
+    from practicum.session.story import LessonStory, Story
+    from practicum.store.database import Store
+
+ALL = "all"
+
+LISTED = 20
+"""Edits that are listed if no number is given."""
+
+NAMED = 3
+"""Lessons and attempts that are named of one edit."""
+
+ORIGIN = {
+    "own": "your own tasks", "labelled": "tasks of somebody else, with your labels",
+    "tool": "what tools returned", "user": "what end users said", "foreign": "traces that somebody else recorded",
+}  # fmt: skip
+"""Levels of trust in words."""
+
+ONLY: dict[str, Any] = {"rich_help_panel": "Only some"}
+DECIDE: dict[str, Any] = {"rich_help_panel": "Decide", "metavar": "IDS"}
+
+
+def review(
+    run: opt.RunFolder,
+    approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
+    reject: str | None = Option(None, help="Reject these edits, or all; what says the same is refused.", **DECIDE),
+    reason: str | None = Option(None, help="--reject: why; it is kept.", rich_help_panel="Decide"),
+    undo: str | None = Option(None, help="Let these rejected edits wait again.", **DECIDE),
+    flagged: bool = Option(
+        False, "--flagged", help="--approve all: flagged edits, too; else they are left out.", rich_help_panel="Decide"
+    ),
+    state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
+    trust: Literal["own", "labelled", "tool", "user", "foreign"] | None = Option(
+        None, metavar="NAME", help="Only what rests on this: own, labelled, tool, user, foreign.", **ONLY
+    ),
+    flag: Literal["characters", "length", "instruction", "link", "secret", "personal"] | None = Option(
+        None, metavar="NAME", help="Only what has this flag: instruction, link, secret, personal, ...", **ONLY
+    ),
+    section: str | None = Option(None, help="Only edits in this section.", **ONLY),
+    limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
+    yes: opt.Yes = False,
+    json_: opt.Json = False,
+) -> None:
+    """Look at the edits that wait for review, and decide about them. What waits is in no prompt."""
+    from practicum.session.review import Present, Wanted, read_reviews
+    from practicum.session.story import Story
+
+    out, wanted = Printer(json_), Wanted(trust, flag, section)
+    if reason is not None and reject is None:
+        raise UsageError("--reason is that of a rejection: give --reject IDS, too")
+    if flagged and approve != ALL:
+        raise UsageError("--flagged is for --approve all: leave it out")
+    if approve or reject or undo:
+        if state != "pending":
+            raise UsageError(f"--state {state} is for the list: leave it out")
+        _decide(run, approve, reject, reason or "", undo, wanted, flagged, yes, out)
+        return
+    with Story.open(run) as story:
+        present = Present(story.store)
+        found = [one for one in read_reviews(story.store, (state,)) if wanted(one, present.context)]
+        shown = found[: limit or (None if json_ else LISTED)]
+        about = {"run": str(run), "version": present.context.version, state: len(found)}
+        for one in out.each(about, "reviews", shown, lambda one: _review_json(one, present, story)):
+            _print_review(out, run, one, present, story)
+    if len(shown) < len(found):
+        out.print(f"… {len(found) - len(shown):,} more: --limit N")
+    narrowed = "" if wanted == Wanted() else " of this kind"
+    if state != "pending":
+        out.print(f"{in_number(len(found), f'{len(found):,} edit[|s] {state}')}{narrowed}")
+    elif not found:
+        out.print(f"nothing{narrowed} waits for review in {run}")
+    else:
+        example = found[0].id
+        waits = in_number(len(found), "edit[|s] wait[s|]")
+        out.print(
+            f"{len(found):,} {waits}{narrowed}: practicum review {run} --approve {example}, or --reject {example} "
+            "--reason TEXT"
+        )
+
+
+def _decide(
+    run: Path, approve: str | None, reject: str | None, reason: str, undo: str | None, wanted: Any, flagged: bool,
+    yes: bool, out: Printer,
+) -> None:  # fmt: skip
+    """Approve, reject and undo, in this order of asking; one who decided meanwhile is told of."""
+    from dataclasses import replace
+
+    from practicum.session import review as reviews
+    from practicum.store.database import Store
+    from practicum.store.reviews import REJECTED
+
+    with Store.open(run) as store:
+        approving = _chosen(store, approve, replace(wanted, flagged=flagged), out)
+        rejecting = _chosen(store, reject, wanted, out)
+        if both := {one.id for one in approving} & {one.id for one in rejecting}:
+            raise UsageError(f"{', '.join(sorted(both))} cannot be approved and rejected")
+        undoing = reviews.find_reviews(store, _ids(undo), (REJECTED,)) if undo else []
+        for verb, ids, chosen in (("Approve", approve, approving), ("Reject", reject, rejecting)):
+            if ids == ALL and chosen:
+                flags = sum(bool(one.held.flags) for one in chosen)
+                marked = f", {flags:,} of them flagged" if flags else ""
+                confirm(f"{verb} {in_number(len(chosen), f'{len(chosen):,} edit[|s]')} of {run}{marked}?", yes)
+        rejected = reviews.reject(store, rejecting, reason) if reject else []
+        reopened = reviews.reopen(store, undoing)
+        approval = reviews.approve(store, approving) if approve else None
+        left = reviews.count_pending(store)
+    approved = approval.approved if approval is not None else ()
+    refused = dict(approval.refused) if approval is not None else {}
+    version = approval.context.version if approval is not None and approved else None
+    out.result({
+        "run": str(run), "version": version, "approved": [one.id for one in approved], "not_approved": refused,
+        "rejected": [one.id for one in rejected], "undone": [one.id for one in reopened], "pending": left,
+    })  # fmt: skip
+    if approval is not None and approved:
+        out.print(
+            f"{in_number(len(approved), f'{len(approved):,} edit[|s]')} approved: version {version} of {run}; undo it "
+            f"with practicum rollback {run} {(version or 1) - 1}"
+        )
+    for id, why in refused.items():
+        out.item(visible_line(f"{id} is not approved and waits still: {why}"))
+    if rejected:
+        out.print(f"{in_number(len(rejected), f'{len(rejected):,} edit[|s]')} rejected: what says the same is refused")
+    if reopened:
+        out.print(f"{in_number(len(reopened), f'{len(reopened):,} edit[|s] wait[s|]')} for review again")
+    out.print(in_number(left, f"{left:,} edit[|s] wait[s|] for review still") if left else "nothing waits any more")
+
+
+def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Review]:
+    """What waits and was named: by ids, or all of a kind."""
+    from practicum.session.records import RUN
+    from practicum.session.review import Wanted, find_reviews, read_reviews
+    from practicum.store.snapshot import read_context
+
+    if ids is None:
+        return []
+    if ids != ALL:
+        if (wanted.trust, wanted.flag, wanted.section) != (None, None, None):
+            raise UsageError("--trust, --flag and --section say which edits `all` are: give `all`, or leave them out")
+        return find_reviews(store, _ids(ids))
+    pending, context = read_reviews(store), read_context(store, RUN)
+    chosen = [one for one in pending if wanted(one, context)]
+    if not wanted.flagged and not wanted.flag:
+        every = Wanted(wanted.trust, None, wanted.section)
+        if left := sum(every(one, context) for one in pending) - len(chosen):
+            out.print(f"{in_number(left, f'{left:,} edit[|s] [is|are]')} left out: flagged (name them, or --flagged)")
+    return chosen
+
+
+def _ids(given: str) -> list[str]:
+    return [id.strip() for id in given.split(",") if id.strip()]
+
+
+# One of them
+
+
+def _review_json(one: Review, present: Present, story: Story) -> dict[str, Any]:
+    effect = present.effect(one)
+    lessons = story.lessons_with(one.lessons)
+    return {
+        **one.as_json(), "why": _why(one), "problem": effect.problem, **diff_json(*effect.difference),
+        "lessons": [{"id": x.id, "text": x.text, "attempts": [*x.attempts]} for x in lessons],
+    }  # fmt: skip
+
+
+def _why(one: Review) -> list[str]:
+    """Why edits wait, in words."""
+    rests = [f"rests on {ORIGIN[one.held.trust]}"] if one.held.trust != "own" else []
+    return [*rests, *(flag.what for flag in one.held.flags)] or ["the run lets every edit wait (review=all)"]
+
+
+def _print_review(out: Printer, run: Path, one: Review, present: Present, story: Story) -> None:
+    out.print(visible_line(f"{one.id}: {'; '.join(_why(one))}"), style="bold")
+    if one.state == "pending":
+        _print_effect(out, present.effect(one))
+    else:
+        made = "" if one.version is None else f" in version {one.version} ({', '.join(dict.fromkeys(one.entries))})"
+        out.item(visible_line(f"  {one.state}{made}: {one.reason}"))
+        for edit in one.edits:
+            out.item(visible_line(f"  {edit.op} {one_line(getattr(edit, 'text', None) or '', 400)}"))
+    for lesson in story.lessons_with(one.lessons)[:NAMED]:
+        _print_lesson(out, run, lesson, story)
+    if one.tried:
+        out.print(f"  {tried_text(one.tried)}")
+
+
+def _print_effect(out: Printer, effect: Effect) -> None:
+    """What edits would do, as `practicum diff` shows it. An entry that is new has no id yet."""
+    from practicum.core.views import behind, entry_line
+
+    added, removed, changed = effect.difference
+    for entry in removed:
+        out.item(f"  - {entry_line(entry)}", style="red")
+    for before, after in changed:
+        out.item(f"  - {entry_line(before)}", style="red")
+        out.item(f"  + {entry_line(after)}", style="green")
+    for entry in added:
+        out.item(f"  + {behind(f'({entry.section})', entry.solved)}", style="green")
+    for vote in effect.votes:
+        out.item(f"  votes on {vote.id}: +{vote.helpful} -{vote.harmful}")
+    if effect.problem:
+        out.item(f"  cannot be approved: {effect.problem}")
+
+
+def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) -> None:
+    if lesson.text:
+        out.item(visible_line(f"  from the lesson: {one_line(lesson.text, 400)}"))
+    for id in lesson.attempts[:NAMED]:
+        line = story.attempt_line(id)
+        task = story.task(line.task)
+        file = (task.meta.get("file") if task is not None else None) or ""
+        at = (
+            f" of {file}{':' + str(task.meta['line']) if task is not None and task.meta.get('line') else ''}"
+            if file
+            else ""
+        )
+        score = "" if line.score is None else f" ({line.score:.2f})"
+        out.item(visible_line(f"  from {id}{at}, {line.outcome}{score}: practicum show {run} --attempt {id}"))
+    if (more := len(lesson.attempts) - NAMED) > 0:
+        out.print(f"  … and {quantity(more, 'attempt')} more")
+
+
+def tried_text(tried: Any) -> str:
+    """What was measured with and without edits, in a line."""
+    beside = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried.get("together", 1) > 1 else ""
+    return (
+        f"tried: {tried['with']:.1%} with it and {tried['without']:.1%} without, on {quantity(tried['tasks'], 'task')} "
+        f"at version {tried['version']}{beside} (e-value that it is better {tried['e_better']:.3g}, worse "
+        f"{tried['e_worse']:.3g})"
+    )

@@ -1,0 +1,302 @@
+"""Reviewing what waits: a person, or the gate with enough tasks, decides about each edit that the door held back.
+
+What is approved is applied as one more version, with the entry's trust as it is: by origin, whoever approved it. What
+is rejected is remembered, so that an edit that says the same is refused. An edit is approved only as long as what it
+changes is what its author saw.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import func, select
+
+from practicum.core.context import Context
+from practicum.core.edits import Applied, Delta, Edit, Entry, Vote, changed_entries
+from practicum.core.errors import UsageError
+from practicum.engine.door import Held
+from practicum.session.amend import add_version
+from practicum.session.legs import tasks_left
+from practicum.session.records import CHANGED, HELD, RUN, read_run
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.reviews import APPROVED, PENDING, REJECTED
+from practicum.store.snapshot import read_context
+from practicum.store.versions import Difference, lineage
+
+BY_REVIEW = "approved in review"
+"""Begins the reason of an edit that a person approved."""
+
+
+@dataclass(frozen=True)
+class Review:
+    """Edits that wait for review together, or that were reviewed.
+
+    `id` is the step and a number, such as "3.1", and `base` the version after that step. `state` is pending, approved
+    or rejected, and `reason` that of the decision. `version` is what an approval made, and `entries` has the entry of each
+    edit there. `tried` is what was measured with and without them.
+    """
+
+    id: str
+    step: int
+    state: str
+    held: Held
+    base: int
+    reason: str = ""
+    version: int | None = None
+    entries: tuple[str, ...] = ()
+    tried: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits, in order."""
+        return self.held.edits
+
+    @property
+    def lessons(self) -> tuple[str, ...]:
+        """The ids of the lessons that they rest on."""
+        return tuple(dict.fromkeys(id for edit in self.edits for id in edit.lessons))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        values = asdict(self)
+        held = values.pop("held")
+        plain: dict[str, Any] = json.loads(json.dumps({**values, **held}, default=dict))
+        return plain
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which edits are wanted: those of this trust, with a flag of this kind, or in this section; None: whatever it is.
+    Without `flagged` only those that have no flag."""
+
+    trust: str | None = None
+    flag: str | None = None
+    section: str | None = None
+    flagged: bool = True
+
+    def __call__(self, review: Review, context: Context) -> bool:
+        held = review.held
+        kinds = {flag.kind for flag in held.flags}
+        return (
+            self.trust in (None, held.trust)
+            and (self.flag is None or self.flag in kinds)
+            and (self.flagged or self.flag is not None or not kinds)
+            and (self.section is None or any(self.section in _sections(edit, context) for edit in held.edits))
+        )
+
+
+def _sections(edit: Edit, context: Context) -> set[str]:
+    """The sections that an edit is about."""
+    own = getattr(edit, "section", None)
+    named = (context.get(id) for id in (*changed_entries(edit), getattr(edit, "id", "")))
+    return {*([own] if own else []), *(entry.section for entry in named if entry is not None)}
+
+
+def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int | None = None) -> list[Review]:
+    """What is in one of these states (of all steps, or of one), the oldest first."""
+    table = schema.reviews
+    if not store.has_table(table):
+        return []
+    where = [table.c.run_id == RUN, table.c.state.in_(states), *([] if step is None else [table.c.step == step])]
+    query = select(table).where(*where).order_by(table.c.step, func.length(table.c.id), table.c.id)
+    return [_review(row) for row in store.rows(query)]
+
+
+def _review(row: Any) -> Review:
+    data = json.loads(row.data)
+    return Review(
+        row.id, row.step, row.state, HELD.validate_python(data), data["base"], row.reason, data.get("version"),
+        tuple(data.get("entries", ())), data.get("tried", {}),
+    )  # fmt: skip
+
+
+def count_pending(store: Store) -> int:
+    """How many wait for review."""
+    table = schema.reviews
+    if not store.has_table(table):
+        return 0
+    mine = select(func.count()).where(table.c.run_id == RUN, table.c.state == PENDING)
+    return int(store.rows(mine)[0][0])
+
+
+def find_reviews(store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,)) -> list[Review]:
+    """Those with these ids, the oldest first. Raises UsageError for an id that there is not, or that is in none of
+    these states."""
+    known = {review.id: review for review in read_reviews(store, (PENDING, APPROVED, REJECTED))}
+    wanted = [*dict.fromkeys(ids)]
+    for id in wanted:
+        one = known.get(id)
+        if one is None:
+            raise UsageError(f"nothing with the id {id!r} waits for review: practicum review {store.folder} lists ids")
+        if one.state not in states:
+            why = f" in version {one.version}" if one.version is not None else f": {one.reason}" if one.reason else ""
+            undo = {
+                PENDING: "",
+                APPROVED: f"; undo that with practicum rollback {store.folder} {(one.version or 1) - 1}",
+                REJECTED: f"; undo that with practicum review {store.folder} --undo {id}",
+            }[one.state]
+            waits = "waits for review still" if one.state == PENDING else f"was {one.state} before{why}"
+            raise UsageError(f"{id} {waits}{undo}")
+    return [review for review in known.values() if review.id in {*wanted}]
+
+
+# What an approval would do
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What edits would do to a context: the difference that shows, and their votes. `problem` says why they cannot be
+    applied; empty if they can."""
+
+    difference: Difference
+    votes: tuple[Vote, ...]
+    problem: str = ""
+
+
+class Present:
+    """The present version of a run, and how it compares with the versions that edits were made for."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.context = read_context(store, RUN)
+        t = schema.versions.c
+        rows = store.rows(select(t.version, t.parent).where(t.run_id == RUN))
+        self._line = {*lineage({row.version: row.parent for row in rows})}
+        self._contexts: dict[int, Context] = {}
+
+    def problem(self, review: Review, context: Context) -> str:
+        """Why edits cannot be applied to a context that follows from the present one; empty if they can."""
+        added = {ref for edit in review.edits if (ref := getattr(edit, "ref", ""))}
+        for edit in review.edits:
+            named = (edit.id,) if isinstance(edit, Vote) else changed_entries(edit)
+            for id in named:
+                if id in added:
+                    continue
+                if (entry := context.get(id)) is None:
+                    return f"{id} is gone since step {review.step}"
+                if not isinstance(edit, Vote) and self._changed(entry, review.base):
+                    return f"{id} was changed since step {review.step}"
+        refused = context.apply(Delta(review.edits)).refused
+        return refused[0].reason if refused else ""
+
+    def _changed(self, entry: Entry, base: int) -> bool:
+        """Whether an entry is another one now than at a version."""
+        if base in self._line:
+            return entry.changed > base
+        if base not in self._contexts:
+            self._contexts[base] = read_context(self.store, RUN, base)
+        was = self._contexts[base].get(entry.id)
+        return was is None or (was.text, was.section, was.data) != (entry.text, entry.section, entry.data)
+
+    def effect(self, review: Review) -> Effect:
+        """What edits would do to the present version."""
+        outcome = self.context.apply(Delta(review.edits))
+        ids = dict.fromkeys(id for done in outcome.applied for id in (done.id, *changed_entries(done.edit)))
+        both = [(self.context.get(id), outcome.context.get(id)) for id in ids]
+        difference: Difference = (
+            [new for old, new in both if old is None and new is not None],
+            [old for old, new in both if old is not None and new is None],
+            [
+                (old, new) for old, new in both
+                if old is not None and new is not None
+                and (old.text, old.section, old.data) != (new.text, new.section, new.data)
+            ],
+        )  # fmt: skip
+        votes = tuple(edit for edit in review.edits if isinstance(edit, Vote))
+        return Effect(difference, votes, self.problem(review, self.context))
+
+
+# Decisions
+
+
+@dataclass(frozen=True)
+class Approval:
+    """What an approval did: the context after it, what was approved and is applied, and what stays pending because it
+    cannot be applied, with the reasons."""
+
+    context: Context
+    approved: tuple[Review, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def approve(store: Store, reviews: Sequence[Review], why: Mapping[str, str] | None = None) -> Approval:
+    """Apply edits that wait for review as one more version, the oldest first. `why` has the reason of the approval of
+    some by id, where no person made it.
+
+    Raises UsageError for a run that can be resumed and has no task left to go on with after this.
+    """
+    present = Present(store)
+    _require_reviewable(store)
+    now, log, approved = present.context, list[Applied](), list[Review]()
+    refused: dict[str, str] = {}
+    for review in reviews:
+        if problem := present.problem(review, now):
+            refused[review.id] = problem
+            continue
+        reason = (why or {}).get(review.id, BY_REVIEW)
+        outcome = now.apply(Delta(tuple(_with_reason(edit, reason) for edit in review.edits)))
+        now = outcome.context
+        log += outcome.applied
+        entries = tuple(done.id for done in outcome.applied)
+        approved.append(replace(review, state=APPROVED, reason=reason, entries=entries))
+    if not approved:
+        return Approval(present.context, (), refused)
+    after = present.context.replay(log)
+    approved = [replace(review, version=after.version) for review in approved]
+    store.execute(*add_version(store, present.context, after, log, "reviewed"), *map(_row_update, approved))
+    return Approval(after, tuple(approved), refused)
+
+
+def reject(store: Store, reviews: Sequence[Review], reason: str) -> list[Review]:
+    """Reject edits for this reason: from now on an edit that says the same is refused. No context changes."""
+    if not reason.strip():
+        raise UsageError("a rejection needs a `reason`: it is kept, and shown where the lesson is shown")
+    return _decide(store, [replace(review, state=REJECTED, reason=reason.strip()) for review in reviews])
+
+
+def reopen(store: Store, reviews: Sequence[Review]) -> list[Review]:
+    """Let rejected edits wait for review again."""
+    return _decide(store, [replace(review, state=PENDING, reason="") for review in reviews])
+
+
+def keep_tried(store: Store, reviews: Sequence[Review]) -> None:
+    """Keep what was measured with and without edits."""
+    _decide(store, reviews)
+
+
+def _decide(store: Store, reviews: Sequence[Review]) -> list[Review]:
+    store.execute(*map(_row_update, reviews))
+    return [*reviews]
+
+
+def _row_update(review: Review) -> Any:
+    table = schema.reviews
+    known = {"version": review.version, "entries": [*review.entries], "tried": dict(review.tried)}
+    plain = {**HELD.dump_python(review.held, mode="json"), "base": review.base}
+    data = {**plain, **{name: value for name, value in known.items() if value}}
+    mine = (table.c.run_id == RUN) & (table.c.id == review.id)
+    return table.update().where(mine).values(
+        state=review.state, reason=review.reason, data=json.dumps(data, ensure_ascii=False)
+    )  # fmt: skip
+
+
+def _with_reason(edit: Edit, reason: str) -> Edit:
+    return replace(edit, reason=f"{reason}: {edit.reason}" if edit.reason else reason)
+
+
+def _require_reviewable(store: Store) -> None:
+    """Raises UsageError if a resume of the run could not go on after another version was added to it."""
+    _, splits, state = read_run(store)
+    if state == "done" or state in CHANGED:
+        return
+    left, _ = tasks_left(store, splits.train)
+    if not left:
+        raise UsageError(
+            f"{store.folder} has learned from all its tasks and has not ended: resume it before you approve "
+            f"(practicum resume {store.folder}), or end it as it is (practicum rollback {store.folder} "
+            f"{read_context(store, RUN).version})"
+        )
