@@ -36,8 +36,8 @@ class Review:
     """Edits that wait for review together, or that were reviewed.
 
     `id` is the step and a number, such as "3.1", and `base` the version after that step. `state` is pending, approved
-    or rejected, and `reason` that of the decision. `version` is what an approval made, and `entries` has the entry of each
-    edit there. `tried` is what was measured with and without them.
+    or rejected, and `reason` that of the decision. `version` is what an approval made, and `entries` has the entry of
+    each edit there. `tried` is what was measured with and without them.
     """
 
     id: str
