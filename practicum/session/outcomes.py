@@ -62,7 +62,8 @@ class Outcome:
         else:
             trace, score = Trace(str(correction)), Score(1.0, True)
         retrieved = tuple((id, similarity) for id, similarity in data["retrieved"])
-        return Task(self.id, data["query"], correction, recorded=Recorded(trace, score, own=True, retrieved=retrieved))
+        recorded = Recorded(trace, score, own=True, retrieved=retrieved)
+        return Task(self.id, data["query"], correction, recorded=recorded, trust=data.get("trust", "user"))
 
 
 def outcome_row(id: str, query: str, version: int, retrieved: Iterable[tuple[str, float]]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from practicum.agents.external import context_text
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import MethodError, StoreError, UsageError
+from practicum.core.trust import Trust
 from practicum.core.types import Task, Trace, Turn
 from practicum.core.views import View
 from practicum.engine.loop import Method
@@ -239,6 +240,7 @@ class Space:
         score: Any = None,
         correction: str | None = None,
         note: str = "",
+        trust: Trust = "user",
     ) -> None:
         """Keep what came of what was shown; it is on the disk when this returns.
 
@@ -246,8 +248,11 @@ class Space:
         example, "used" and "steps". `score` is a number in [0, 1], a bool or a Score, and `note` says why.
         `correction` is what would have been right. A later report on the same adds to it, and replaces what it gives
         anew, until `learn` has learned from it; from then on it raises UsageError, as for an id that is unknown.
+
+        `trust` says whose the query and the report are. What end users said (`user`) may teach nothing before somebody
+        has looked at it (`practicum review RUN`); `own` is for queries and reports of the operator's own.
         """
-        said = read_report(answer, score, correction, note)
+        said = {**read_report(answer, score, correction, note), "trust": trust}
         writer = self._written("a report")
         if isinstance(shown, Shown):
             writer.remember(shown)

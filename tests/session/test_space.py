@@ -153,7 +153,7 @@ def test_a_function_that_was_trained_is_not_needed_to_be_shown_something(tmp_pat
 
     async def use(space: practicum.Space) -> practicum.Result:
         shown = await space.context_for("Message 1: say what?")
-        await space.report(shown, answer="no", score=False, correction="word1")
+        await space.report(shown, answer="no", score=False, correction="word1", trust="own")
         return await space.learn()
 
     assert run_in_space(run, use).steps == 1
@@ -220,7 +220,7 @@ def test_what_is_forgotten_is_shown_no_more(tmp_path: Path) -> None:
     async def use(space: practicum.Space) -> None:
         shown = await space.context_for("Message 1: say the forbidden fruit")
         assert "say word1" in shown.text
-        await space.report(shown, answer="no such thing at all", score=0)
+        await space.report(shown, answer="no such thing at all", score=0, trust="own")
         with Store.open(run) as store:
             assert forget(store, RUN, tasks=["t1"]).left == 0
         assert "say word1" not in (await space.context_for("Message 1")).text
@@ -242,13 +242,13 @@ def test_reports_add_up_until_they_are_learned_from(tmp_path: Path) -> None:
     async def first(space: practicum.Space) -> str:
         shown = await space.context_for("Message 8: say it")
         unanswered = await space.context_for("Message 9: say it")
-        await space.report(unanswered, score=1.0)
-        await space.report(shown.id, answer="wordy", score=1.0)
-        await space.report(shown, score=0.0, note="too long")
+        await space.report(unanswered, score=1.0, trust="own")
+        await space.report(shown.id, answer="wordy", score=1.0, trust="own")
+        await space.report(shown, score=0.0, note="too long", trust="own")
         return shown.id
 
     async def later(space: practicum.Space, id: str) -> practicum.Result:
-        await space.report(id, correction="word8")
+        await space.report(id, correction="word8", trust="own")
         result = await space.learn()
         with pytest.raises(UsageError, match=r"step 4 .* has learned from the report on"):
             await space.report(id, score=1.0)
@@ -286,7 +286,7 @@ def test_a_wrong_report_is_refused(tmp_path: Path, report: dict[str, Any], said:
     async def use(space: practicum.Space) -> None:
         shown = await space.context_for("Message 8: say it")
         with pytest.raises(UsageError, match=said):
-            await space.report(shown, **report)
+            await space.report(shown, **report, trust="own")
 
     run_in_space(run, use)
 
@@ -301,7 +301,7 @@ def test_reports_vote_on_what_was_shown_and_are_judged_where_nobody_scored(tmp_p
             shown, answer={"answer": "word8", "used": [used, "e77"], "steps": [{"text": "looked"}]}, score=1
         )
         unscored = await space.context_for("Message 9: say it")
-        await space.report(unscored, answer="word9")
+        await space.report(unscored, answer="word9", trust="own")
         return await space.learn()
 
     asked = model(judge=lambda call: {"right": True, "reason": "as asked"})
@@ -319,7 +319,9 @@ def test_methods_learn_from_reports_whatever_their_run_tried_again(tmp_path: Pat
     async def use(space: practicum.Space) -> practicum.Result:
         for n in (8, 9):
             shown = await space.context_for(f"Message {n}: say word{n}")
-            await space.report(shown, answer=f"word{n}" if method == "expel" else "no", score=method == "expel")
+            await space.report(
+                shown, answer=f"word{n}" if method == "expel" else "no", score=method == "expel", trust="own"
+            )
         return await space.learn()
 
     result = run_in_space(run, use)
@@ -336,7 +338,7 @@ def test_what_an_interruption_left_is_learned_from_and_paid_for_once(tmp_path: P
     async def report(space: practicum.Space, numbers: Iterator[int]) -> None:
         for n in numbers:
             shown = await space.context_for(f"Message {n}: say word{n}")
-            await space.report(shown, answer="no", correction=f"word{n}", score=0)
+            await space.report(shown, answer="no", correction=f"word{n}", score=0, trust="own")
 
     async def cut(space: practicum.Space) -> None:
         await report(space, iter(range(8, 11)))
@@ -364,7 +366,7 @@ def test_a_spent_budget_leaves_the_rest_for_the_next_time(tmp_path: Path) -> Non
     async def use(space: practicum.Space) -> tuple[practicum.Result, practicum.Result]:
         for n in (8, 9):
             shown = await space.context_for(f"Message {n}: say word{n}")
-            await space.report(shown, answer="no", score=0)
+            await space.report(shown, answer="no", score=0, trust="own")
         return await space.learn(max_calls=3), await space.learn()
 
     one, two = run_in_space(run, use)
@@ -407,11 +409,11 @@ def test_what_is_done_is_shown_while_the_run_is_learned_from(tmp_path: Path) -> 
         )
         async with learning:
             shown = await space.context_for("Message 8: say it")
-            await space.report(shown, answer="no", score=0)
+            await space.report(shown, answer="no", score=0, trust="own")
             learner = asyncio.create_task(learning.learn())
             await reflecting_on.wait()
             during = await space.context_for("Message 8: say it")
-            await space.report(during, answer="nor this", score=0)
+            await space.report(during, answer="nor this", score=0, trust="own")
             answer.set()
             result = await learner
         assert (during.version, result.context.version) == (3, 4)
@@ -430,7 +432,7 @@ def test_threads_share_a_space(tmp_path: Path) -> None:
         async def use() -> None:
             for _ in range(5):
                 shown = await space.context_for(f"Message {n}: say what?")
-                await space.report(shown, answer=f"word{n}", score=1)
+                await space.report(shown, answer=f"word{n}", score=1, trust="own")
             await space.ask(f"Message {n}: say word{n}", learn=True, target=f"word{n}")
             found[n] = shown.text
 
@@ -454,7 +456,7 @@ def test_another_writer_is_named_or_waited_for(tmp_path: Path) -> None:
 
     async def use(space: practicum.Space) -> None:
         shown = await space.context_for("Message 8: say it")
-        await space.report(shown, answer="word8", score=1)
+        await space.report(shown, answer="word8", score=1, trust="own")
         with pytest.raises(RunBusy, match="another process is writing to"):
             await space.learn()
         async with opened(run, wait=60) as patient:
@@ -507,7 +509,7 @@ import practicum
 async def use():
     space = practicum.open(sys.argv[1])
     shown = await space.context_for("Message 8: say it")
-    await space.report(shown, answer="word8", score=1.0)
+    await space.report(shown, answer="word8", score=1.0, trust="own")
     print(shown.id, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -556,7 +558,7 @@ def test_learning_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     async def report(space: practicum.Space) -> None:
         for n in (8, 9, 10):
             shown = await space.context_for(f"Message {n}: say word{n}")
-            await space.report(shown, answer="no", score=0)
+            await space.report(shown, answer="no", score=0, trust="own")
 
     run_in_space(run, report)
     here = Path(__file__).parent
@@ -571,3 +573,17 @@ def test_learning_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     result = run_in_space(run, lambda space: space.learn(), rest)
     assert (result.steps, result.hits) == (2, 1)
     assert [call.role for call in rest.calls] == ["curator", "reflector", "curator"]
+
+
+def test_what_end_users_report_teaches_nothing_before_a_review(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    before = load_context(run)
+
+    async def use(space: practicum.Space) -> practicum.Result:
+        shown = await space.context_for("Message 8: say word8")
+        await space.report(shown, answer="no", score=False)
+        return await space.learn()
+
+    result = run_in_space(run, use)
+    assert result.context.version == before.version
+    assert result.errors["held_edits"] > 0
