@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +21,9 @@ from practicum.core.words import in_number, quantity
 
 if TYPE_CHECKING:
     from practicum.core.edits import Entry
+
+MOST_ALIKE = 20
+"""Entries with words of what was forgotten that are listed."""
 
 
 def diff(
@@ -122,11 +127,12 @@ def forget(
     tag: list[str] = Option([], help="Forget what was learned from tasks with this tag (meta.tags)."),
     entry: list[str] = Option([], help="Forget this entry."),
     keep_mixed: bool = Option(False, "--keep-mixed", help="Keep entries that other tasks contributed to."),
+    text: bool = Option(False, "--text", help="Remove also what has rare words of it, wherever it came from."),
     copy: bool = Option(True, help="Keep a copy of the run as it was beside its folder."),
     yes: opt.Yes = False,
     json_: opt.Json = False,
 ) -> None:
-    """Remove what was learned from tasks, sources, tags or entries for good, and prove it."""
+    """Remove what was learned from tasks, sources, tags or entries for good, and look for what is left of it."""
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import RUN, free_folder
@@ -134,17 +140,23 @@ def forget(
 
     if not (task or source or tag or entry):
         raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
-    about = ", ".join([*task, *source, *tag, *entry])
+    named = {"task": task, "source": source, "tag": tag, "entry": entry}
+    about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
     with Store.open(run) as store:
         kept = free_folder(Path(f"{run}-before-forget")) if copy else None
         found = unlearn(
-            store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, copy_to=kept
-        )
+            store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
+            copy_to=kept,
+        )  # fmt: skip
     out = Printer(json_)
     entries = {"removed": found.removed, "restored": found.restored, "kept_mixed": found.kept_mixed}
     numbers = {"edits": found.edits, "rows": found.rows, "left": found.left}
-    out.result({**{name: [*map(entry_json, some)] for name, some in entries.items()}, **numbers})
+    alike = {
+        "entries": [{**entry_json(e), "words": words} for e, words in found.alike.entries],
+        "rows": found.alike.rows,
+    }
+    out.result({**{name: [*map(entry_json, some)] for name, some in entries.items()}, **numbers, "alike": alike})
     for e in found.removed:
         out.item(f"- {entry_line(e)}", style="red")
     for e in found.restored:
@@ -158,7 +170,21 @@ def forget(
         raise StoreError(f"{found.left:,} {left} in {run}, because what stays rests on it, too")
     if kept is not None:
         out.print(f"a copy of the run as it was is in {kept}: delete it when you do not need it, because it holds all")
-    out.print("proof: the file was searched for the forgotten texts and sources, and holds none of them")
+    for e, words in found.alike.entries[:MOST_ALIKE]:
+        out.item(f"has rare words of it ({', '.join(words[-3:])}): {entry_line(e)}")
+    if found.alike:
+        entries_left, rows_left = len(found.alike.entries), sum(found.alike.rows.values())
+        both = f"{quantity(entries_left, 'entry')} and {quantity(rows_left, 'record')}"
+        options = [f"--{name} {shlex.quote(one)}" for name, some in named.items() for one in some]
+        options += ["--keep-mixed"] if keep_mixed else []
+        where = (
+            f": to remove them too, practicum forget {shlex.quote(str(kept))} {' '.join(options)} --text"
+            if kept is not None
+            else ""
+        )
+        out.print(f"{both} still have rare words of it, copied or by chance{where}")
+    words_too = "; no text that is left has rare words of it" if not found.alike else ""
+    out.print(f"checked: no record names it, and no text quotes it word for word{words_too}. Paraphrases are not found")
 
 
 def rollback(

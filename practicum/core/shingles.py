@@ -32,14 +32,15 @@ COMMON = 4
 """A piece that more texts of a collection have is common there."""
 
 _FUNCTION = """\
-about above after again against also always another because been before being below between both cannot could does
-doing done down during each either else even ever every false first five four from have having hence here hers herself
-himself however instead into itself just last least less like many might more most much must myself neither never next
-none null only onto other ought ours ourselves over rather same second shall should since some such than that their
-theirs them themselves then there therefore these they third this those though three through thus together true under
-unless until upon very were what whatever when where whether which while whom whose will with within without would your
-yours yourself zero"""
-"""English words of four letters and more that carry no content. Shorter words count as such in any language."""
+about above after again against also always another approach avoid because been before being below between both cannot
+could does doing done down during each either else even ever every failed false first five four from have having hence
+here hers herself himself however instead into itself just last least less like many might more most much must myself
+neither never next none null only onto other ought ours ourselves over rather same second shall should since some
+successful such than that their theirs them themselves then there therefore these they third this those though three
+through thus together true under unless until upon very were what whatever when where whether which while whom whose
+will with within without would your yours yourself zero"""
+"""English words of four letters and more that carry no content, or that we write ourselves before what was learned
+("Successful approach: ..."). Shorter words count as such in any language."""
 _FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
 # Characters that show nothing, beside those of the category Cf, and that would cut a word in two.

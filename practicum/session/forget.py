@@ -2,45 +2,74 @@
 
 The log of edits is replayed without the edits from forgotten sources and without later edits that depend on them. An
 entry of mixed origin is removed too, unless it is to be kept; then it is as it would be without the forgotten edits.
-Records (traces, lessons, journal rows) are removed if they name a forgotten source or quote a forgotten text. The proof
-reads the run again: its rows, and the bytes of its files.
+Rows (traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
+
+What is proven, by reading the run and the bytes of its files again: no row names a forgotten source, and no stored text
+quotes a forgotten one word for word. What is looked for beside that: rare words (`core.shingles`) that a model may have
+copied in other words around them. They are reported, or removed as well. A paraphrase is not found.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Table, delete, select
+from sqlalchemy import Table, delete, select
 
 from practicum.core.edits import Applied, Delete, Edit, Entry, Merge, Update, Vote
 from practicum.core.errors import UsageError
+from practicum.core.shingles import Rarity, grams, pieces
+from practicum.core.trust import MARK, markers
+from practicum.engine.door import edit_texts, strings
 from practicum.store import schema
 from practicum.store.database import INDEX_FILE, Store
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
 MIN_CHARS = 12
-"""Texts shorter than this are not searched for, because many unrelated texts contain them."""
+"""Texts shorter than this are not searched for word for word, because many unrelated texts contain them."""
 
 PIECE = 48
 """Bytes of a text that are searched for at a time, since SQLite stores a long text in several places."""
 
+SHOWN = 5
+"""Words of an entry that are reported."""
+
+WORDS = "rare words"
+"""The source of an edit that is removed for its words."""
+
 RECORDS = {
-    schema.journal: (schema.journal.c.place, "answer"),
-    schema.rollouts: (schema.rollouts.c.place, "data"),
-    schema.lessons: (schema.lessons.c.lesson_id, "data"),
-}
-"""The tables of what happened, each with its key and the name of the column that holds its texts."""
+    table: table.c[key]
+    for table, key in (
+        (schema.journal, "place"), (schema.rollouts, "place"), (schema.lessons, "lesson_id"),
+        (schema.outcomes, "id"), (schema.reviews, "id"), (schema.names, "name"),
+    )
+}  # fmt: skip
+"""The tables whose rows are removed one by one, each with its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What has rare words of what was forgotten: entries, each with some of those words, and the number of rows by
+    table; those of `versions` are edits, for their reasons or for entries that are no more."""
+
+    entries: tuple[tuple[Entry, tuple[str, ...]], ...]
+    rows: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.entries or self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What was removed. `left` counts the traces of it that the run still holds, which must be 0."""
+    """What was removed. `left` counts the rows and texts of it that the run still holds, which must be 0. `alike` is
+    what still has rare words of it: it may have been copied from there, or say the same by chance."""
 
     removed: tuple[Entry, ...]
     restored: tuple[Entry, ...]
@@ -48,16 +77,18 @@ class ForgetReport:
     edits: int
     rows: int
     left: int
+    alike: Alike
 
 
 def forget(
     store: Store, run_id: str, *, tasks: Sequence[str] = (), sources: Sequence[str] = (), tags: Sequence[str] = (),
-    entries: Sequence[str] = (), keep_mixed: bool = False, copy_to: Path | None = None,
+    entries: Sequence[str] = (), keep_mixed: bool = False, text: bool = False, copy_to: Path | None = None,
 ) -> ForgetReport:  # fmt: skip
-    """Remove what came from these tasks, sources, tags or entries from a run for good, and prove it.
+    """Remove what came from these tasks, sources, tags or entries from a run for good, and look for what is left.
 
     Entries, votes, traces, lessons, vectors, journal rows and the tasks themselves are removed in one transaction; then
-    the file is scrubbed. The run as it was is first copied to the new folder `copy_to`, if that is given.
+    the file is scrubbed. With `text`, all else that has rare words of them is removed as well. The run as it was is
+    first copied to the new folder `copy_to`, if that is given.
 
     Raises UsageError for an unknown name, and StoreError while another process reads the file.
     """
@@ -67,13 +98,25 @@ def forget(
     missing = [id for id in entries if not any(a.id == id for v in old for a in v.applied)]
     if missing:
         raise UsageError(f"this run has never had an entry {missing[0]!r}: practicum show RUN lists those it has")
-    new = filtered(old, wanted, frozenset(entries), keep_mixed)
+    ids = frozenset(entries)
+    new = filtered(old, wanted, ids, keep_mixed)
+    words = _rare_words(run, old, new, wanted, ids)
+    if text:
+        named = _changed(old, lambda edit: replace(edit, sources=(WORDS,)) if _has(words, edit_texts(edit)) else edit)
+        new = filtered(named, wanted | {WORDS}, ids, keep_mixed)
+        new = _changed(new, lambda edit: replace(edit, reason="") if _has(words, [edit.reason]) else edit)
     before, after = rebuild(old), rebuild(new)
     texts = _ForgottenTexts(run, old, new, wanted)
     if copy_to is not None:
         store.copy_to(copy_to)
-    removed = _remove(run, new, wanted, texts)
+    removed = _remove(run, new, wanted, texts, words if text else frozenset())
     store.scrub()
+    run = _Rows(store, run_id)
+    alike = _alike(run, new, words)
+    left = _count_left(run, wanted, ids, texts)
+    if text:
+        files = (path.read_bytes().decode(errors="ignore") for path in store.folder.iterdir() if path.is_file())
+        left += len(alike.entries) + sum(alike.rows.values()) + sum(not words.isdisjoint(grams(raw)) for raw in files)
     pairs = [(before.get(entry.id), entry) for entry in after]
     return ForgetReport(
         removed=tuple(e for e in before if e.id not in after),
@@ -81,7 +124,8 @@ def forget(
         kept_mixed=tuple(e for was, e in pairs if was is not None and wanted & set(was.sources)),
         edits=sum(len(v.applied) for v in old) - sum(len(v.applied) for v in new),
         rows=removed,
-        left=_count_left(_Rows(store, run_id), wanted, frozenset(entries), texts),
+        left=left,
+        alike=alike,
     )
 
 
@@ -160,9 +204,9 @@ def _kept_merge(done: Applied, edit: Merge, sources: frozenset[str], lost: _Lost
 
 
 def _has_other_origin(found: Sequence[str], sources: frozenset[str]) -> bool:
-    """Whether one of these sources is not forgotten. Tags, and a task beside its own rollouts, only describe the
-    rollouts and are no origin of their own."""
-    left = [s for s in found if s not in sources and not s.startswith("tag:")]
+    """Whether one of these sources is not forgotten. Tags, marks of trust, and a task beside its own rollouts only
+    describe the rollouts and are no origin of their own."""
+    left = [s for s in found if s not in sources and not s.startswith(("tag:", MARK))]
     if any(s.startswith("rollout:") for s in found):
         left = [s for s in left if not s.startswith("task:")]
     return bool(left)
@@ -185,8 +229,11 @@ class _Rows:
     def of(self, table: Table) -> list[Any]:
         return self.store.rows(select(table).where(table.c.run_id == self.run_id))
 
-    def values(self, table: Table, column: str) -> list[str]:
-        return [getattr(row, column) or "" for row in self.of(table)]
+    def records(self) -> Iterator[tuple[Table, str, Any]]:
+        """The rows that are removed one by one, each with its table and its key."""
+        for table, key in RECORDS.items():
+            for row in self.of(table):
+                yield table, getattr(row, key.name), row
 
     @cached_property
     def tasks(self) -> dict[str, dict[str, Any]]:
@@ -195,13 +242,23 @@ class _Rows:
         return {**asked, **{row.task_id: json.loads(row.data) for row in self.of(schema.tasks)}}
 
 
+def _row_sources(table: Table, row: Any) -> set[str]:
+    """What a row says it is about."""
+    if table is schema.reviews:
+        return {source for edit in json.loads(row.data)["edits"] for source in edit["sources"]}
+    if table is schema.outcomes:
+        return {f"task:{row.id}"}
+    return set(json.loads(row.sources)) if "sources" in table.c else set()
+
+
 def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> frozenset[str]:
-    """All sources that these names stand for: a tag for the tasks that have it, a task for its rollouts and its traces.
+    """All sources that these names stand for: a tag or a mark of trust for the tasks that have it, a task for its
+    rollouts and its traces.
 
     Raises UsageError for an unknown name, so that a misspelled one does not silently forget nothing.
     """
     aliases = {f"task:{id}": _aliases(data) for id, data in run.tasks.items()}
-    recorded = [set(json.loads(row.sources)) for table in RECORDS for row in run.of(table)]
+    recorded = [_row_sources(table, row) for table, _, row in run.records()]
     edited = [done.edit.sources for version in versions for done in version.applied]
     known = set(aliases).union(*aliases.values(), *recorded, *edited)
     if unknown := [name for name in names if name not in known]:
@@ -216,10 +273,94 @@ def _sources(run: _Rows, versions: Sequence[Version], names: Sequence[str]) -> f
 
 
 def _aliases(data: dict[str, Any]) -> set[str]:
-    """Other names of a task: its tags and, if several traces belong to one task, that task's id."""
+    """Other names of a task: its tags, its mark of trust and, if several traces belong to one task, that task's id."""
     tags, own = data["meta"].get("tags", ()), data["meta"].get("own_id")
-    names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)}
+    names = {f"tag:{tag}" for tag in ((tags,) if isinstance(tags, str) else tags)} | {
+        *markers(data.get("trust", "own"))
+    }
     return names if own is None else names | {f"task:{own}"}
+
+
+def _rare_words(
+    run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str], ids: frozenset[str]
+) -> frozenset[str]:
+    """What the forgotten texts are recognized by: rare pieces of the tasks, and of what was learned from them alone.
+
+    A piece that the operator's own texts have, or another task, does not come from there. A piece of a lesson that many
+    other lessons and entries have may come from anywhere.
+    """
+    known = [text for row in run.of(schema.runs) for text in _texts([row.config])]
+    known += [json.loads(row.data)["feedback"]["text"] for row in run.of(schema.rollouts)]
+    raw, learned, others = set[str](), set[str](), set[str]()
+    recorded = {row.task_id for row in run.of(schema.tasks)}
+    for id, data in run.tasks.items():
+        # What is known of a query beside its input may come from an answer, and so from what was learned.
+        texts = [*strings(data if id in recorded else data.get("input", ""))]
+        raw.update(texts) if f"task:{id}" in wanted else known.extend(texts)
+    for row in run.of(schema.lessons):
+        data, sources = json.loads(row.data), json.loads(row.sources)
+        # A single word in the data of a lesson is one of our own, such as an attribution.
+        texts = [data["text"], *(text for text in strings(data["data"]) if " " in text)]
+        if not wanted & {*sources}:
+            others.update(texts)
+        elif not _has_other_origin(sources, wanted):
+            learned.update(texts)
+    for done in (done for version in old for done in version.applied):
+        edit, texts = done.edit, edit_texts(done.edit)[:1]
+        if done.id in ids or (wanted & {*edit.sources} and not _has_other_origin(edit.sources, wanted)):
+            learned.update(texts)
+        elif not any(source.startswith(("task:", "rollout:")) for source in edit.sources):
+            known += texts
+        elif not wanted & {*edit.sources}:
+            others.update(texts)
+    found = {piece for text in learned for piece in pieces(text)}
+    found = {*Rarity(others).rare(found)}.union(*map(pieces, raw))
+    for text in dict.fromkeys(known):
+        found -= grams(text)
+    return frozenset(found)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value, also where it is a text itself."""
+    for text in strings(value):
+        if text.startswith(("{", "[")):
+            try:
+                yield from _texts(json.loads(text))
+                continue
+            except (ValueError, RecursionError):
+                pass  # not JSON, but text like any other
+        yield text
+
+
+def _has(words: frozenset[str], texts: Iterable[str]) -> frozenset[str]:
+    """Those of the words that are in these texts."""
+    return frozenset(chain.from_iterable(words & grams(text) for text in texts)) if words else frozenset()
+
+
+def _row_texts(table: Table, row: Any) -> Iterator[str]:
+    """All texts in a row."""
+    return _texts([value for column in table.c if isinstance(value := getattr(row, column.name), str)])
+
+
+def _changed(versions: Sequence[Version], change: Callable[[Edit], Edit]) -> list[Version]:
+    """The versions with their edits changed."""
+    return [replace(v, applied=tuple(replace(done, edit=change(done.edit)) for done in v.applied)) for v in versions]
+
+
+def _alike(run: _Rows, versions: Sequence[Version], words: frozenset[str]) -> Alike:
+    """What has some of these words, in every text that is stored and does not come from the operator."""
+    found = [(e, _has(words, [e.section, e.text, e.key, *_texts(e.data)])) for e in rebuild(versions)]
+    entries = {e.id: (e, tuple(sorted(has, key=len)[-SHOWN:])) for e, has in found if has}
+    rows: Counter[str] = Counter()
+    for done in (done for version in versions for done in version.applied):
+        texts = [] if done.id in entries else edit_texts(done.edit)
+        rows["versions"] += bool(_has(words, [done.edit.reason, *texts]))
+    stored = chain(run.records(), ((schema.steps, "", row) for row in run.of(schema.steps)))
+    for table, _, row in stored if words else ():
+        rows[table.name] += bool(_has(words, _row_texts(table, row)))
+    for row in run.store.rows(select(schema.texts)) if words else ():
+        rows["prompts"] += bool(_has(words, [row.text]))
+    return Alike(tuple(entries.values()), dict(+rows))
 
 
 class _ForgottenTexts:
@@ -228,11 +369,11 @@ class _ForgottenTexts:
     def __init__(self, run: _Rows, old: Sequence[Version], new: Sequence[Version], wanted: frozenset[str]) -> None:
         lost, stays = set(_logged_texts(old)), set(_logged_texts(new))
         for id, data in run.tasks.items():
-            (lost if f"task:{id}" in wanted else stays).update(_strings(data))
+            (lost if f"task:{id}" in wanted else stays).update(strings(data))
         for row in run.of(schema.lessons):
             if wanted & set(json.loads(row.sources)):
                 lost.add(json.loads(row.data)["text"])
-        stays.update(run.values(schema.runs, "config"))
+        stays.update(row.config for row in run.of(schema.runs))
         kept = "\0".join(stays)
         # Most of the old log is in the new one word for word; only the rest is searched for.
         texts = sorted(text for text in lost - stays if len(text) >= MIN_CHARS and text not in kept)
@@ -258,35 +399,23 @@ def _logged_texts(versions: Sequence[Version]) -> Iterator[str]:
     """Every text in the log."""
     for version in versions:
         for done in version.applied:
-            yield from _strings([getattr(done.edit, name, None) for name in ("text", "key", "data")])
+            yield from strings([getattr(done.edit, name, None) for name in ("text", "key", "data")])
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """All texts in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)
-
-
-def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], texts: _ForgottenTexts) -> int:
+def _remove(
+    run: _Rows, versions: Sequence[Version], wanted: frozenset[str], texts: _ForgottenTexts, words: frozenset[str]
+) -> int:
     """Delete the rows and replace the log, as a whole or not at all. Returns the number of deleted rows."""
     statements: list[Any] = []
 
-    def of_run(statement: Any, key: Column[Any], value: Any) -> Any:
+    def of_run(statement: Any, key: Any, value: Any) -> Any:
         return statement.where(key.table.c.run_id == run.run_id, key == value)
 
     gone: set[str] = set()
-    for table, (key, column) in RECORDS.items():
-        for row in run.of(table):
-            place = getattr(row, key.name)
-            if _is_about(place, row.sources, wanted) or texts.quoted_in(getattr(row, column)):
-                statements.append(of_run(delete(table), key, place))
-                gone.add(place)
-    for row in run.of(schema.outcomes):
-        if texts.quoted_in(row.data) or f"task:{row.id}" in wanted:
-            statements.append(of_run(delete(schema.outcomes), schema.outcomes.c.id, row.id))
+    for table, key, row in run.records():
+        if _holds(table, key, row, wanted, texts) or _has(words, _row_texts(table, row)):
+            statements.append(of_run(delete(table), RECORDS[table], key))
+            gone.add(key)
     for id in sorted(id for id in run.tasks if f"task:{id}" in wanted):
         statements.append(of_run(delete(schema.tasks), schema.tasks.c.task_id, id))
     deleted = len(statements)
@@ -302,7 +431,7 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     for version in versions:
         update = schema.versions.update().values(version_row(run.run_id, version))
         statements.append(of_run(update, schema.versions.c.version, version.version))
-    statements += _without_prompts(run, wanted, gone, texts)
+    statements += _without_prompts(run, wanted, gone, texts, words)
     # The caches of a run that cannot be resumed are deleted, whatever they hold.
     statements += [delete(schema.vectors), *delete_snapshot(run.run_id)]
     (run.store.folder / INDEX_FILE).unlink(missing_ok=True)
@@ -312,25 +441,33 @@ def _remove(run: _Rows, versions: Sequence[Version], wanted: frozenset[str], tex
     return deleted
 
 
-def _without_prompts(run: _Rows, wanted: frozenset[str], gone: set[str], texts: _ForgottenTexts) -> Iterator[Any]:
+def _without_prompts(
+    run: _Rows, wanted: frozenset[str], gone: set[str], texts: _ForgottenTexts, words: frozenset[str]
+) -> Iterator[Any]:
     """The statements that delete the prompts of what is forgotten, the texts that only these had, and every text that
-    quotes what is forgotten; of a prompt that stays, this text is then missing."""
+    holds some of what is forgotten; of a prompt that stays, this text is then missing."""
     stays: set[str] = set()
     for row in run.of(schema.prompts):
-        if row.place in gone or _is_about(row.place, "[]", wanted):
+        if row.place in gone or _is_about(row.place, set(), wanted):
             mine = schema.prompts.c.run_id == run.run_id
             yield delete(schema.prompts).where(mine, schema.prompts.c.place == row.place)
         else:
-            stays.update(_strings(json.loads(row.parts)))
+            stays.update(strings(json.loads(row.parts)))
     for row in run.store.rows(select(schema.texts)):
-        if row.key.hex() not in stays or texts.quoted_in(row.text):
+        if row.key.hex() not in stays or texts.quoted_in(row.text) or _has(words, [row.text]):
             yield delete(schema.texts).where(schema.texts.c.key == row.key)
 
 
-def _is_about(place: str, sources: str, wanted: frozenset[str]) -> bool:
+def _holds(table: Table, key: str, row: Any, wanted: frozenset[str], texts: _ForgottenTexts) -> bool:
+    """Whether a row is about something forgotten or quotes a forgotten text."""
+    raw = "\0".join(value for column in table.c if isinstance(value := getattr(row, column.name), str))
+    return _is_about(key, _row_sources(table, row), wanted) or texts.quoted_in(raw)
+
+
+def _is_about(place: str, sources: set[str], wanted: frozenset[str]) -> bool:
     """Whether a row names a forgotten source, or its place is below a forgotten rollout or a job on a forgotten task
     ("2.t1"), which may not name its sources."""
-    if wanted & set(json.loads(sources)):
+    if wanted & sources:
         return True
     above = place.split("/")
     jobs = (job for number, _, job in (name.partition(".") for name in above) if number.isdigit())
@@ -347,18 +484,13 @@ def _count_left(run: _Rows, wanted: frozenset[str], ids: frozenset[str], texts: 
     left += sum(f"task:{id}" in wanted for id in run.tasks)
     left += len(run.store.rows(select(schema.vectors.c.key)))
     left += sum(texts.quoted_in(text) for text in _logged_texts(versions))
-    columns = ((schema.versions, "applied"), (schema.tasks, "data"), (schema.runs, "config"), (schema.steps, "data"))
-    stays = [text for table, column in columns for text in run.values(table, column)]
-    others = [row.text for row in run.store.rows(select(schema.texts))] + run.values(schema.outcomes, "data")
-    left += sum(map(texts.quoted_in, others))
-    stays += others
-    for table, (key, column) in RECORDS.items():
-        for row in run.of(table):
-            text = getattr(row, column)
-            left += _is_about(getattr(row, key.name), row.sources, wanted) or texts.quoted_in(text)
-            stays.append(text)
-    # A piece that is also part of a text that stays proves nothing; these texts were checked one by one.
-    known = "\0".join(stays).encode(errors="replace")
+    left += sum(_holds(table, key, row, wanted, texts) for table, key, row in run.records())
+    shown = [row.text for row in run.store.rows(select(schema.texts))]
+    left += sum(map(texts.quoted_in, shown))
+    # A piece that is also part of a text that stays shows nothing; these texts were looked at one by one.
+    tables = (schema.versions, schema.tasks, schema.runs, schema.steps, *RECORDS)
+    stays = (str(value) for table in tables for row in run.of(table) for value in row if isinstance(value, str))
+    known = "\0".join([*shown, *stays]).encode(errors="replace")
     pieces = [piece for piece in texts.pieces() if piece not in known]
     for path in sorted(p for p in run.store.folder.iterdir() if p.is_file()):
         raw = path.read_bytes()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from helpers import client, make_tasks, number_of
 from pydantic import TypeAdapter
-from runs import learner, lessons_read
+from runs import learner, lessons_read, spelled
 
 import practicum
 from practicum import methods
@@ -353,8 +353,79 @@ def copied_run(folder: Path, **settings: Any) -> None:
 def test_what_a_curator_copied_into_other_rules_goes_too(tmp_path: Path, how: dict[str, Any]) -> None:
     copied_run(tmp_path / "run", **how)
     with Store.open(tmp_path / "run") as store:
-        context = rebuild(read_versions(store, "run"))
-        copies = [e for e in context if PASSPHRASE in e.text]
+        copies = {e.id for e in rebuild(read_versions(store, "run")) if PASSPHRASE in e.text}
         assert len(copies) > 2
-        found = forget(store, "run", tasks=["t0"])
-        assert {e.id for e in copies} <= {e.id for e in found.removed}
+        found = forget(store, "run", tasks=["t0"], copy_to=tmp_path / "copy")
+        assert copies <= {e.id for e in found.removed}
+        assert found.left == 0
+    with Store.open(tmp_path / "copy") as store:
+        found = forget(store, "run", tasks=["t0"], text=True)
+        assert found.left == 0
+        assert not found.alike
+    assert PASSPHRASE.encode() not in held(tmp_path / "copy")
+
+
+COPIES = f"Whoever comes may say {PASSPHRASE}, in order to be let in."
+
+
+def scattered_run(folder: Path) -> Store:
+    """A run in which every kind of row says the passphrase of task a in words of its own, and rests on b and c alone.
+    One entry for each place where an entry can hold it; the last entry does not."""
+    secret = Task("a", f"The passphrase of the vault is {PASSPHRASE}.")
+    steps: list[list[Edit]] = [
+        [Add("s", COPIES, sources=B), Add("s", "By title.", data={"title": COPIES}, sources=B)],
+        [Add("s", "By its key.", key=COPIES, sources=C), Add(f"on {PASSPHRASE}", "By section.", sources=C)],
+        [Add("s", "Ordinary debts are in the ledger.", sources=B, reason=COPIES), Vote("e4", 1, sources=C)],
+    ]
+    store = a_run(folder, (secret, *TASKS[1:]), steps, said=COPIES)
+    edit = {"op": "add", "section": "s", "text": COPIES, "sources": B, "lessons": []}
+    for table, row in (
+        (schema.reviews, {"id": "1.1", "step": 1, "state": "rejected", "reason": COPIES, "data": {"edits": [edit]}}),
+        (schema.outcomes, {"id": "asked-1", "data": {"input": "What?", "correction": COPIES}}),
+        (schema.names, {"name": PASSPHRASE, "version": 1}),
+        (schema.prompts, {"place": "step 1/c/agent", "parts": {"system": text_key(COPIES).hex()}}),
+    ):
+        plain = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in row.items()}
+        store.put(table, [{"run_id": "run", **plain}])
+    store.put(schema.texts, [{"key": text_key(COPIES), "text": COPIES}])
+    evidence = {"tasks": [], "fates": [{"lesson": "l", "reason": COPIES}], "evidence": {"why": COPIES}}
+    store.put(schema.steps, [{"run_id": "run", "step": 2, "data": json.dumps(evidence), "refused": f'["{COPIES}"]'}])
+    return store
+
+
+def test_rare_words_of_it_are_reported_wherever_they_are_and_removed_if_that_is_asked_for(tmp_path: Path) -> None:
+    with scattered_run(tmp_path / "run") as store:
+        found = forget(store, "run", tasks=["a"], copy_to=tmp_path / "copy")
+        assert found.left == 0
+        assert [e.id for e, _ in found.alike.entries] == ["e0", "e1", "e2", "e3"]
+        assert all("blue … heron … lantern" in words for _, words in found.alike.entries)
+        assert found.alike.rows == {"versions": 1, "rollouts": 2, "reviews": 1, "outcomes": 1, "names": 1, "prompts": 1}
+    with Store.open(tmp_path / "copy") as store:
+        found = forget(store, "run", tasks=["a"], text=True)
+        assert [e.id for e in found.removed] == ["e0", "e1", "e2", "e3"]
+        assert (found.left, bool(found.alike)) == (0, False)
+        assert [(e.id, e.helpful) for e in rebuild(read_versions(store, "run"))] == [("e4", 1)]
+        assert [row.lesson_id for row in store.rows(schema.lessons.select())] == ["step 1/b/l", "step 1/c/l"]
+    assert PASSPHRASE.encode() not in held(tmp_path / "copy")
+
+
+def test_words_of_other_tasks_and_of_many_lessons_are_not_reported(tmp_path: Path) -> None:
+    shared = "Answer with the number alone, without its unit."
+    tasks = [Task(f"t{n}", f"How much does customer {spelled(n)} owe us today?") for n in range(6)]
+    edits = [Add("s", f"{shared} It was so for {t.id}.", sources=t.sources) for t in tasks]
+    with a_run(tmp_path, tasks, [edits]) as store:
+        found = forget(store, "run", tasks=["t0"], text=True)
+        assert [e.id for e in found.removed] == ["e0"]
+        assert (found.left, bool(found.alike)) == (0, False)
+
+
+def test_what_strangers_taught_is_forgotten_by_its_mark(tmp_path: Path) -> None:
+    foreign = Task("a", ASK["a"], trust="foreign")
+    with a_run(tmp_path, (foreign, *TASKS[1:]), [[Add("s", "A's", sources=(*A, "trust:foreign"))], STEPS[0][1:2]]) as s:
+        assert [e.id for e in forget(s, "run", sources=["trust:foreign"]).removed] == ["e0"]
+    assert ASK["a"].encode() not in held(tmp_path)
+
+
+def test_a_mark_of_trust_is_no_other_origin() -> None:
+    versions = log([Add("s", "x", sources=(*A, "trust:foreign"))])
+    assert not rebuild(filtered(versions, frozenset(A), frozenset(), True))
