@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from practicum.agents.annotations import read_annotations, read_citations
 from practicum.agents.base import AgentRun
 from practicum.core.errors import AgentError, PracticumError, UsageError
+from practicum.core.subprocesses import ends_with_us
 from practicum.core.types import Step, Task, Trace
 from practicum.core.views import View
 from practicum.tasks.sandbox.processes import close_pipes, kill_group
@@ -90,7 +91,8 @@ class CommandAgent:
             raise UsageError(f"cannot start the agent {self.words[0]!r}: {error.strerror}") from error
         completed = False
         try:
-            out, err = await asyncio.wait_for(process.communicate(line), self.timeout)
+            with ends_with_us(process.pid):
+                out, err = await asyncio.wait_for(process.communicate(line), self.timeout)
             completed = True
         except TimeoutError as error:
             if process.returncode is None:

@@ -60,7 +60,7 @@ def measure_all(at_once: int, report: OnResult) -> list[ConcurrencyRow]:
     for method in METHODS:
         what, module = f"{method}, {at_once} at once", "practicum.bench.concurrency"
         with start_process(simulated_world.MODULE, latency=0.0, per_1k_prompt=0.0, per_output=0.0) as server:
-            row = ConcurrencyRow(**in_process(what, ["-m", module, method, server.url, str(at_once)], LIMIT))
+            row = ConcurrencyRow(**in_process(what, [module, method, server.url, str(at_once)], LIMIT))
         report(f"{what}: {row.cpu_ms:.2f} ms a call, {row.peak_mb:.0f} MB")
         rows.append(row)
     return rows

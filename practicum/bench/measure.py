@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.files import write_atomic
+from practicum.core.subprocesses import environment, python_command
 from practicum.store.journal import digest
 
 if TYPE_CHECKING:
@@ -89,10 +90,12 @@ def timed_run(
 
 
 def in_process(what: str, command: Sequence[str], limit: float | None = None) -> Any:
-    """The JSON value that a Python program prints last, run in a process of its own since a peak of memory does not go
-    down again. Raises PracticumError if it fails or takes longer than `limit` seconds; `what` names it."""
+    """The JSON value that a module with these arguments prints last, run in a process of its own since a peak of memory
+    does not go down again. Raises PracticumError if it fails or takes longer than `limit` seconds; `what` names it."""
     try:
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(
+            python_command(*command), capture_output=True, text=True, timeout=limit, env=environment()
+        )
     except subprocess.TimeoutExpired:
         raise PracticumError(
             f"{what} took over {limit:g} s and was stopped: the machine may be busy, or the measurement too large"

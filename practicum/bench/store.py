@@ -109,7 +109,7 @@ def store(n: int, report: OnResult = lambda line: None) -> StoreResult:
     with tempfile.TemporaryDirectory(prefix="practicum-store-") as folder:
         for name in PARTS:
             what = f"{name} with {n:,} memories"
-            parts[name] = in_process(what, ["-m", "practicum.bench.store", name, str(n), folder])
+            parts[name] = in_process(what, ["practicum.bench.store", name, str(n), folder])
             report(f"{name}: " + ", ".join(f"{key} {value:,.4g}" for key, value in parts[name].items()))
     return StoreResult(memories=n, parts=parts)
 

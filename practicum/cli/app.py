@@ -31,6 +31,7 @@ from practicum.cli import (
 )
 from practicum.cli.options import Learning, as_options
 from practicum.cli.output import print_error
+from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import PracticumError
 from practicum.core.gc import collect_rarely
 from practicum.core.requirements import unmet_requirements
@@ -91,12 +92,14 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; exit with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted)."""
+    """Run a command; exit with 0, 1 (a failure), 2 (wrong use) or 130 (interrupted; 143 by SIGTERM,
+    129 by SIGHUP)."""
     arguments = sys.argv[1:] if arguments is None else arguments
     collect_rarely()
     try:
         # --debug may stand anywhere, also behind the command.
-        code = app([a for a in arguments if a != "--debug"], prog_name="practicum", standalone_mode=False)
+        with stopped_by(_interrupt):
+            code = app([a for a in arguments if a != "--debug"], prog_name="practicum", standalone_mode=False)
     except BrokenPipeError:
         # The reader of the output has left (head, less), which is no failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -107,7 +110,11 @@ def main(arguments: list[str] | None = None) -> None:
         code, message = _explain(error)
         if message:
             print_error(message)
-    sys.exit(code if isinstance(code, int) else 0)
+    sys.exit(exit_code(code) if isinstance(code, int) else 0)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _explain(error: BaseException) -> tuple[int, str]:

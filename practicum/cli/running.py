@@ -1,11 +1,10 @@
-"""Running async work from the command line, and stopping it by Ctrl-C."""
+"""Running async work from the command line, and stopping it by Ctrl-C or another signal that asks for its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from practicum.cli.approval import approver
 from practicum.cli.live import Download, live_view, report
 from practicum.cli.output import Printer
+from practicum.cli.signals import INTERRUPTED as EXIT_CODE
+from practicum.cli.signals import exit_code, stopped_by
 from practicum.core.errors import PracticumError, UsageError
 from practicum.core.words import quantity
 from practicum.models.budget import Finishing
@@ -33,7 +34,7 @@ T = TypeVar("T")
 class Interrupted(PracticumError):
     """The user left at once."""
 
-    exit_code = 130
+    exit_code = EXIT_CODE
 
 
 class Stoppable(Protocol):
@@ -51,7 +52,7 @@ S = TypeVar("S", bound=Stoppable)
 
 
 class Stopper(Watch):
-    """Ctrl-C: the first lets the calls in flight finish, the second leaves at once."""
+    """Ctrl-C and its like: the first lets the calls in flight finish, the second leaves at once."""
 
     def __init__(self, out: Printer) -> None:
         self.out = out
@@ -68,12 +69,12 @@ class Stopper(Watch):
         return work
 
     def interrupt(self) -> None:
-        """Ctrl-C was pressed."""
+        """Ctrl-C was pressed, or a signal like it came."""
         if self._stoppable is None or self._stopping:
             if self.task is not None:
                 self.task.cancel()
             # A function of the user in a thread cannot be cancelled; what is on the disk is safe.
-            leave = threading.Timer(LEAVE_WITHIN, os._exit, (130,))
+            leave = threading.Timer(LEAVE_WITHIN, os._exit, (exit_code(EXIT_CODE),))
             leave.daemon = True
             leave.start()
             return
@@ -102,11 +103,8 @@ def run_work(work: Callable[[Stopper], Awaitable[T]], out: Printer) -> T:
     async def main() -> T:
         stopper, loop = Stopper(out), asyncio.get_running_loop()
         stopper.task = asyncio.current_task()
-        before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(stopper.interrupt))
-        try:
+        with stopped_by(lambda: loop.call_soon_threadsafe(stopper.interrupt)):
             return await work(stopper)
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     try:
         with redirect_stdout(sys.stderr if out.stderr else sys.stdout):

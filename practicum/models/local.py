@@ -20,6 +20,7 @@ from typing import Any
 from practicum.core.errors import ModelError
 from practicum.core.files import append_private
 from practicum.core.requirements import pip_install
+from practicum.core.subprocesses import environment, python_command
 
 _CACHE_RAM_MIB = 1024
 _HTTP_THREADS = 64
@@ -115,19 +116,21 @@ def _require_xllamacpp() -> None:
 
 def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(folder or os.getcwd() for folder in sys.path)}
+    # What llama.cpp reads of the environment: where its libraries are, and how it uses processors.
+    compute = ("OMP_", "GOMP_", "KMP_", "GGML_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "VK_")
+    settings_of = environment(*compute, "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
     if "OMP_WAIT_POLICY" not in os.environ:
         # Threads that spin while they wait stall each other as soon as another process uses a core: 2 tokens a second
         # instead of 40 on two cores. Threads that sleep at once halve the speed of an idle machine. So they spin for a
         # moment, and then sleep.
-        environment.setdefault("GOMP_SPINCOUNT", "100000")
+        settings_of.setdefault("GOMP_SPINCOUNT", "100000")
     with append_private(log) as stderr:
         return subprocess.Popen(
-            [sys.executable, "-m", __name__, json.dumps(settings)],
+            python_command(__name__, json.dumps(settings)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env=environment,
+            env=settings_of,
             # The first Ctrl-C lets requests in flight finish, so it must not reach the server.
             start_new_session=True,
         )

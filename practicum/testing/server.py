@@ -9,10 +9,8 @@ import argparse
 import asyncio
 import json
 import math
-import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -25,6 +23,7 @@ from urllib.request import ProxyHandler, build_opener
 
 from aiohttp import web
 
+from practicum.core.subprocesses import environment, python_command
 from practicum.testing.fill import fill, pseudo_words
 
 Body = dict[str, Any]
@@ -324,11 +323,9 @@ def start_process(module: str = "practicum.testing.server", **options: Any) -> I
     if checked.responder is not None:
         raise ValueError("a responder cannot be sent to another process: give a module that calls main(responder=...)")
     given = {f"--{name.replace('_', '-')}": getattr(checked, name) for name in _PARSERS}
-    command = [sys.executable, "-m", module, *(f"{flag}={value}" for flag, value in given.items() if value is not None)]
-    command += [f"--fault={kind}:{every}" for kind, every in checked.faults]
-    paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    flags = [f"{flag}={value}" for flag, value in given.items() if value is not None]
+    command = python_command(module, *flags, *(f"--fault={kind}:{every}" for kind, every in checked.faults))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             ready = process.stdout.readline() if process.stdout else ""
             if not ready:

@@ -238,21 +238,22 @@ def test_an_eval_whose_budget_is_spent_reports_what_was_paid_for(run: Any, here:
     assert (done.json["score"], done.json["ci95"], done.json["n"]) == (None, None, 0)
 
 
-def test_an_eval_that_the_user_interrupts_reports_what_was_done(run: Any, here: Path) -> None:
-    (here / "interrupting.py").write_text(
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_an_eval_that_the_user_interrupts_reports_what_was_done(run: Any, here: Path, name: str, code: int) -> None:
+    (here / f"stopped_by_{name}.py").write_text(
         "import signal\n\n"
         "async def agent(text, context):\n"
         "    if 'Message 3' in text:\n"
-        "        signal.raise_signal(signal.SIGINT)\n"
+        f"        signal.raise_signal(signal.{name})\n"
         "    return text.split()[-1]\n"
     )
     write_tasks(here / "many.jsonl", make_tasks(12))
-    agent, handler = ("--agent", "interrupting:agent", "--concurrency", 1), signal.getsignal(signal.SIGINT)
-    done = run("eval", "many.jsonl", *agent, "--json", code=130)
+    agent, handler = ("--agent", f"stopped_by_{name}:agent", "--concurrency", 1), signal.getsignal(signal.Signals[name])
+    done = run("eval", "many.jsonl", *agent, "--json", code=code)
     assert done.line == "the evaluation is incomplete: interrupted"
     assert "Ctrl-C again leaves at once" in done.err
     assert (done.json["n"], done.json["score"]) == (4, 1.0)
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert signal.getsignal(signal.Signals[name]) is handler
 
 
 def test_show_prints_an_entry_with_its_history_and_sources(run: Any, learned: Path) -> None:

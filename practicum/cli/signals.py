@@ -1,0 +1,56 @@
+"""The signals that stop a command: Ctrl-C, what containers and init systems send, and the end of the terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C. After another signal it is 128 and the number of the signal, which is what shells,
+containers and init systems expect: 143 after SIGTERM, 129 after SIGHUP."""
+
+_STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_last = signal.SIGINT
+
+
+def exit_code(code: int) -> int:
+    """The exit code that says which signal came, in place of the one that says that a command was interrupted."""
+    return 128 + _last if code == INTERRUPTED else code
+
+
+@contextmanager
+def stopped_by(stop: Callable[[], object]) -> Iterator[None]:
+    """While the block runs, these signals call `stop`. One that is ignored, as SIGHUP is under nohup, stays so."""
+    if threading.current_thread() is not threading.main_thread():  # where Python takes no signals
+        yield
+        return
+    terminals = [handle for handle in (1, 2) if _is_terminal(handle)]
+
+    def received(number: int, frame: FrameType | None) -> None:
+        global _last
+        _last = signal.Signals(number)
+        if _last.name == "SIGHUP":  # the terminal is gone: printing there would fail, before all is written
+            for handle in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
+        stop()
+
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN or number == signal.SIGINT:
+            signal.signal(number, received)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def _is_terminal(handle: int) -> bool:
+    try:
+        return os.isatty(handle)
+    except OSError:
+        return False

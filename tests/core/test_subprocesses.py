@@ -1,0 +1,93 @@
+"""Processes that practicum starts run nothing of the current folder, get no keys, and end with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import wait_until
+
+from practicum.core.errors import ModelError
+from practicum.core.subprocesses import environment, python_command
+from practicum.models.local import LocalServer
+from practicum.testing.server import start_process
+
+SHADOWED = ("json", "ctypes", "struct", "runpy", "threading", "asyncio", "urllib", "pip", "argparse", "xllamacpp")
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What files named like modules of the standard library would write, if one in the current folder were imported."""
+    marker, here = tmp_path / "marker", tmp_path / "here"
+    here.mkdir()
+    for name in SHADOWED:
+        (here / f"{name}.py").write_text(f"open({str(marker)!r}, 'a').write({name!r})\n")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(here)  # as `--agent module:function` does
+    return marker
+
+
+def test_a_local_model_imports_nothing_from_the_current_folder(marker: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(ModelError, match="could not load"):
+        LocalServer(model, log=tmp_path / "log")
+    assert not marker.exists()
+
+
+def test_a_server_for_measurements_imports_nothing_from_the_current_folder(marker: Path) -> None:
+    with start_process(latency=0) as server:
+        assert server.stats()
+    assert not marker.exists()
+
+
+def test_a_module_finds_what_this_process_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("import sys, numpy, practicum\nprint(sys.argv[1:], practicum.__file__, __name__)")
+    monkeypatch.syspath_prepend(tmp_path)
+    done = subprocess.run(python_command("mine", "a b"), capture_output=True, text=True, check=True, env=environment())
+    assert done.stdout.split() == ["['a", "b']", str(Path(sys.modules["practicum"].__file__ or "")), "__main__"]
+
+
+def test_the_environment_holds_no_keys_and_nothing_that_changes_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "PYTHONPATH", "PYTHONSTARTUP", "LD_PRELOAD", "BASH_ENV"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    monkeypatch.setenv("https_proxy", "http://proxy.example")
+    assert "x" not in environment().values()
+    more = environment("PIP_INDEX_", "HTTPS_PROXY")
+    assert more == environment() | {name: os.environ[name] for name in ("PIP_INDEX_URL", "https_proxy")}
+
+
+RUN = """
+import asyncio, sys
+from practicum.agents.external import CommandAgent
+from practicum.core.types import Task
+from practicum.core.views import View
+from types import SimpleNamespace
+agent = CommandAgent(sys.argv[1])
+asyncio.run(agent(Task("t", "x"), View(), SimpleNamespace(place="p")))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no groups of processes")
+def test_the_programs_of_an_agent_die_with_practicum(tmp_path: Path) -> None:
+    """Also those that they started, and when it is killed."""
+    (tmp_path / "agent.py").write_text(
+        "import os, time\nos.fork()\nopen(f'{os.getpid()}.pid', 'w').close()\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", RUN, f"{sys.executable} agent.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}) as run:
+        wait_until(lambda: len(list(tmp_path.glob("*.pid"))) == 2, what="the agent and its child")
+        run.send_signal(signal.SIGKILL)
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
+    wait_until(lambda: not any(map(alive, pids)), what="the end of both")
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, other than one that ended and is not yet buried."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout.strip()[:1] not in ("", "Z")
