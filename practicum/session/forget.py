@@ -5,8 +5,9 @@ entry of mixed origin is removed too, unless it is to be kept; then it is as it 
 Rows (traces, lessons, model calls, reviews, ...) are removed if they name a forgotten source or quote a forgotten text.
 
 What is proven, by reading the run and the bytes of its files again: no row names a forgotten source, and no stored text
-quotes a forgotten one word for word. What is looked for beside that: rare words (`core.shingles`) that a model may have
-copied in other words around them. They are reported, or removed as well. A paraphrase is not found.
+quotes a forgotten task, lesson or entry word for word. What is looked for beside that: rare words of them
+(`core.shingles`) that a model may have copied into words of its own. They are reported, or removed as well. A
+paraphrase is not found.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
 from practicum.engine.door import edit_texts, strings
 from practicum.store import schema
-from practicum.store.database import INDEX_FILE, Store
+from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
 from practicum.store.snapshot import delete_snapshot
 from practicum.store.versions import Version, read_versions, rebuild, version_row
 
@@ -115,8 +116,10 @@ def forget(
     alike = _alike(run, new, words)
     left = _count_left(run, wanted, ids, texts)
     if text:
-        files = (path.read_bytes().decode(errors="ignore") for path in store.folder.iterdir() if path.is_file())
-        left += len(alike.entries) + sum(alike.rows.values()) + sum(not words.isdisjoint(grams(raw)) for raw in files)
+        # The database holds what its rows hold, since it was written anew. Other files may be logs.
+        files = (p for p in store.folder.iterdir() if p.is_file() and not p.name.startswith(DATABASE_FILE))
+        logs = (path.read_bytes().decode(errors="ignore") for path in files)
+        left += len(alike.entries) + sum(alike.rows.values()) + sum(bool(_has(words, [log])) for log in logs)
     pairs = [(before.get(entry.id), entry) for entry in after]
     return ForgetReport(
         removed=tuple(e for e in before if e.id not in after),
