@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from practicum.core.errors import UsageError
+from practicum.core.files import read_text
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -118,7 +119,7 @@ def load_team(source: Path | str | Mapping[str, Any]) -> Team:
             return _from_json(source)
         path = Path(source)
         graphml = path.suffix.lower() in (".graphml", ".xml")
-        return _from_json(_read_graphml(path) if graphml else json.loads(path.read_text(encoding="utf-8")))
+        return _from_json(_read_graphml(path) if graphml else json.loads(read_text(path)))
     except OSError as error:
         raise UsageError(f"cannot read the team {name}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.files import read_text
 from practicum.core.types import Task
 from practicum.core.visible import visible_line
 from practicum.core.words import quantity
@@ -115,7 +116,7 @@ def read_sections(text: str) -> list[str]:
 
 def _read(path: Path, what: str) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the {what} in {path}: {getattr(error, 'strerror', error)}") from error
 

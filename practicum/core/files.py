@@ -1,9 +1,12 @@
-"""Writing files: as a whole or not at all, and for the user alone where they belong to a run."""
+"""Reading files from outside. Writing files: as a whole or not at all, and for the user alone where a run has them."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +16,42 @@ PRIVATE = 0o600
 """The mode of files that their user alone may read."""
 
 PRIVATE_FOLDER = 0o700
+
+MOST_BYTES = 2**30
+"""The most bytes of a file that is read as a whole."""
+
+
+def open_file(path: Path | str) -> BinaryIO:
+    """Open a file for reading. Raises OSError for what is none: a folder, a device, which may never end, and a pipe,
+    which may never begin. A shell's own pipes are read: standard input, and `<(...)`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        shells = str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+        if not stat.S_ISREG(kind) and not (shells and stat.S_ISFIFO(kind)):
+            raise OSError(errno.EINVAL, "a device or a pipe is no file", str(path))
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
+    """The content of a file. Raises OSError as `open_file` does, and for a file of more than `most` bytes."""
+    with open_file(path) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most // 2**20:,} MB", str(path))
+    return content
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a UTF-8 file, with or without a byte order mark, and with plain ends of lines. Raises OSError and
+    UnicodeDecodeError."""
+    return io.TextIOWrapper(io.BytesIO(read_bytes(path)), encoding="utf-8-sig").read()
 
 
 def write_atomic(path: Path, content: str | bytes, *, private: bool = False) -> None:

@@ -17,6 +17,7 @@ from practicum.core.bounded import clean
 from practicum.core.context import Context, initial_context
 from practicum.core.edits import Add, Applied, Entry, Vote, entry_json
 from practicum.core.errors import ContextFileError, UsageError
+from practicum.core.files import read_text
 from practicum.core.views import indented
 from practicum.core.visible import lines, visible_to_model
 from practicum.core.words import one_line
@@ -101,7 +102,7 @@ def load(path: Path) -> Context:
 def read_file(path: Path) -> str:
     """The text of a playbook file. Raises ContextFileError if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ContextFileError(f"cannot read the playbook {path}: {getattr(error, 'strerror', error)}") from error
 

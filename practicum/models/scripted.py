@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from practicum.core.errors import ModelError, ProviderError
+from practicum.core.files import read_text
 from practicum.core.types import Prompt, Usage
 from practicum.core.views import count_tokens
 from practicum.models.client import JSON, CallOptions, Reply
@@ -100,7 +101,7 @@ class ScriptedClient:
 def _rules(path: Path) -> list[ScriptRule]:
     try:
         # splitlines() would also split at U+2028 and similar characters, which JSON strings may contain.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"cannot read the script {path}: {error}") from error
     rules = [_rule(line, f"{path} line {number}") for number, line in enumerate(lines, 1) if line.strip()]

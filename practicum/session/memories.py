@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, from_json
 
 from practicum.agents.network import Kind
 from practicum.blocks.act.network import FORMS, POOL, PartSolution
@@ -20,6 +20,8 @@ from practicum.core.bounded import MOST_CHARS
 from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.errors import ContextFileError, ProviderError, UsageError
+from practicum.core.files import read_text
+from practicum.core.visible import lines
 from practicum.models.prompting import describe_validation_error
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match, Retriever
 from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
@@ -141,7 +143,7 @@ async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run
     ContextFileError that names the first wrong line, and StoreError if the run's vectors are another embedder's;
     nothing is added then.
     """
-    if not section.strip() or "\n" in section:
+    if not section.strip() or len(lines(section)) > 1:
         raise UsageError(f"{section!r} cannot name a section: it needs one line of text")
     made = read(file, section)
     same: dict[str, str] = {}
@@ -222,7 +224,7 @@ EXPERIENCE = (
 def _items(file: Path) -> Iterator[tuple[str, Any]]:
     """Each item of the file, and where it is."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ContextFileError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
     if text.lstrip().startswith("["):
@@ -235,8 +237,8 @@ def _items(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
         raise ContextFileError(
             f"{where}: this is not JSON ({error}): write one memory on each line, {EXAMPLE}"
         ) from error

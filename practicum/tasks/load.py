@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.files import read_bytes
 from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.tasks.scoring.registry import meta_fault
@@ -162,7 +163,7 @@ def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file. Raises TaskFileError when it cannot be read."""
     try:
-        raw = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+        raw = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         reasons = {FileNotFoundError: "no such file", IsADirectoryError: "is a folder"}
         if reason := reasons.get(type(error)):

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from profiles import examples
 from pydantic import TypeAdapter
 
 from practicum.core.errors import TaskFileError
@@ -23,7 +22,7 @@ from practicum.core.types import Feedback, Recorded, Rollout, Score, Step, Task,
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.tasks import traces
-from practicum.tasks.traces import Problem, Traces
+from practicum.tasks.traces import Problem, Traces, load
 
 DATA = Path(__file__).parent / "data" / "traces"
 load_traces = partial(traces.load_traces, trust="own")
@@ -954,14 +953,14 @@ def test_the_error_names_the_first_reasons_and_counts_the_others(write: Write) -
 def test_a_file_without_read_permission(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("", "secret.json")
     write(GOOD, "good.json")
-    opened = Path.open
+    opened = load.open_file
 
-    def guarded(self: Path, *args: Any, **how: Any) -> Any:
-        if self.name == "secret.json":
+    def guarded(path: Path) -> Any:
+        if path.name == "secret.json":
             raise PermissionError(13, "Permission denied")
-        return opened(self, *args, **how)
+        return opened(path)
 
-    monkeypatch.setattr(Path, "open", guarded)
+    monkeypatch.setattr(load, "open_file", guarded)
     assert said(load_traces(path.parent), path) == ["secret.json: cannot be read (Permission denied)"]
 
 
@@ -989,59 +988,6 @@ def test_many_bad_lines_are_one_problem(write: Write) -> None:
     (problem,) = traces.problems
     assert (problem.line, problem.count) == (2, 3000)
     assert problem.reason.endswith("; 3000 times, also on line 3, 4, 5, 6, 7")
-
-
-# Whatever the lines are, they are tasks or problems.
-
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-NAMES = st.sampled_from(
-    [
-        "role", "content", "parts", "messages", "type", "text", "tool_calls", "function", "name", "arguments",
-        "message", "uuid", "sessionId", "isSidechain", "trace_id", "attributes", "events", "start_time",
-        "resourceSpans", "scopeSpans", "spans", "schema_version", "steps", "source", "observation", "results",
-        "trajectory", "history", "info", "thought", "action", "submission", "attempts", "id", "score", "value",
-        "trajectory_format", "body", "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.prompt.0.content",
-        "gen_ai.choice",
-    ]
-)  # fmt: skip
-WORDS = st.sampled_from(
-    [
-        "user", "assistant", "system", "tool", "text", "tool_use", "tool_result", "thinking", "ATIF-v1.7",
-        "mini-swe-agent-1.1", "gen_ai.choice",
-    ]
-)  # fmt: skip
-VALUES = st.recursive(
-    SCALARS | WORDS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES | st.text(max_size=3), inner, max_size=5),
-    max_leaves=12,
-)
-SHAPED = st.one_of(
-    st.fixed_dictionaries({"messages": VALUES}),
-    st.fixed_dictionaries(
-        {"messages": st.lists(st.fixed_dictionaries({"role": WORDS, "content": VALUES}), max_size=4)}
-    ),
-    st.fixed_dictionaries({"type": WORDS, "sessionId": st.just("s"), "message": VALUES}),
-    st.fixed_dictionaries({"trace_id": st.just("t"), "attributes": VALUES, "events": VALUES, "start_time": VALUES}),
-    st.fixed_dictionaries({"schema_version": st.just("ATIF-v1.7"), "steps": VALUES, "agent": VALUES}),
-    st.fixed_dictionaries({"trajectory": VALUES, "history": VALUES, "info": VALUES}),
-    st.fixed_dictionaries({"resourceSpans": VALUES}),
-)
-LINES = st.lists(
-    VALUES.map(json.dumps) | SHAPED.map(json.dumps) | st.sampled_from([GOOD, GOOD[:-5], "oops", "", "\u2028"]),
-    max_size=8,
-)
-
-
-@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines=LINES)
-def test_any_lines_are_tasks_or_problems(tmp_path: Path, lines: list[str]) -> None:
-    path = tmp_path / "any.jsonl"
-    path.write_text("\n".join([GOOD, *lines]), encoding="utf-8")
-    traces = load_traces(path)
-    assert sum(traces.formats.values()) == len(traces.tasks) == len({task.id for task in traces.tasks})
-    assert all(task.input.strip() and trace_of(task).answer.strip() for task in traces.tasks)
-    assert all("\n" not in str(problem) and problem.count > 0 for problem in traces.problems)
-    TypeAdapter(tuple[Task, ...]).dump_json(traces.tasks)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -18,10 +18,11 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from practicum.core.files import read_bytes
 from practicum.core.types import Score, Task
 from practicum.tasks.traces.fields import object_at, objects_in, own_id, recorded_score, stored_score, text_at, texts_at
 from practicum.tasks.traces.messages import action_item, items_of_content, result_text
-from practicum.tasks.traces.trace import Item, Place
+from practicum.tasks.traces.trace import MOST_DOCUMENT, Item, Place
 
 RESULT_DEPTH = 4  # folders that are searched for result.json, the trajectory's own first
 _SOURCES = {"system": "system", "user": "user", "agent": "message"}
@@ -84,7 +85,7 @@ def _trial_result(place: Place) -> Mapping[str, Any]:
     path = place.source.path.absolute()
     for folder in path.parents[:RESULT_DEPTH]:
         try:
-            result = from_json((folder / "result.json").read_bytes())
+            result = from_json(read_bytes(folder / "result.json", MOST_DOCUMENT))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -11,19 +11,20 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any
 
 from pydantic_core import from_json
 
 from practicum.core.errors import TaskFileError
+from practicum.core.files import open_file
 from practicum.core.trust import Trust
 from practicum.core.types import Task
 from practicum.store.database import DATABASE_FILE
 from practicum.tasks.load import field_names
 from practicum.tasks.traces import atif, chat, claude_code, otel, runs, swe_agent
-from practicum.tasks.traces.trace import Place, Problem, Source, Traces
+from practicum.tasks.traces.trace import MOST_DOCUMENT, MOST_LINE, Place, Problem, Source, Traces
 
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".traj")
 """Files of a folder that are read, besides run folders. A file that is given itself may have any name."""
@@ -114,42 +115,69 @@ def without_verdict(task: Task) -> Task:
 
 
 def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
-    """The files to read. A folder that cannot be read is a problem."""
+    """The files to read. What cannot be read is a problem, and so is a link that leads out of the folder: whoever made
+    the folder would choose which of the reader's own files are sent to a model."""
     if not root.is_dir():
         yield root
         return
 
-    def unreadable(error: OSError) -> None:
-        problems.append(Problem(str(error.filename), None, f"cannot be read ({error.strerror})"))
+    def problem(path: object, reason: str) -> None:
+        problems.append(Problem(str(path), None, reason))
 
-    for folder, folders, names in os.walk(root, onerror=unreadable):
+    whole = root.resolve()
+    for folder, folders, names in os.walk(
+        root, onerror=lambda e: problem(e.filename, f"cannot be read ({e.strerror})")
+    ):
         folders.sort()
+        for inner in (Path(folder, name) for name in folders):
+            if inner.is_symlink():
+                problem(inner, "a link to a folder is not followed")
         for file in (Path(folder, name) for name in sorted(names)):
-            if (file.suffix.lower() in SUFFIXES or file.name == DATABASE_FILE) and file.is_file():
+            if file.suffix.lower() not in SUFFIXES and file.name != DATABASE_FILE:
+                continue
+            if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(whole):
+                problem(file, "a link that leads out of the folder is not followed")
+            elif not file.is_file():
+                problem(file, "a device, a pipe or a broken link is no file")
+            else:
                 yield file
 
 
 def _records(source: Source) -> Iterator[tuple[Place, Any]]:
     """Place and value of each record. What cannot be read is a problem, and the rest is read."""
     try:
-        with source.path.open("rb") as file:
+        with open_file(source.path) as file:
             first, second, *_ = (*islice((line for _, line in _lines(file)), 2), b"", b"")
             file.seek(0)
             if second and not _is_json(first) and (first.strip() in (b"[", b"{") or not _is_json(second, dict)):
-                raw = file.read().removeprefix(codecs.BOM_UTF8)
+                raw = file.read(MOST_DOCUMENT + 1).removeprefix(codecs.BOM_UTF8)
+                if len(raw) > MOST_DOCUMENT:
+                    Place(source).warn(f"a JSON document of more than {MOST_DOCUMENT // 2**20} MB is left out")
+                    return
                 if _is_json(raw) or not any(_is_json(line, dict) for line in raw.split(b"\n")):
                     yield from _parsed(raw, Place(source))
                     return
                 file.seek(0)  # these are JSON lines, the first of which are broken
             for number, line in _lines(file):
+                if not line:
+                    Place(source, number).warn(f"a line of more than {MOST_LINE // 2**20} MB is left out")
+                    continue
                 yield from _parsed(line, Place(source, number, f":{number}"))
     except OSError as error:
         Place(source).warn(f"cannot be read ({error.strerror or error})")
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Number and text of each line that is not blank."""
-    for number, line in enumerate(file, 1):
+    """Number and text of each line that is not blank; an empty text for one that is too long."""
+    for number in count(1):
+        line = file.readline(MOST_LINE + 1)
+        if not line:
+            return
+        if len(line) > MOST_LINE:
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MOST_LINE)
+            yield number, b""
+            continue
         text = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if text.strip():
             yield number, text

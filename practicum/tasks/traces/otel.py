@@ -131,6 +131,8 @@ def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
     """The spans of a record; a span without a trace id is a problem, and left out."""
     if "resourceSpans" not in record and "resourceLogs" not in record:
         yield from _span(record, warn)
+        return
+    empty = True
     for resources, scopes, leaves in (
         ("resourceSpans", ("scopeSpans", "instrumentationLibrarySpans"), "spans"),
         ("resourceLogs", ("scopeLogs",), "logRecords"),
@@ -138,7 +140,10 @@ def _spans(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:
         for resource in objects_in(record, resources, warn):
             for scope in (scope for key in scopes for scope in objects_in(resource, key, warn)):
                 for leaf in objects_in(scope, leaves, warn):
+                    empty = False
                     yield from _span(leaf, warn)
+    if empty:
+        warn("a record without a span")
 
 
 def _span(record: Mapping[str, Any], warn: Warn) -> Iterator[_Span]:

@@ -14,6 +14,12 @@ from typing import Any, NamedTuple
 
 from practicum.core.types import Recorded, Score, Step, Task, Trace
 
+MOST_DOCUMENT = 2**28
+"""The most bytes of a file that is one JSON document; one of JSON lines may have any size."""
+
+MOST_LINE = 2**26
+"""The most bytes of a line."""
+
 _AGENT_KINDS = ("thought", "message", "action")
 
 

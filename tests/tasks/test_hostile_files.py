@@ -1,0 +1,149 @@
+"""What comes from outside, whatever it is: values or an error that says what is wrong, at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fuzz
+import pytest
+from hypothesis import HealthCheck, settings
+from profiles import PROFILE
+
+from practicum.agents.team import load_team
+from practicum.cli.inputs import read_instructions, read_sections
+from practicum.core import playbook
+from practicum.core.errors import PracticumError, TaskFileError
+from practicum.session import memories
+from practicum.tasks.load import load_tasks
+from practicum.tasks.traces import load, load_traces
+
+GOOD = '{"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]}\n'
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "tasks": load_tasks,
+    "traces": load_traces,
+    "playbook": playbook.load,
+    "memories": memories.read,
+    "instructions": lambda path: read_instructions(f"@{path}"),
+    "sections": lambda path: read_sections(str(path)),
+    "team": load_team,
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_device_that_never_ends_and_a_pipe_that_never_begins_are_refused_at_once(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for path in (Path("/dev/zero"), tmp_path / "pipe.json"):
+        with pytest.raises(PracticumError, match="a device or a pipe is no file"):
+            READERS[name](path)
+
+
+def test_a_pipe_of_the_shell_is_read() -> None:
+    end, begin = os.pipe()
+    with os.fdopen(begin, "w") as file:
+        file.write('{"input": "x"}\n')
+    try:
+        (task,) = load_tasks(f"/dev/fd/{end}")
+    finally:
+        os.close(end)
+    assert task.input == "x"
+
+
+def test_links_out_of_a_folder_of_traces_pipes_and_loops_are_not_read_and_said(tmp_path: Path) -> None:
+    root, own = tmp_path / "traces", tmp_path / "own"
+    root.mkdir()
+    own.mkdir()
+    (own / "secret.json").write_text(GOOD.replace("4", "my secret"), encoding="utf-8")
+    (root / "good.json").write_text(GOOD, encoding="utf-8")
+    os.mkfifo(root / "pipe.jsonl")
+    for name, target in {
+        "a.json": own / "secret.json", "b.json": "good.json", "c.json": "c.json", "d.json": "/dev/zero", "e": own,
+        "f": ".", "g.traj": "nowhere",
+    }.items():  # fmt: skip
+        (root / name).symlink_to(target)
+    traces = load_traces(root)
+    assert [task.meta["file"] for task in traces.tasks] == ["b.json", "good.json"]
+    said = {Path(problem.path).name: problem.reason for problem in traces.problems}
+    assert said == {
+        "a.json": "a link that leads out of the folder is not followed",
+        "c.json": "a device, a pipe or a broken link is no file",
+        "d.json": "a link that leads out of the folder is not followed",
+        "e": "a link to a folder is not followed",
+        "f": "a link to a folder is not followed",
+        "g.traj": "a device, a pipe or a broken link is no file",
+        "pipe.jsonl": "a device, a pipe or a broken link is no file",
+    }
+
+
+def test_a_line_or_a_document_that_is_too_long_is_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "MOST_LINE", 200)
+    monkeypatch.setattr(load, "MOST_DOCUMENT", 1000)
+    long, path = GOOD.replace("4", "4" * 300), tmp_path / "t.jsonl"
+    path.write_text(long + GOOD + long * 2 + GOOD + long.strip(), encoding="utf-8")
+    traces = load_traces(path)
+    assert [task.meta["line"] for task in traces.tasks] == [2, 5]
+    (problem,) = traces.problems
+    assert (problem.count, problem.line) == (4, 1)
+    path.write_text(json.dumps(json.loads(GOOD.replace("4", "4" * 1000)), indent=1), encoding="utf-8")
+    with pytest.raises(TaskFileError, match="a JSON document of more than 0 MB is left out"):
+        load_traces(path)
+
+
+@pytest.mark.slow
+def test_lines_of_100_mb_take_bounded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    with path.open("wb") as file:
+        for _ in range(3):
+            file.write(b'{"messages": "' + b"x" * 100_000_000 + b'"}\n' + GOOD.encode())
+    tracemalloc.start()
+    try:
+        traces = load_traces(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(traces.tasks), traces.faults) == (3, 3)
+    assert peak < 200_000_000
+
+
+def test_a_result_beside_a_trajectory_may_be_anything(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "result.json")
+    steps = [{"source": "user", "message": "x"}, {"source": "agent", "message": "y"}]
+    record = {"schema_version": "ATIF-v1.7", "steps": steps}
+    (tmp_path / "t.json").write_text(json.dumps(record), encoding="utf-8")
+    traces = load_traces(tmp_path / "t.json")
+    assert len(traces.tasks) == 1
+    assert "a device or a pipe is no file" in str(traces.problems[0])
+
+
+@pytest.mark.parametrize("read", fuzz.PROPERTIES, ids=lambda read: read.__name__)
+def test_whatever_a_reader_is_given(read: Any) -> None:
+    tried = 300 if PROFILE == "slow" else 10
+    settings(max_examples=tried, deadline=None, suppress_health_check=[*HealthCheck], database=None)(read)()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", [read.__name__ for read in fuzz.PROPERTIES])
+def test_whatever_a_reader_is_given_guided_by_coverage(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("atheris", reason="atheris has no wheel for this platform")
+    chance, corpus = random.Random(1), tmp_path / "corpus"
+    corpus.mkdir()
+    for n in range(20):
+        (corpus / str(n)).write_bytes(chance.randbytes(2000))
+    script = Path(fuzz.__file__).with_name("fuzz_atheris.py")
+    limits = ["-runs=1000", "-seed=1", "-max_len=2048", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parent), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, str(script), name, str(corpus), *limits]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "Done 1000 runs" in done.stderr
