@@ -18,7 +18,8 @@ from typer.core import TyperCommand
 from typer.models import ParameterInfo
 
 WHAT, MODEL, METHOD, BUDGET, OUTPUT = "Tasks and scores", "Agent and models", "Method", "Budget", "Output"
-PANELS = (None, WHAT, METHOD, MODEL, BUDGET, OUTPUT)
+DECIDE, ONLY, TRY = "Decide", "Only some", "Try"
+PANELS = (None, DECIDE, ONLY, TRY, WHAT, METHOD, MODEL, BUDGET, OUTPUT)
 what = partial(Option, rich_help_panel=WHAT)
 method = partial(Option, rich_help_panel=METHOD)
 budget = partial(Option, rich_help_panel=BUDGET)

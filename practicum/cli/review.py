@@ -33,18 +33,30 @@ ORIGIN = {
 }  # fmt: skip
 """Levels of trust in words."""
 
-ONLY: dict[str, Any] = {"rich_help_panel": "Only some"}
-DECIDE: dict[str, Any] = {"rich_help_panel": "Decide", "metavar": "IDS"}
+TRYING: dict[str, Any] = {"rich_help_panel": opt.TRY}
+TRY: dict[str, Any] = {**TRYING, "metavar": "IDS"}
+ONLY: dict[str, Any] = {"rich_help_panel": opt.ONLY}
+DECIDE: dict[str, Any] = {"rich_help_panel": opt.DECIDE, "metavar": "IDS"}
 
 
+@opt.settings("model", "role", "price", "api_key_env", "concurrency", *opt.LIMITS)
 def review(
     run: opt.RunFolder,
     approve: str | None = Option(None, help="Apply these edits as a new version: 3.1,4.2 or all.", **DECIDE),
     reject: str | None = Option(None, help="Reject these edits, or all; what says the same is refused.", **DECIDE),
-    reason: str | None = Option(None, help="--reject: why; it is kept.", rich_help_panel="Decide"),
+    reason: str | None = Option(None, help="--reject: why; it is kept.", rich_help_panel=opt.DECIDE),
     undo: str | None = Option(None, help="Let these rejected edits wait again.", **DECIDE),
     flagged: bool = Option(
-        False, "--flagged", help="--approve all: flagged edits, too; else they are left out.", rich_help_panel="Decide"
+        False,
+        "--flagged",
+        help="--approve all: flagged edits, too; else they are left out.",
+        rich_help_panel=opt.DECIDE,
+    ),
+    try_: str | None = Option(None, "--try", help="Score these edits, or all without a flag, on tasks.", **TRY),
+    val: Path | None = Option(None, help="--try: the tasks (default: the validation tasks of the run).", **TRYING),
+    fields: str | None = Option(None, help="--val: names of fields, as input=question,target=answer.", **TRYING),
+    approve_better: bool = Option(
+        False, "--approve-better", help="--try: approve each edit without a flag that is shown to be better.", **TRYING
     ),
     state: Literal["pending", "approved", "rejected"] = Option("pending", help="List what is in this state.", **ONLY),
     trust: Literal["own", "labelled", "tool", "user", "foreign"] | None = Option(
@@ -57,7 +69,8 @@ def review(
     limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
     yes: opt.Yes = False,
     json_: opt.Json = False,
-) -> None:
+    **given: Any,
+) -> int:
     """Look at the edits that wait for review, and decide about them. What waits is in no prompt."""
     from practicum.session.review import Present, Wanted, read_reviews
     from practicum.session.story import Story
@@ -70,8 +83,16 @@ def review(
     if approve or reject or undo:
         if state != "pending":
             raise UsageError(f"--state {state} is for the list: leave it out")
+        if try_ is not None:
+            raise UsageError("--try scores edits and decides nothing: try them first, and then decide")
         _decide(run, approve, reject, reason or "", undo, wanted, flagged, yes, out)
-        return
+        return 0
+    if try_ is not None:
+        return _try(run, try_, wanted, val, fields, approve_better, given, out)
+    if named := [
+        name for name, value in {**given, "val": val, "approve_better": approve_better or None}.items() if value
+    ]:
+        raise UsageError(f"--{named[0].replace('_', '-')} is for --try: give that, too, or leave it out")
     with Story.open(run) as story:
         present = Present(story.store)
         found = [one for one in read_reviews(story.store, (state,)) if wanted(one, present.context)]
@@ -93,6 +114,7 @@ def review(
             f"{len(found):,} {waits}{narrowed}: practicum review {run} --approve {example}, or --reject {example} "
             "--reason TEXT"
         )
+    return 0
 
 
 def _decide(
@@ -140,6 +162,40 @@ def _decide(
     if reopened:
         out.print(f"{in_number(len(reopened), f'{len(reopened):,} edit[|s] wait[s|]')} for review again")
     out.print(in_number(left, f"{left:,} edit[|s] wait[s|] for review still") if left else "nothing waits any more")
+
+
+def _try(
+    run: Path, ids: str, wanted: Any, val: Path | None, fields: str | None, approve_better: bool,
+    given: dict[str, Any], out: Printer,
+) -> int:  # fmt: skip
+    """Score edits with and without, with the live view."""
+    from dataclasses import replace
+
+    from practicum.cli.inputs import config_values, read_tasks
+    from practicum.cli.running import Interrupted, run_live
+    from practicum.session.result import INTERRUPTED
+    from practicum.session.trial import try_reviews
+    from practicum.store.database import Store
+
+    tasks, config = read_tasks(val, fields), config_values(given)
+    with Store.read(run) as store:
+        chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
+    done = run_live(
+        lambda **how: try_reviews(run, chosen, val=tasks, approve_better=approve_better, **config, **how), out
+    )
+    out.result({"run": str(run), **done.as_json()})
+    for one in done.reviews:
+        out.item(f"{one.id} {tried_text(one.tried)}")
+    for id, why in done.untried.items():
+        out.item(visible_line(f"{id} was not tried: {why}"))
+    for one in done.approval.approved if done.approval is not None else ():
+        out.item(f"{one.id} {one.reason}: version {one.version} of {run}")
+    out.usage(done.usage, done.seconds)
+    out.counts(done.counts)
+    if done.stopped:
+        kind = Interrupted if done.stopped == INTERRUPTED else UsageError
+        raise kind(f"not everything was tried: {done.stopped}; the same command goes on, and pays nothing twice")
+    return 0
 
 
 def _chosen(store: Store, ids: str | None, wanted: Any, out: Printer) -> list[Review]:

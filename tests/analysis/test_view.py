@@ -76,7 +76,7 @@ def ace(tmp_path_factory: pytest.TempPathFactory) -> Learned:
 
     model = scripted(right_after_reflection, insight, added)
     return scripts.learned(
-        tmp_path_factory.mktemp("ace"), model, tasks, {"batch": 3}, test=make_tasks(3, 10), before=True
+        tmp_path_factory.mktemp("ace"), model, tasks, {"batch": 3}, test=make_tasks(3, 10), before=True, review="none"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from helpers import make_tasks, run_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
-from scripts import learned, scripted
+from scripts import learned, number, right, scripted
 from sqlalchemy import select
 
 import practicum
@@ -22,11 +23,12 @@ from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import RunBusy, UsageError
 from practicum.core.types import Recorded, Score, Task, Trace
 from practicum.engine.door import held
-from practicum.models.scripted import Call
+from practicum.models.scripted import Call, ScriptedClient
 from practicum.session.amend import apply_edits
 from practicum.session.records import HELD, RUN, create_seed, load_context, read_config
 from practicum.session.review import approve, find_reviews, read_reviews, reject, reopen
 from practicum.session.story import Story
+from practicum.session.trial import try_reviews
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED, read_known
@@ -260,3 +262,74 @@ def test_all_is_asked_for_and_leaves_out_what_is_flagged(tmp_path: Path) -> None
     assert json.loads(review("--undo", "2.1", "--json").out)["undone"] == ["2.1"]
     assert json.loads(review("--approve", "all", "--flagged", "--yes", "--json").out)["approved"] == ["2.1"]
     assert {entry.trust for entry in load_context(run)} == {"foreign"}
+
+
+# Trying
+
+
+def answers(call: Call) -> str:
+    """Right at every second task; where a rule says to look at all, where one says to be quick at none."""
+    looks = "look first" in call.text or number(call) % 2
+    return right(call) if looks and "be quick" not in call.text else "wrong"
+
+
+EDITS: list[list[Edit]] = [
+    [Add("rules", "Always look first.", sources=FOREIGN)],
+    [Add("rules", "Always be quick.", sources=FOREIGN)],
+    [Add("rules", "Never mind.", sources=FOREIGN)],
+    [Add("rules", "Look at http://a.example/b", sources=FOREIGN)],
+    [Vote("e0", helpful=1, sources=FOREIGN)],
+]
+
+
+def tried(run: Path, tasks: int, *ids: str, **how: Any) -> tuple[Any, ScriptedClient]:
+    model = scripted(answers)
+    parts = practicum.Parts(clients={"agent": model})
+    work = try_reviews(run, ids or None, val=make_tasks(tasks), parts=parts, **how)
+    return practicum.run_sync(work), model
+
+
+def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", EDITS, [Add("rules", "Be kind.")])
+    done, model = tried(run, 8)
+    assert {review.id: review.tried["together"] for review in done.reviews} == {"1.1": 1, "2.1": 1, "3.1": 1}
+    assert {review.id: (review.tried["with"], review.tried["without"]) for review in done.reviews} == {
+        "1.1": (1.0, 0.5), "2.1": (0.0, 0.5), "3.1": (0.5, 0.5),
+    }  # fmt: skip
+    assert done.untried == {"5.1": "it changes nothing that the agent is shown"}
+    assert not any("http" in call.text for call in model.calls)
+    again, model = tried(run, 8)
+    assert not model.calls
+    assert [review.tried for review in again.reviews] == [review.tried for review in done.reviews]
+    assert states(run) == dict.fromkeys(states(run), PENDING)
+    assert "tried: 100.0% with it and 50.0% without, on 8 tasks" in run_command(["review", str(run)], tmp_path).out
+
+
+def test_a_budget_ends_trying_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", EDITS[:2])
+    done, model = tried(run, 8, max_calls=20)
+    assert done.stopped
+    assert len(model.calls) == 20
+    done, more = tried(run, 8)
+    assert done.stopped is None
+    assert len(more.calls) == 4 * 8 - 20
+
+
+def test_the_gate_approves_what_is_better_on_enough_tasks_and_nothing_flagged(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", EDITS, [Add("rules", "Be kind.")])
+    with pytest.raises(UsageError, match="20 validation tasks or more, and there are 8"):
+        tried(run, 8, approve_better=True)
+    done, _ = tried(run, 40, "1.1", "2.1", "3.1", "4.1", approve_better=True)
+    assert [review.tried["better"] for review in done.reviews] == [True, False, False, False]
+    assert states(run)["1.1"] == APPROVED
+    with Story.open(run) as story:
+        (event,) = story.entry("e1").events
+        assert re.fullmatch(r"approved by the gate: \+\d\d\.\d points on [2-4]\d tasks", event.done.edit.reason)
+
+
+def test_an_edit_that_is_no_worse_together_with_others_is_not_better_alone(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", [EDITS[0], EDITS[2]])
+    done, _ = tried(run, 40)
+    assert {review.tried["together"] for review in done.reviews} == {2}
+    done, _ = tried(run, 40, approve_better=True)
+    assert states(run) == {"1.1": APPROVED, "2.1": PENDING}

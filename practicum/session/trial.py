@@ -1,0 +1,201 @@
+"""Trying what waits for review: the score on held-out tasks with and without an edit (`practicum review RUN --try`).
+
+The test is the paired one of the acceptance gate (`blocks.accept.gate`). Trying shows what waits to the agent, which
+nothing else does before an approval. Its attempts are journaled with those of the run, so the same call continues what
+was cut off, and a validation that the run paid for is not paid for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from practicum.blocks.accept.gate import Trial, tried
+from practicum.core.edits import Delta
+from practicum.core.errors import ProviderError, Stopped, UsageError
+from practicum.core.types import Task, Usage
+from practicum.core.words import quantity
+from practicum.engine.loop import mean_score
+from practicum.engine.run import Run
+from practicum.engine.state import RunState
+from practicum.models.budget import Budget
+from practicum.session.amend import writing
+from practicum.session.ask import CHANGEABLE
+from practicum.session.components import Parts
+from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.opening import check_sizes, open_state
+from practicum.session.records import RUN, override_config, read_run, rollout_row, run_config
+from practicum.session.result import RunInfo, Watch, one_watch, usage_json
+from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep_tried, read_reviews
+from practicum.session.setup import Setup, set_up, take_objects
+from practicum.store import schema
+from practicum.store.database import Store
+from practicum.store.journal import digest
+
+ENOUGH = 20
+"""Tasks with which the gate may approve an edit alone."""
+
+
+@dataclass
+class Tried:
+    """What was tried: the edits with what was measured, those that could not be tried with the reasons, and what the
+    gate approved. If it was `stopped`, it covers what was done until then."""
+
+    reviews: list[Review] = field(default_factory=list)
+    untried: dict[str, str] = field(default_factory=dict)
+    approval: Approval | None = None
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    stopped: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
+        approved = self.approval.approved if self.approval else ()
+        return {
+            "tried": [review.as_json() for review in self.reviews],
+            "untried": self.untried,
+            "approved": [review.id for review in approved],
+            "version": self.approval.context.version if self.approval and approved else None,
+            "usage": usage_json(self.usage),
+            "seconds": round(self.seconds, 3),
+            "counts": dict(self.counts),
+            **({} if self.stopped is None else {"stopped": self.stopped}),
+        }
+
+
+async def try_reviews(
+    run: Path | str,
+    ids: Iterable[str] | None = None,
+    *,
+    val: Sequence[Task] = (),
+    approve_better: bool = False,
+    parts: Parts | None = None,
+    watch: Watch | Sequence[Watch] | None = None,
+    **config: Unpack[RunOptions],
+) -> Tried:
+    """Score a run with and without the edits of these ids; by default all that wait and have no flag.
+
+    The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
+    they lose. With `approve_better` each is tried alone, and the gate approves it if the bet that it is better is won
+    on at least `ENOUGH` tasks; the error of the bet is divided by the number of edits, and what is flagged is never
+    approved so. Other keywords are those of `learn`; those not given are the run's, except limits.
+
+    Raises UsageError before anything is paid for if something does not fit, and ProviderError if nothing could be
+    scored; what was measured before is kept.
+    """
+    require_known(try_reviews, config)
+    folder = Path(run)
+    given, parts = take_objects(dict(config), parts or Parts())
+    values = override_config(run_config(folder), given)
+    async with writing(folder) as store:
+        own_tasks = read_run(store)[1].val
+        tasks = tuple(val) or own_tasks
+        if not tasks:
+            raise UsageError(f"{folder} has no validation tasks to try edits on: give `val`")
+        if approve_better and len(tasks) < ENOUGH:
+            raise UsageError(
+                f"the gate approves on {ENOUGH} validation tasks or more, and there are {len(tasks)}: leave out "
+                "`approve_better`, or give more as `val`"
+            )
+        pending = read_reviews(store) if ids is None else find_reviews(store, ids)
+        reviews = [review for review in pending if ids is not None or not review.held.flags]
+        setup = set_up(values, Splits(test=tasks), parts)
+        same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - CHANGEABLE
+        kept = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
+        # The run's own validation counts as long as the same is asked.
+        split = "val" if same else f"try {digest(kept, [task.id for task in tasks])[:8]}"
+        budget, watch = Budget(setup.config.limits), one_watch(watch)
+        async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
+            trying = _Trying(store, setup, state, watch, Present(store), tasks, split)
+            watch.began(RunInfo(folder, setup.config, setup.splits, budget, counts=state.counts))
+            for warning in check_sizes(tasks, state):
+                watch.warned(warning)
+            state.observer = watch
+            state.keep_evaluated = lambda rollouts: store.post(schema.rollouts, [rollout_row(r, 0) for r in rollouts])
+            try:
+                await trying.all(reviews, approve_better)
+            except Stopped as stop:
+                trying.done.stopped = stop.reason
+            finally:
+                watch.ended(None)
+                await watch.flush()
+                await store.flush()
+            if approve_better and (
+                better := [r for r in trying.done.reviews if r.tried["better"] and not r.held.flags]
+            ):
+                trying.done.approval = approve(store, better, {review.id: _why(review) for review in better})
+            return replace(trying.done, usage=budget.spent, seconds=budget.elapsed, counts=state.nonzero_counts)
+
+
+def _why(review: Review) -> str:
+    points, tasks = 100 * review.tried["mean"], review.tried["tasks"]
+    return f"approved by the gate: {points:+.1f} points on {quantity(tasks, 'task')}"
+
+
+@dataclass
+class _Trying:
+    store: Store
+    setup: Setup
+    state: RunState
+    watch: Watch
+    present: Present
+    tasks: Sequence[Task]
+    split: str
+    done: Tried = field(default_factory=Tried)
+
+    async def all(self, reviews: Sequence[Review], alone: bool) -> None:
+        """Try these: together first, or each alone."""
+        possible, together = list[Review](), list[Review]()
+        now = self.present.context
+        for review in reviews:
+            after = self.present.context.apply(Delta(review.edits)).context
+            if problem := self.present.problem(review, self.present.context):
+                self.done.untried[review.id] = problem
+            elif after.digest == self.present.context.digest:
+                self.done.untried[review.id] = "it changes nothing that the agent is shown"
+            else:
+                possible.append(review)
+                # Of several edits of one entry only the first can be tried together with others.
+                if not alone and not self.present.problem(review, now):
+                    together.append(review)
+                    now = now.apply(Delta(review.edits)).context
+        alpha = self.setup.settings.gate_alpha
+        if len(together) > 1:
+            trial = await self._trial(f"{len(together)} edits", together, alpha)
+            if trial.kept:
+                possible = [review for review in possible if review not in together]
+        for review in possible:
+            await self._trial(review.id, [review], alpha / len(possible) if alone else alpha, ENOUGH if alone else 0)
+
+    async def _trial(self, name: str, reviews: Sequence[Review], alpha: float, least: int = 0) -> Trial:
+        """Try edits together, and keep what was measured."""
+        context, act = self.present.context, self.setup.method.act
+        new = context.apply(Delta(tuple(edit for review in reviews for edit in _apart(review)))).context
+        self.watch.evaluating(f"trying {name}", 2 * len(self.tasks))
+        run = Run(self.state).at(f"try {digest([review.id for review in reviews], context.version)[:12]}")
+        trial = await tried(Trial(alpha, least), act, self.split, self.tasks, context, new, run)
+        if not trial.differences:
+            raise ProviderError(f"none of {len(self.tasks)} tasks could be scored: {self.state.last_error}")
+        paired = [task for task in self.tasks if task.id in trial.differences]
+        without = mean_score(await run.evaluate(act, self.split, paired, context))
+        found = {
+            **trial.as_json(), "without": without, "with": without + trial.mean, "better": trial.better,
+            "version": context.version, "together": len(reviews),
+        }  # fmt: skip
+        del found["differences"]
+        told = [replace(review, tried=found) for review in reviews]
+        await self.store.flush()
+        keep_tried(self.store, told)
+        ids = {review.id for review in told}
+        self.done.reviews = [*(review for review in self.done.reviews if review.id not in ids), *told]
+        return trial
+
+
+def _apart(review: Review) -> Iterable[Any]:
+    """The edits, with refs that no other review has."""
+    refs = {ref: f"{review.id} {ref}" for edit in review.edits if (ref := getattr(edit, "ref", ""))}
+    named = review.held.naming(refs).edits
+    return [replace(edit, ref=refs[edit.ref]) if edit.op == "add" and edit.ref else edit for edit in named]
