@@ -47,6 +47,9 @@ class AgentRun(Protocol):
     async def once(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
         """What a decision returned, as a JSON value; journaled, so that a resume does not ask for it again."""
 
+    def restored(self, value: T) -> T:
+        """The value with what its redacted parts stand for, if the user keeps that: for code of the user alone."""
+
     def slot(self, endpoint: str, most: int | None = None) -> asyncio.Semaphore:
         """Held while something is in flight at this endpoint."""
 

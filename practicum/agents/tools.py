@@ -62,7 +62,7 @@ class ToolsAgent:
     async def __call__(self, task: Task, view: View, run: AgentRun) -> Trace:
         # A capable model reads an observation of up to a quarter of its window, at four characters a token.
         most = self.max_observation if run.profile == "small" else run.room("agent")
-        how = (self.source, self.name, task, self.tool_timeout, most)
+        how = (self.source, self.name, run.restored(task), self.tool_timeout, most)
         async with open_environment(*how) as environment:
             return await self._attempt(task, view, environment, run)
 
@@ -112,7 +112,8 @@ class ToolsAgent:
                     {"turn": turn, "tool": name, "copied": [*call.copied], "entries": call.origins}
                 )
             else:
-                observation, failed = await at.observe("observation", partial(environment.act, name, arguments))
+                act = partial(environment.act, name, at.restored(arguments))
+                observation, failed = await at.observe("observation", act)
                 data["tool_errors"] += failed
                 if guard:
                     guard.returned(observation)

@@ -59,6 +59,10 @@ def _choice(panel: str, help: str, *choices: str) -> Any:
 
 
 SETTINGS: dict[str, Any] = {
+    "redact": _option(
+        WHAT, str, metavar="KINDS", help="Placeholders for secrets,emails,cards,ibans,ids,phones,ips (or all)."
+    ),
+    "redact_map": _option(WHAT, str, metavar="FILE", help="Keep the redacted values here; tools then get them back."),
     "scorer": _option(WHAT, str, help="exact, numeric, tests, ... (see docs/tasks.md) or module:function."),
     "choices": _option(WHAT, str, help="The possible answers, as a,b,c; auto: the targets of the tasks to learn from."),
     "no_labels": _option(WHAT, bool, "--no-labels", help="Learning sees neither targets nor scores."),
@@ -116,9 +120,9 @@ SETTINGS: dict[str, Any] = {
 """Options of a run by parameter name; `inputs.config_values` makes fields of `Config` from them."""
 
 MODELS = (
-    "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent", "instructions", "reasoning",
-    "max_turns", "tool_timeout", "guard_tools", "temperature", "max_output_tokens", "timeout", "max_reply_mb",
-    "structure", "embedder",
+    "redact", "redact_map", "scorer", "choices", "model", "role", "price", "api_key_env", "profile", "agent",
+    "instructions", "reasoning", "max_turns", "tool_timeout", "guard_tools", "temperature", "max_output_tokens",
+    "timeout", "max_reply_mb", "structure", "embedder",
 )  # fmt: skip
 ATTEMPTS = (*MODELS, "no_reasoning", "method", "scaling", "k", "preset", "set_", "seed", "max_calls", "max_tokens")
 LIMITS = ("max_calls", "max_tokens", "max_usd", "max_minutes")

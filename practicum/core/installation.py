@@ -47,6 +47,11 @@ def is_marked(values: Any, found: str | None) -> bool:
     return isinstance(found, str) and hmac.compare_digest(mark(values).encode(), found.encode(errors="replace"))
 
 
+def derived_key(purpose: str) -> bytes:
+    """A secret key of this installation for one purpose alone, 32 bytes."""
+    return hmac.new(_key(), purpose.encode(), hashlib.sha256).digest()
+
+
 def _key() -> bytes:
     """The key, which is made when it is first needed. If it cannot be kept, it is one of this process."""
     try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal, get_args
@@ -29,7 +29,7 @@ NOUNS: dict[Kind, str] = {
     "phones": "phone",
     "ips": "ip",
 }
-"""The noun of one value of each kind, as in its placeholder `<email-3f2a9c01d4>`."""
+"""The noun of one value of each kind, as in its placeholder `<email-3f2a9c01d4b7>`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,15 @@ class Found:
     end: int
 
 
+PLACEHOLDER = re.compile(f"<(?:{'|'.join(NOUNS.values())})-[0-9a-f]{{12}}>")
+"""What stands for a value that was redacted (see `core.redact`)."""
+
+
 def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[Found]:
     """The sensitive values of these kinds in a text, in order. Where values overlap, they are one, of the most serious
-    kind."""
+    kind. No value reaches into a placeholder."""
     joined: list[Found] = []
-    for found in sorted((f for kind in kinds for f in _FINDERS[kind](text)), key=lambda found: found.start):
+    for found in sorted(_found(text, tuple(kinds)), key=lambda found: found.start):
         if not joined or found.start >= joined[-1].end:
             joined.append(found)
             continue
@@ -54,6 +58,16 @@ def find(text: str, kinds: Iterable[Kind] = KINDS) -> list[Found]:
         worst = min(last, found, key=lambda found: KINDS.index(found.kind))
         joined[-1] = Found(worst.kind, worst.what, last.start, max(last.end, found.end))
     return joined
+
+
+def _found(text: str, kinds: tuple[Kind, ...]) -> Iterator[Found]:
+    start = 0
+    for end, after in [*(match.span() for match in PLACEHOLDER.finditer(text)), (len(text), 0)]:
+        part = text[start:end]
+        for kind in kinds:
+            for found in _FINDERS[kind](part):
+                yield replace(found, start=start + found.start, end=start + found.end)
+        start = after
 
 
 def _secrets(text: str) -> Iterator[Found]:
@@ -178,7 +192,7 @@ def _phones(text: str) -> Iterator[Found]:
     yield from _spans("phones", "a phone number", _PHONE, text, _is_phone)
 
 
-_CARD = re.compile(r"(?<![\w.-])[2-6]\d{3}(?:[ -]?\d){8,15}(?![\w-]|\.\d)")
+_CARD = re.compile(r"(?<![\w.-])(?:[2-6]\d{3}(?:[ -]?\d){8,15}|[2-6]\d{3}(?:(?:[ -]|\s*\n\s*)\d{4}){3})(?![\w-]|\.\d)")
 
 
 def _is_card(text: str) -> bool:
@@ -192,7 +206,7 @@ def _cards(text: str) -> Iterator[Found]:
     yield from _spans("cards", "a payment card", _CARD, text, _is_card)
 
 
-_IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]){11,30}(?!\w)")
+_IBAN = re.compile(r"(?<!\w)[A-Za-z]{2}\d{2}(?:[ \n-]?[A-Za-z0-9]){11,30}(?!\w)")
 
 
 def _ibans(text: str) -> Iterator[Found]:
@@ -201,8 +215,8 @@ def _ibans(text: str) -> Iterator[Found]:
     for match in _IBAN.finditer(text):
         # The words after an IBAN may look like more of its groups.
         value = match.group()
-        while value and not iban.is_valid(value):
-            value = value[: max(value.rfind(" "), value.rfind("-"), 0)]
+        while value and not iban.is_valid(value.replace("\n", " ")):
+            value = value[: max(map(value.rfind, " -\n"))] if re.search("[ \n-]", value) else ""
         if value:
             yield Found("ibans", "an IBAN", match.start(), match.start() + len(value))
 

@@ -266,7 +266,7 @@ class Run:
         """What an action on the outside world returned, as a JSON value. A resume repeats the action, because the world
         may live in memory, but returns the first result."""
         known = self.recall(name)
-        result = await do()
+        result = self._redacted(await do())
         if known is None:
             self.note(name, result)
             return result
@@ -281,6 +281,14 @@ class Run:
         else:
             self._open(f"{self.place}/{name}")
         return known
+
+    def _redacted(self, value: T) -> T:
+        """The value without what must not be stored or sent."""
+        return value if self._state.redactor is None else self._state.redactor(value)
+
+    def restored(self, value: T) -> T:
+        """The value with what its placeholders stand for, if the run's user keeps that: for code of the user alone."""
+        return value if self._state.redactor is None else self._state.redactor.restored(value)
 
     async def gather(self, jobs: Sequence[tuple[str, Callable[[Run], Awaitable[T]]]]) -> list[T]:
         """Run named jobs concurrently, each at its own place. Returns the results in the order of the jobs.
@@ -430,11 +438,13 @@ class Run:
         # More attempts than the model has slots would evict each other's turns from its prefix cache.
         seat = self._state.seats.get("agent")
         slot = self._state.slot(agent.identity, seat.client.slots if seat is not None else None)
-        return await self._effect("agent", question, TRACE, lambda: agent(task, view, self), slot, shown)
+        # An agent that asks models sees what is in the journal, and gives its tools the values themselves.
+        given = (task, view) if agent.max_turns else (self.restored(task), self.restored(view))
+        return await self._effect("agent", question, TRACE, lambda: agent(*given, self), slot, shown)
 
     async def score(self, task: Task, trace: Trace) -> Score | None:
         """The score of an answer, for reports; None if nothing can score it."""
-        score = await self._score(task, trace)
+        score = self._redacted(await self._score(task, trace))
         self._state.observer.scored(task, None if trace.lost else score)
         return score
 
@@ -580,7 +590,7 @@ class Run:
             own = role == "agent" and not self._state.agent.max_turns
             self._state.budget.attempts += own
             try:
-                result = await do()
+                result = await self._done(do)
             except ProviderError as error:
                 self._lose(replace(record, answer=dump_failure(error), ok=False))
                 self._state.last_error = str(error)
@@ -602,6 +612,14 @@ class Run:
             await self._write(*(proof.give() if role == "agent" else ()), record)
             return result
 
+    async def _done(self, do: Callable[[], Awaitable[T]]) -> T:
+        """What came of it, without what must not be stored, be it a result or a failure."""
+        try:
+            return self._redacted(await do())
+        except (AgentError, OutputError, ProviderError) as error:
+            error.args = self._redacted(error.args)
+            raise
+
     async def _call(
         self,
         role: str,
@@ -612,6 +630,7 @@ class Run:
         output_tokens: int = 0,
     ) -> Reply:
         """One model call: read from the journal, or paid for and journaled before its result is used."""
+        prompt = self._redacted(prompt)
         seat = self._state.seat(self.actor if role == "agent" else role)
         self.chain.playbook |= role != "agent" and bool(prompt.pages)
         place = f"{self.place}/{role}" if attempt == 0 else f"{self.place}/{role}~{attempt}"
@@ -674,16 +693,19 @@ class Run:
             try:
                 with state.budget.repeatable():
                     sent = await client.complete(role, prompt, schema, options)
+                if state.redactor is not None:
+                    sent = replace(sent, text=state.redactor.reply(sent.text))
                 reply = received(sent, estimate, most, client.cost)
                 call = replace(call, text=reply.text, usage=reply.usage)
             except ProviderError as error:
+                error.args = self._redacted(error.args)
                 call = replace(call, error=str(error))
                 self._lose(replace(record, answer=str(error), ok=False))
                 state.last_error = str(error)
                 raise
             except BaseException as error:
                 # A prompt above the window, say, or a stop.
-                call = replace(call, error=str(error) or type(error).__name__)
+                call = replace(call, error=self._redacted(str(error)) or type(error).__name__)
                 raise
             finally:
                 state.budget.settle(need, call.usage)

@@ -13,6 +13,7 @@ from practicum.agents.guard import GuardTools
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.blocks.sections import parse_sections
 from practicum.core.errors import UsageError
+from practicum.core.sensitive import KINDS, Kind
 from practicum.core.types import Profile, Task
 from practicum.core.words import closest, one_line
 from practicum.engine.door import Review
@@ -41,11 +42,17 @@ def _read_sections(value: Any) -> Any:
     return parse_sections(value.splitlines() if isinstance(value, str) else value)
 
 
+def _read_kinds(value: Any) -> Any:
+    """Kinds of sensitive values, from a list or a text such as "secrets,emails" or "all"."""
+    value = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    return KINDS if value in (["all"], ("all",)) else value
+
+
 INERT = frozenset({
     "profile", "sections", "instructions", "choices", "reasoning", "max_turns", "tool_timeout", "labels", "judged",
     "seed", "concurrency", "structure", "temperature", "max_output_tokens", "timeout", "attempts", "window", "prices",
     "validate_every", "from_traces", "trace_faults", "before", "max_calls", "max_tokens", "max_usd", "max_minutes",
-    "max_reply_mb",
+    "max_reply_mb", "redact",
 })  # fmt: skip
 """The fields of `Config` that run nothing, call nobody and open nothing, whatever they say. Every other field, and so
 each new one, is part of the mark of a run, and a run that was made elsewhere is not obeyed in it."""
@@ -121,6 +128,11 @@ class RunOptions(TypedDict, total=False):
     operator's own tasks, and those that the filter flags; all; none."""
     trust_tools: bool
     """Whether what tools return to the agent is as trusted as the operator's own tasks."""
+    redact: Sequence[Kind] | str
+    """What becomes a placeholder before it is stored or sent to a model: secrets, emails, cards, ibans, ids, phones,
+    ips, or all of them ("all")."""
+    redact_map: str | None
+    """A file for the redacted values, outside the run. With it, tools and agents that are programs get them back."""
     from_traces: bool
     """Whether the tasks carry recorded attempts to learn from, so that the agent runs in evaluations only."""
     trace_faults: int
@@ -176,6 +188,8 @@ class Config(BaseModel):
     validate_every: int = Field(default=1, ge=1)
     review: Review = "foreign"
     trust_tools: bool = False
+    redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds)] = ()
+    redact_map: str | None = None
     from_traces: bool = False
     trace_faults: int = Field(default=0, ge=0)
     before: bool = False

@@ -134,6 +134,7 @@ async def evaluate(
         values = acting_values(context, values, parts, trust_run)
         context = load_context(context)
     setup = set_up(values, Splits(test=tuple(tasks)), parts)
+    tasks = setup.splits.test
     with ExitStack() as opened:
         folder = (
             Path(out)

@@ -107,7 +107,7 @@ async def learn(
         {**config, "method": method, "settings": settings or {}}, Splits(tuple(tasks), tuple(val), tuple(test)), parts
     )
     folder = Path(out) if out is not None else new_folder(setup.method.name)
-    seed = as_seed(seed_context or Context())
+    seed = as_seed(seed_context or Context(), setup.redactor)
     # They are stored, so that a resume has the same.
     sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
     setup = replace(setup, config=setup.config.model_copy(update={"sections": sections}))

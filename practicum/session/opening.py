@@ -63,6 +63,7 @@ async def open_state(
     store. Models of `shared` stay open. Raises UsageError if a model, a key or a price is missing.
     """
     config, parts, method = setup.config, setup.parts, setup.method
+    _check_redact_map(config, folder)
     models = shared.models if shared else Models(client_settings(config, folder, parts))
     try:
         clients = open_clients(config, parts, setup.act_roles if act_only else setup.roles, models)
@@ -87,6 +88,7 @@ async def open_state(
             choices=config.choices,
             profile=config.profile or "full",
             sections=config.sections or default_sections(config.profile or "full"),
+            redactor=setup.redactor,
             labels=config.labels,
             judged=config.judged,
             door=Door(config.review, {} if store is None else read_known(store, last_step)),
@@ -99,6 +101,11 @@ async def open_state(
     finally:
         if shared is None:
             await models.close()
+
+
+def _check_redact_map(config: Config, folder: Path) -> None:
+    if config.redact_map and Path(config.redact_map).resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"`redact_map={config.redact_map}` is in the run's folder, which must not hold those values")
 
 
 def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Models) -> dict[str, Client]:

@@ -19,6 +19,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Refused
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
+from practicum.core.redact import Redactor
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
 from practicum.engine.door import Held
@@ -146,9 +147,10 @@ def create_seed(folder: Path, context: Context) -> None:
         begin(store, Config(method="none"), Splits(), context, "done")
 
 
-def as_seed(context: Context) -> Context:
+def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
     """A learned context as the start of another run: the same entries and ids, at version 0."""
-    return rebuild([seed_version(replace(context, version=0))])
+    seed = seed_version(replace(context, version=0))
+    return rebuild([seed if redactor is None else redactor(seed)])
 
 
 def run_update(**values: Any) -> Any:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from practicum import methods
 from practicum.agents.base import Agent
 from practicum.agents.tools import MAX_TURNS, TOOL_TIMEOUT
 from practicum.core.errors import TaskFileError, UsageError
+from practicum.core.installation import derived_key
+from practicum.core.redact import Redactor
 from practicum.core.requirements import pip_install
 from practicum.core.types import Task
 from practicum.engine.loop import Method
@@ -48,6 +51,7 @@ class Setup:
     scorer: Scorer
     roles: tuple[str, ...]
     act_roles: tuple[str, ...]
+    redactor: Redactor | None = None
 
     def client(self, role: str) -> Client | None:
         """The client that the caller gave for a role, if one was given."""
@@ -116,6 +120,11 @@ def take_objects(values: Mapping[str, Any], parts: Parts) -> tuple[dict[str, Any
 
 def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
     """The objects of a run that was checked when it was first set up. Raises UsageError if one is missing."""
+    redactor = make_redactor(config)
+    if redactor is not None:
+        splits = redactor(splits)
+        told = {"instructions": redactor(config.instructions), "choices": redactor(config.choices)}
+        config = config.model_copy(update=told)
     settings = make_settings(config)
     method = make_method(config, settings, splits, parts)
     # With stored traces to learn from, the agent runs in evaluations only.
@@ -132,7 +141,17 @@ def build_setup(config: Config, splits: Splits, parts: Parts) -> Setup:
         scorer=make_scorer(config, parts),
         roles=tuple(dict.fromkeys((*runs, *method.roles, *judge))),
         act_roles=tuple(dict.fromkeys((*agent, *method.act_roles, *judge))),
+        redactor=redactor,
     )
+
+
+def make_redactor(config: Config) -> Redactor | None:
+    """What redacts in a run, if anything does. Raises UsageError for a file of values that nothing is written to."""
+    if config.redact:
+        return Redactor(config.redact, derived_key("redact"), Path(config.redact_map) if config.redact_map else None)
+    if config.redact_map:
+        raise UsageError("`redact_map` keeps what is redacted: say what that is with `redact=all`, or leave it out")
+    return None
 
 
 def _check_tasks(setup: Setup) -> None:

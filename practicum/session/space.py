@@ -28,6 +28,7 @@ from practicum.agents.external import context_text
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
 from practicum.core.errors import MethodError, StoreError, UsageError
+from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
 from practicum.core.types import Task, Trace, Turn
 from practicum.core.views import View
@@ -56,7 +57,7 @@ from practicum.session.outcomes import outcome_row, read_report, write_report, w
 from practicum.session.records import RUN, load_context, override_config, split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
-from practicum.session.setup import Setup, set_up, take_objects, with_defaults
+from practicum.session.setup import Setup, make_redactor, set_up, take_objects, with_defaults
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.journal import NoJournal
@@ -219,8 +220,8 @@ class Space:
         form=synthesis), which asks for it. Raises UsageError for a method with a network of agents (mael), each of
         which is shown something else: `ask` it.
         """
-        text = _checked(query)
         reader = self._reader()
+        text = reader.redacted(_checked(query))
         try:
             context, view = await reader.view(text, self._log_folder)
         except StoreError:
@@ -252,7 +253,7 @@ class Space:
         `trust` says whose the query and the report are. What end users said (`user`) may teach nothing before somebody
         has looked at it (`practicum review RUN`); `own` is for queries and reports of the operator's own.
         """
-        said = {**read_report(answer, score, correction, note), "trust": trust}
+        said = {**self._reader().redacted(read_report(answer, score, correction, note)), "trust": trust}
         writer = self._written("a report")
         if isinstance(shown, Shown):
             writer.remember(shown)
@@ -292,7 +293,8 @@ class Space:
         query pays for nothing twice. Raises UsageError before anything is paid for if something does not fit, and
         ProviderError if there is no answer.
         """
-        text = _checked(query)
+        reader = self._reader()
+        text, target = reader.redacted((_checked(query), target))
         if learn:
             folder = self._run_to_learn()
             if self._version is not None:
@@ -302,7 +304,6 @@ class Space:
                 return await learn_query(text, store, *how)
         if target is not None:
             raise UsageError("a target is feedback to learn from: ask with `learn=True`, or score with practicum eval")
-        reader = self._reader()
         setup, context = reader.acting, reader.context()
         folder = self._log_folder()
         async with open_state(
@@ -470,7 +471,7 @@ class _Reader:
         if store is not None and not store.has_table(schema.names):
             # Of an older format, which opening it for writing brings up to date.
             Store.beside(store.folder).close()
-        for made in ("acting", "method", "retriever"):
+        for made in ("acting", "method", "redactor", "retriever"):
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
@@ -557,6 +558,17 @@ class _Reader:
         if self._origin is not None:
             self._origin.require(("settings",))
         return make_method(self.config, make_settings(self.config), Splits(), self._parts)
+
+    @cached_property
+    def redactor(self) -> Redactor | None:
+        """What redacts the queries and the reports of the run, if anything does."""
+        if self._origin is not None:
+            self._origin.require(("redact_map",))
+        return make_redactor(self.config)
+
+    def redacted(self, value: T) -> T:
+        """The value as it may be stored and sent."""
+        return value if self.redactor is None else self.redactor(value)
 
     @cached_property
     def retriever(self) -> Retriever:

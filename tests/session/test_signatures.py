@@ -15,6 +15,7 @@ from helpers import make_tasks
 
 import practicum
 from practicum.core.errors import UsageError
+from practicum.core.sensitive import Kind
 from practicum.methods import ace, combee
 from practicum.models.prices import GivenPrices
 from practicum.session.config import Config, RunOptions
@@ -27,6 +28,7 @@ WIDER: dict[str, Any] = {
     "sections": Mapping[str, str] | Sequence[str],
     "choices": Sequence[str],
     "prices": GivenPrices,
+    "redact": Sequence[Kind] | str,
 }
 """Where callers may give more than `Config` keeps."""
 
