@@ -1,0 +1,187 @@
+"""Redaction in whole runs: no byte of a run's folder and no prompt holds a value, and tasks are scored all the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import client
+
+import practicum
+from practicum import Parts, run_sync
+from practicum.core.context import seed_context
+from practicum.core.errors import UsageError
+from practicum.core.sensitive import PLACEHOLDER
+from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
+
+EMAIL, CARD, KEY, OWN = "ada.byron@example.com", "4111 1111 1111 1111", "AKIAIOSFODNN7EXAMPLE", "192.0.2.77"
+"""What stands in tasks, in what a program returns, in what a tool returns, and what a model makes up."""
+
+VALUES = (EMAIL, CARD, KEY, OWN, CARD.replace(" ", ""))
+
+TASKS = [
+    Task("t1", f"Whose mail is {EMAIL}? Name the address.", EMAIL, {"tags": [EMAIL]}),
+    Task(EMAIL, f"Who wrote to {EMAIL} with {KEY}?", EMAIL),
+]
+
+
+def held(folder: Path) -> list[tuple[str, str]]:
+    """The values that any file of a folder holds, each with the name of the file."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [(path.name, value) for path in files for value in VALUES if value.encode() in path.read_bytes()]
+
+
+def model(answer: Callable[[Call], Any]) -> ScriptedClient:
+    """A model whose agent answers so, and whose other roles repeat all that they read, with an address of their own."""
+
+    def respond(call: Call) -> str:
+        assert not any(value in call.text for value in VALUES), call.text
+        if call.role == "agent":
+            said = answer(call)
+            if call.schema is None:
+                return in_parts(call.prompt, said) if parts_asked(call.prompt) else str(said["answer"])
+            return json.dumps(said)
+        text = f"Mail to {OWN} as in: {call.prompt.user[-600:]}"
+        if call.role == "curator":
+            return json.dumps(
+                {"reasoning": text, "changes": [{"op": "ADD", "insights": [1], "section": "", "text": text}]}
+            )
+        said = dict.fromkeys(("reasoning", "diagnosis", "cause", "correction"), text)
+        return json.dumps({**said, "insights": [{"section": "", "text": text}], "tags": []})
+
+    return client(respond)
+
+
+def placeholder(call: Call) -> str:
+    found = PLACEHOLDER.search(call.prompt.user)
+    assert found
+    return found[0]
+
+
+def answering(call: Call) -> dict[str, Any]:
+    return {"used": [], "reasoning": f"It says {OWN}.", "answer": placeholder(call)}
+
+
+def learned(out: Path, made: ScriptedClient | None = None, **how: Any) -> practicum.Result:
+    parts = Parts(clients={"agent": made or model(answering)}, **how.pop("parts", {}))
+    how = {
+        "settings": {"rounds": 1},
+        "redact": "all",
+        "test": TASKS[:1],
+        "seed_context": seed_context([("rules", EMAIL)]),
+    } | how
+    return run_sync(practicum.learn(TASKS, out=out / "run", parts=parts, **how))
+
+
+def test_a_run_of_the_chat_agent_holds_no_value_and_scores_as_before(tmp_path: Path) -> None:
+    result = learned(tmp_path, instructions=f"Never write to {EMAIL}.")
+    assert held(tmp_path) == []
+    assert result.scores["test"] == 1.0
+    assert any("<ip-" in entry.text and "<email-" in entry.text for entry in result.context)
+
+
+def test_a_resume_finds_what_was_redacted_and_asks_for_nothing_again(tmp_path: Path) -> None:
+    learned(tmp_path)
+    made = model(answering)
+    again = run_sync(practicum.resume(tmp_path / "run", parts=Parts(clients={"agent": made})))
+    assert made.calls == []
+    assert held(tmp_path) == []
+    assert again.scores["test"] == 1.0
+
+
+def test_what_tools_return_is_redacted_and_they_get_values_back_with_a_map_alone(tmp_path: Path) -> None:
+    got: list[str] = []
+
+    def look_up(address: str) -> str:
+        """Find the key of an address."""
+        got.append(address)
+        return f"{address} has {KEY}"
+
+    def acting(call: Call) -> dict[str, Any]:
+        first = len(call.prompt.turns) == 0
+        last = call.prompt.turns[0].user if call.prompt.turns else call.prompt.user
+        found = PLACEHOLDER.search(last)
+        assert found
+        action = {"look_up": {"address": found[0]}} if first else {"finish": {"answer": found[0]}}
+        return {"used": [], "thought": f"as {OWN}", "action": action}
+
+    for name, kept in (("without", None), ("with", str(tmp_path / "map.jsonl"))):
+        how = {"parts": {"tools": [look_up]}, "redact_map": kept, "review": "none"}
+        result = learned(tmp_path / name, model(acting), **how)
+        assert result.scores["test"] == 1.0
+        assert held(tmp_path / name) == []
+    assert {address[:7] for address in got} == {"<email-", EMAIL[:7]}
+    assert EMAIL in (tmp_path / "map.jsonl").read_text()
+
+
+def test_what_a_program_returns_or_fails_with_is_redacted(tmp_path: Path) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(
+        "import json, sys\n"
+        "task = json.loads(sys.stdin.readline())['task']\n"
+        f"assert {EMAIL!r} not in task['input']\n"
+        f"if task['id'] != 't1': sys.exit(print(json.dumps({{'error': 'failed with {KEY}'}})))\n"
+        "answer = task['input'].split()[3].strip('?')\n"
+        f"print(json.dumps({{'answer': answer, 'steps': [{{'text': {CARD!r}}}]}}))\n"
+    )
+    result = learned(tmp_path / "out", agent=f"command:{sys.executable} {program}")
+    assert held(tmp_path / "out") == []
+    assert result.scores["test"] == 1.0
+
+
+def test_recorded_traces_are_redacted(tmp_path: Path) -> None:
+    trace = Trace(EMAIL, steps=(Step("observation", f"{CARD} and {KEY}"),), data={OWN: CARD})
+    tasks = [Task("t1", f"Mail {EMAIL}", None, {"of": CARD}, Recorded(trace, Score(0.0, False, f"wrong: {KEY}")))]
+    parts, how = Parts(clients={"agent": model(answering)}), {"settings": {}}
+    run_sync(
+        practicum.learn(tasks, out=tmp_path / "run", parts=parts, redact="all", from_traces=True, judged=True, **how)
+    )
+    assert held(tmp_path) == []
+
+
+def test_queries_and_reports_of_a_program_are_redacted(tmp_path: Path) -> None:
+    learned(tmp_path)
+
+    async def use() -> practicum.Result:
+        async with practicum.open(tmp_path / "run", parts=Parts(clients={"agent": model(answering)})) as space:
+            shown = await space.context_for(f"Mail {EMAIL}")
+            assert EMAIL not in str(shown.messages)
+            await space.report(shown, answer=f"I paid with {CARD}", score=0, correction=EMAIL, note=KEY)
+            answered = await space.ask(f"Whose is {EMAIL}?")
+            assert answered.text == PLACEHOLDER.search(shown.query)[0]  # type: ignore[index]
+            return await space.learn()
+
+    run_sync(use())
+    assert held(tmp_path) == []
+
+
+def test_an_evaluation_and_another_run_have_the_same_placeholders(tmp_path: Path) -> None:
+    parts = Parts(clients={"agent": model(answering)})
+    how: dict[str, Any] = {"parts": parts, "redact": ["emails", "ips"], "out": tmp_path / "eval"}
+    done = run_sync(practicum.evaluate(TASKS[:1], seed_context([("rules", EMAIL)]), **how))
+    assert done.score == 1.0
+    assert held(tmp_path) == []
+    [entry] = [e for e in learned(tmp_path / "other").context if e.born == 0]
+    assert entry.text == done.rollouts[0].trace.answer
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"redact": "emails,names"}, "redact"),
+        ({"redact": (), "redact_map": "map.jsonl"}, "`redact_map` keeps what is redacted"),
+        ({"redact_map": "run/map.jsonl"}, "must not hold those values"),
+    ],
+)
+def test_what_would_keep_values_in_the_run_or_nothing_at_all_is_refused(
+    how: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=says):
+        learned(tmp_path, **how)
