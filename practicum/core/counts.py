@@ -67,7 +67,12 @@ class Count(StrEnum):
     STOPPED_PROGRAMS = "stopped_programs", "answer[|s] whose code the sandbox stopped"
     UNTESTABLE_ANSWERS = (
         "untestable_answers",
-        "answer[|s] on which the task's tests cannot be run, because of an argument that is no plain data",
+        "answer[|s] scored 0 because of [its|their] task: arguments of tests that cannot cross, an endless pattern",
+        True,
+    )
+    UNFENCED_PROGRAMS = (
+        "unfenced_programs",
+        "answer[|s] whose code ran without all fences of the sandbox (`PRACTICUM_UNFENCED_CODE`)",
         True,
     )
     TRACE_FAULTS = "trace_faults", "part[|s] of the traces that could not be read", True

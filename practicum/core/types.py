@@ -69,7 +69,8 @@ class Score:
     """How good an answer is, for reports: `value` in [0, 1], and `correct` if it passes.
 
     `measures` are further numbers of the scorer, by name, such as the size of the code. `stopped` means that it is code
-    which the sandbox stopped at a limit or a fence, `untestable` that the task's tests could not be run on it.
+    which the sandbox stopped at a limit or a fence, `untestable` that the score is 0 because of the task: its tests, or
+    its pattern, could not be tried to the end. `unfenced` means that code ran without all fences of the sandbox.
     """
 
     value: float
@@ -78,6 +79,7 @@ class Score:
     measures: Mapping[str, float] = field(default_factory=dict)
     stopped: bool = False
     untestable: bool = False
+    unfenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -466,6 +466,7 @@ class Run:
             return None
         self.count(Count.STOPPED_PROGRAMS, score.stopped)
         self.count(Count.UNTESTABLE_ANSWERS, score.untestable)
+        self.count(Count.UNFENCED_PROGRAMS, score.unfenced)
         return score
 
     async def embed(self, texts: Sequence[str]) -> np.ndarray:

@@ -58,7 +58,7 @@ class SoftwareScorer:
         parts = f"complete {int(not project.gaps)}, runs {int(not ran.reason)}, consistent {consistency:.2f}"
         value, note = consistency if whole else 0.0, ". ".join([parts, *notes])
         measures = {**dict(zip(QUALITIES, qualities, strict=True)), **project.measures}
-        return Score(value, whole, note, measures, ran.stopped)
+        return Score(value, whole, note, measures, ran.stopped, unfenced=ran.unfenced)
 
 
 class Grades(Output):

@@ -28,7 +28,7 @@ from practicum.session.amend import add_steps, next_step, require_ended, save_sn
 from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.foreign import Origin
-from practicum.session.opening import Shared, check_sizes, open_state
+from practicum.session.opening import Shared, check_tasks, open_state
 from practicum.session.records import RUN
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
@@ -163,7 +163,7 @@ async def learn_query(
     async with open_state(store, RUN, store.folder, setup, budget=budget, shared=shared) as state:
         state.observer = watch
         watch.began(RunInfo(store.folder, setup.config, setup.splits, budget, context=before))
-        for warning in check_sizes([task], state):
+        for warning in check_tasks([task], state):
             watch.warned(warning)
         # Only the same query, under the same configuration and context, continues what was interrupted.
         values = setup.config.model_dump(mode="json", exclude=CHANGEABLE)

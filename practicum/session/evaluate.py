@@ -25,7 +25,7 @@ from practicum.methods.settings import GateSettings
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.foreign import acting_values
-from practicum.session.opening import check_sizes, open_state
+from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import load_context
 from practicum.session.result import RunInfo, Watch, counts_said, one_watch, roles_json, usage_facts, usage_json
 from practicum.session.setup import set_up, take_objects
@@ -144,7 +144,7 @@ async def evaluate(
         open_store = Store.open if (folder / DATABASE_FILE).exists() else Store.create
         store = opened.enter_context(open_store(folder))
         async with open_state(store, "eval", folder, setup, act_only=True) as state:
-            watch, evaluation, warnings = one_watch(watch), None, check_sizes(tasks, state)
+            watch, evaluation, warnings = one_watch(watch), None, check_tasks(tasks, state)
             watch.began(RunInfo(folder, setup.config, setup.splits, state.budget, context=context, counts=state.counts))
             for warning in warnings:
                 watch.warned(warning)

@@ -39,7 +39,7 @@ from practicum.session.config import APPWORLD, TOOLS, RunOptions, Splits, requir
 from practicum.session.corrections import Corrections, corrected
 from practicum.session.foreign import Origin
 from practicum.session.legs import Leg, begin_leg, last_leg
-from practicum.session.opening import Reserve, Shared, check_sizes, open_state
+from practicum.session.opening import Reserve, Shared, check_tasks, open_state
 from practicum.session.records import (
     CHANGED,
     RUN,
@@ -188,7 +188,7 @@ async def open_session(
     """A session with its models open. Nothing is written yet. `seconds` is the time that the run took before."""
     async with open_state(store, RUN, folder, setup, seconds=seconds, last_step=leg.step, shared=shared) as state:
         splits, config = setup.splits, setup.config
-        warnings = check_sizes([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
+        warnings = check_tasks([*(() if config.from_traces else leg.tasks), *splits.val, *splits.test], state)
         learned_from = {task.input for task in splits.train}
         if same := sum(task.input in learned_from for task in splits.test):
             warnings.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,8 @@ from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
 from practicum.store.journal import Journal, NoJournal
 from practicum.store.reviews import read_known
-from practicum.tasks.scoring.registry import JUDGED
+from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
+from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
 
 WARNED_TASKS = 5
 """Tasks that are named at most because they are very large."""
@@ -113,11 +115,13 @@ def open_clients(config: Config, parts: Parts, roles: Iterable[str], models: Mod
     return {role: given_client(config, parts, role) or models.open(config.model_of(role)) for role in roles}
 
 
-def check_sizes(tasks: Iterable[Task], state: RunState) -> list[str]:
-    """Warnings of tasks that are very large, where the window of the agent's model is not known. Raises UsageError for
-    a task that is larger than a known window."""
+def check_tasks(tasks: Iterable[Task], state: RunState) -> list[str]:
+    """Warnings of tasks that are very large, where the window of the agent's model is not known, and of code that runs
+    without fences. Raises UsageError for a task that is larger than a known window."""
     client = state.seats["agent"].client if "agent" in state.seats else None
     window = client.window if client is not None else None
+    runs_code = state.scorer is not None and state.scorer.name in RUNS_CODE
+    unfenced = [UNFENCED_WARNING] if runs_code and os.environ.get(UNFENCED) == "yes" else []
     warnings = []
     for task in {task.id: task for task in tasks}.values():
         if (tokens := count_tokens(task.input)) <= (window or ASSUMED_WINDOW):
@@ -129,7 +133,7 @@ def check_sizes(tasks: Iterable[Task], state: RunState) -> list[str]:
         cost = f", {usd:,.2f} USD for each attempt" if usd else ""
         warnings.append(f"{size}{cost}: is it meant to be that large?")
     more = len(warnings) - WARNED_TASKS
-    return warnings if more <= 0 else [*warnings[:WARNED_TASKS], f"{more} more tasks are as large"]
+    return [*unfenced, *warnings[:WARNED_TASKS], *([f"{more} more tasks are as large"] if more > 0 else [])]
 
 
 def call_options(config: Config) -> CallOptions:

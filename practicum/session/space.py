@@ -47,7 +47,7 @@ from practicum.session.foreign import Origin
 from practicum.session.opening import (
     Shared,
     call_options,
-    check_sizes,
+    check_tasks,
     client_settings,
     open_clients,
     open_state,
@@ -310,7 +310,7 @@ class Space:
             None, RUN, folder, setup, act_only=True, retriever=reader.retriever, shared=await self._shared()
         ) as state:
             state.observer = watch or Watch()
-            for warning in check_sizes([Task("query", text)], state):
+            for warning in check_tasks([Task("query", text)], state):
                 state.observer.warned(warning)
             return await answer_query(text, context, setup, state)
 

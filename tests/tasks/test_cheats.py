@@ -104,9 +104,9 @@ SLOW_CHEATS = {
 }
 
 
-def score(answer: str, tests: str = TESTS, **meta: Any) -> Score:
+def score(answer: str, tests: str = TESTS, wall: float = 30.0, **meta: Any) -> Score:
     task = Task("t", "x", meta={"tests": tests, "prompt": "def f(n):\n    'Compute.'\n", "entry_point": "f"} | meta)
-    return asyncio.run(score_tests(Sandbox(Limits(cpu=1, wall=2.0)), task, Trace(answer)))
+    return asyncio.run(score_tests(Sandbox(Limits(cpu=2, wall=wall)), task, Trace(answer)))
 
 
 def test_the_right_answer_passes() -> None:
@@ -121,7 +121,7 @@ def test_the_right_answer_passes() -> None:
     ],
 )
 def test_a_cheat_scores_zero(cheat: str) -> None:
-    scored = score(K + cheat)
+    scored = score(K + cheat, wall=1.0 if cheat in SLOW_CHEATS.values() else 30.0)
     assert (scored.value, scored.correct) == (0.0, False)
     assert scored.note
 
@@ -210,7 +210,7 @@ class Point:
         ("from collections import namedtuple\nP = namedtuple('P', 'x y')\n"
         "def f(n): return P(n, {n: 1}.keys())", "assert f(1) == (1, [1])"),
         ("def f(n):\n    x = []\n    for i in range(n): x = [x]\n"
-        "    return x", "assert repr(f(50)) == '[' * 51 + ']' * 51\nf(100000)"),
+        "    return x", "assert repr(f(50)) == '[' * 51 + ']' * 51\nf(20000)"),
         ("def f(x): x.append(x); return x", "a = f([1])\nassert a[1] is a"),
         ("import math\ndef f(n): raise ValueError('too', n)",
          "try: f(3)\nexcept ValueError as e: assert e.args == ('too', 3)\nelse: assert False"),

@@ -177,6 +177,15 @@ def test_contains_and_regex() -> None:
     assert not mark("regex", r"^\d+ cats$", "12 Cats").correct
 
 
+def test_a_pattern_cannot_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("practicum.tasks.scoring.rules.SEARCH_SECONDS", 0.02)
+    endless = mark("regex", r"^(?:(?:a{0,1000}){0,1000}){0,1000}$", "a" * 3000 + "b")
+    assert (endless.value, endless.untestable) == (0.0, True)
+    assert "found no end within 0.02 s" in endless.note
+    with pytest.raises(TaskFileError, match="is a pattern of 10,001 characters"):
+        mark("regex", "a" * 10_001, "a")
+
+
 @pytest.mark.parametrize("name", COMPARING)
 @given(answer=st.text(), target=st.text())
 def test_rules_score_any_text(name: str, answer: str, target: str) -> None:

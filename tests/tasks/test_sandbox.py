@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fenced import needs_fences
-from helpers import wait_until
+from helpers import run_command, wait_until
 
 from practicum.core.errors import UsageError
 from practicum.tasks.sandbox import fences
@@ -378,3 +378,16 @@ def test_no_system_call_is_listed_twice() -> None:
         tables = [fences._numbers(table, column) for table in every]
         numbers = [number for table in tables for number in table.values()]
         assert len(numbers) == len(set(numbers))
+
+
+def test_code_that_ran_without_fences_is_warned_of_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lame = tmp_path / "fences.py"
+    lame.write_text(Path(fences.__file__).read_text().replace('_checked(version, "Landlock")', 'raise OSError("none")'))
+    monkeypatch.setattr("practicum.tasks.sandbox.runner.FENCES", lame)
+    monkeypatch.setenv(UNFENCED, "yes")
+    (tmp_path / "unfenced_agent.py").write_text("def agent(text, context):\n    return 'def f(): return 1'\n")
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "input": "Write f.", "tests": "assert f() == 1"}\n')
+    done = run_command(["eval", "t.jsonl", "--agent", "unfenced_agent:agent", "--scorer", "tests", "--json"], tmp_path)
+    assert done.json["counts"] == {"unfenced_programs": 1}
+    assert f"{UNFENCED}=yes is set" in done.err
+    assert done.json["score"] == 1.0

@@ -22,7 +22,7 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import EFBIG, ENOSYS, EXDEV
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -35,6 +35,11 @@ FENCES = Path(__file__).with_name("fences.py")
 
 UNFENCED = "PRACTICUM_UNFENCED_CODE"
 """The environment variable that allows, with the value `yes`, to run code where fences are missing."""
+
+UNFENCED_WARNING = (
+    f"{UNFENCED}=yes is set: where a fence of the sandbox is missing, code that models write runs all the same, and "
+    "can read, change and send what you can. Unset it, unless this machine may be damaged"
+)
 
 # All in seconds.
 WATCH_INTERVAL = 0.05  # between two checks of a running program
@@ -66,6 +71,7 @@ class ProgramResult:
     seconds: float = 0.0  # wall time
     reason: str = ""
     stopped: bool = False  # whether a limit or a fence ended it
+    unfenced: bool = False  # whether it ran without all fences of the minimum
 
 
 @dataclass(frozen=True)
@@ -199,13 +205,14 @@ class Sandbox:
             reason = watcher.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             reason = reason or f"no answer within {START_TIMEOUT:g} s"
             raise UsageError(f"the sandbox for generated code did not start: {reason}")
-        if not self.unfenced and (missing := json.loads(watcher.fences)["missing"]):
+        missing = json.loads(watcher.fences)["missing"]
+        if missing and not self.unfenced:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
             raise UsageError(
                 f"generated code is not run here, because fences are missing ({reasons}): use Linux 5.13 or newer "
                 f"with Landlock and seccomp, or set {UNFENCED}=yes where the code can do no harm (docs/tasks.md)"
             )
-        return watcher.result()
+        return replace(watcher.result(), unfenced=bool(missing))
 
 
 class _Watcher:

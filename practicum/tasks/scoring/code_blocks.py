@@ -8,6 +8,9 @@ from typing import NamedTuple
 PYTHON = ("", "python", "py", "python3")
 """Languages of a fence that may hold Python."""
 
+LINE_BEFORE = 500
+"""Characters before a fence in which the name of its file is looked for."""
+
 # A fence that is never closed belongs to an answer that was cut off; its code still counts.
 _FENCED = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"[\w./-]*\w\.\w{1,8}")
@@ -29,7 +32,8 @@ def code_blocks(answer: str) -> list[CodeBlock]:
     for match in _FENCED.finditer(text):
         info, code = match[2].strip(), match[3]
         first = info.split()[0].lower() if info else ""
-        line_before = text[: match.start()].rstrip().rpartition("\n")[2]
+        before = text[max(0, match.start() - LINE_BEFORE) : match.start()]
+        line_before = before.rstrip().rpartition("\n")[2]
         first_line = code.lstrip().partition("\n")[0]
         comment = first_line.lstrip("#/ ") if first_line.startswith(("#", "//")) else ""
         attributes = re.findall(r"(?:file ?name|title|file)\s*[=:]\s*[\"']?([^\s\"']+)", info)[:1]

@@ -26,6 +26,9 @@ JUDGED = ("judge", "commongen")
 COMPARING = ("exact", "numeric", "choice", "contains", "regex", "list")
 """Scorers that compare an answer with its target."""
 
+RUNS_CODE = ("tests", "software")
+"""Scorers that run code which a model wrote."""
+
 SCORERS = (*COMPARING, "tests", "coverage", "software", "appworld", *JUDGED)
 """Names of the built-in scorers."""
 
@@ -94,7 +97,8 @@ def load_scorer(name: str, choices: tuple[str, ...] | None) -> AnswerScorer:
         if name == "choice" and not (choices and all(map(normalise, choices))):
             raise UsageError("scorer 'choice' needs choices, none of them empty: `choices=a,b,c` or `choices=auto`")
         compare = RULES.get(name) or partial(one_choice, choices or ())
-        return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True)
+        # The time of a search is limited, and how far it gets in that differs.
+        return AnswerScorer(name, partial(_score_target, name, compare), needs_target=True, pure=name != "regex")
     if name == "tests":
         sandbox = Sandbox()
         sandbox.require()

@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 
 from practicum.core.types import Score
 from practicum.core.words import error_line
+
+MAX_PATTERN = 10_000
+"""Characters of the longest pattern: reading one takes the longer the longer it is."""
+
+SEARCH_SECONDS = 1.0
+"""How long a pattern may search an answer. Both are foreign, and together they may take for ever."""
 
 PASS_MARK = 0.5
 """A score that is a plain number counts as correct from this value."""
@@ -24,6 +31,8 @@ def target_fault(scorer_name: str, target: str) -> str | None:
             return "is empty"
         case "regex" if not target:
             return "is empty"
+        case "regex" if len(target) > MAX_PATTERN:
+            return f"is a pattern of {len(target):,} characters; at most {MAX_PATTERN:,} are tried"
         case "regex":
             try:
                 re.compile(target)
@@ -43,8 +52,17 @@ def contains(target: str, answer: str) -> Score:
 
 
 def regex(target: str, answer: str) -> Score:
-    """Correct when the target, a pattern of Python's `re`, matches anywhere in the unchanged answer."""
-    return _verdict(re.search(target, answer) is not None)
+    """Correct when the target, a pattern of Python's `re`, matches anywhere in the unchanged answer. A pattern that
+    takes longer than `SEARCH_SECONDS` has not matched."""
+    import regex as timed  # which reads the same patterns as re, and can give up
+
+    try:
+        return _verdict(timed.search(target, answer, timeout=SEARCH_SECONDS) is not None)
+    except TimeoutError:
+        note = f"the pattern found no end within {SEARCH_SECONDS:g} s on this answer: write one that tries fewer ways"
+        return replace(_verdict(False, note), untestable=True)
+    except (timed.error, RecursionError) as error:
+        return replace(_verdict(False, f"the pattern cannot be tried: {error_line(error)}"), untestable=True)
 
 
 def list_items(target: str, answer: str) -> Score:
@@ -117,13 +135,16 @@ def normalise(text: str) -> str:
 def _bare(text: str) -> str:
     """Text without repeated white space, closing full stops and quotes around it."""
     text = " ".join(unicodedata.normalize("NFC", text).split())
-    while True:
-        bare = text.removesuffix(".").rstrip()
-        if len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1]:
-            bare = bare[1:-1].strip()
-        if bare == text:
-            return text
-        text = bare
+    start, end, before = 0, len(text), (-1, -1)
+    while before != (start, end):  # by position: an answer may be long, and all quotes
+        before = start, end
+        end -= text[end - 1 : end] == "." and end > start
+        end -= text[end - 1 : end] == " " and end > start
+        if end - start > 1 and _QUOTES.get(text[start]) == text[end - 1]:
+            start, end = start + 1, end - 1
+            start += text[start : start + 1] == " " and end > start
+            end -= text[end - 1 : end] == " " and end > start
+    return text[start:end]
 
 
 def last_number(text: str) -> Decimal | None:

@@ -56,7 +56,9 @@ async def score_tests(sandbox: Sandbox, task: Task, trace: Trace) -> Score:
     note = _fault_in(report, answer, tested)
     # The scripts catch what the code raises, so a refusal by the sandbox may be why an assert failed.
     stopped = answer.stopped or tested.stopped or was_refused(report.first[1])
-    return Score(float(not note), not note, note, stopped=stopped, untestable=bool(report.untestable))
+    unfenced = answer.unfenced or tested.unfenced
+    scored = Score(float(not note), not note, note, stopped=stopped, unfenced=unfenced)
+    return replace(scored, untestable=bool(report.untestable))
 
 
 @cache
