@@ -27,7 +27,7 @@ CHOICES = ("Basalt", "New York", "York", "C++")
 def mark(name: str, target: str, answer: str) -> Score:
     score = load_scorer(name, CHOICES).score(Task("t", "x", target), Trace(answer))
     assert isinstance(score, Score)
-    assert score.value == float(score.correct)
+    assert score.value == float(score.correct) or name == "list"
     return score
 
 
@@ -191,7 +191,7 @@ def test_a_pattern_cannot_hang(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rules_score_any_text(name: str, answer: str, target: str) -> None:
     # Warnings of `re` are about the user's pattern, not about us.
     with suppress(TaskFileError), warnings.catch_warnings(action="ignore", category=FutureWarning):
-        assert mark(name, target, answer).value in (0.0, 1.0)
+        assert 0.0 <= mark(name, target, answer).value <= 1.0  # `list` gives a share
 
 
 @given(st.text())
