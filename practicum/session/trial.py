@@ -25,7 +25,7 @@ from practicum.session.amend import writing
 from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
-from practicum.session.opening import check_sizes, open_state
+from practicum.session.opening import check_tasks, open_state
 from practicum.session.records import RUN, override_config, read_run, rollout_row, run_config
 from practicum.session.result import RunInfo, Watch, one_watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep_tried, read_reviews
@@ -111,7 +111,7 @@ async def try_reviews(
         async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
             trying = _Trying(store, setup, state, watch, Present(store), tasks, split)
             watch.began(RunInfo(folder, setup.config, setup.splits, budget, counts=state.counts))
-            for warning in check_sizes(tasks, state):
+            for warning in check_tasks(tasks, state):
                 watch.warned(warning)
             state.observer = watch
             state.keep_evaluated = lambda rollouts: store.post(schema.rollouts, [rollout_row(r, 0) for r in rollouts])
