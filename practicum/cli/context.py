@@ -136,14 +136,14 @@ def forget(
     from practicum.core.views import entry_line
     from practicum.session.forget import forget as unlearn
     from practicum.session.records import RUN, free_folder
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
 
     if not (task or source or tag or entry):
         raise UsageError("nothing is named to be forgotten: give --task, --source, --tag or --entry")
     named = {"task": task, "source": source, "tag": tag, "entry": entry}
     about = ", ".join(chain.from_iterable(named.values()))
     confirm(f"Remove all that {run} learned from {about}?", yes)
-    with Store.open(run) as store:
+    with as_stored(run), Store.open(run) as store:
         kept = free_folder(Path(f"{run}-before-forget")) if copy else None
         found = unlearn(
             store, RUN, tasks=task, sources=source, tags=tag, entries=entry, keep_mixed=keep_mixed, text=text,
@@ -196,11 +196,11 @@ def rollback(
     """Make an earlier version the last one again, as a new version. Nothing is lost."""
     from practicum.session.records import RUN, update_run
     from practicum.store import schema
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
     from practicum.store.names import find_version
     from practicum.store.versions import Version, read_versions, rebuild, version_row
 
-    with Store.open(run) as store:
+    with as_stored(run), Store.open(run) as store:
         versions = read_versions(store, RUN)
         number = find_version(store, RUN, version)
         was, now = rebuild(versions), rebuild(versions, number)

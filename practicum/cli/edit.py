@@ -88,10 +88,10 @@ def _apply(run: Path, text: str, yes: bool, out: Printer) -> None:
     from practicum.core.edits import Delete
     from practicum.session.amend import apply_edits, require_ended
     from practicum.session.edit import read_edits
-    from practicum.store.database import Store
+    from practicum.store.database import Store, as_stored
     from practicum.store.versions import diff_contexts
 
-    with Store.open(run) as store:
+    with as_stored(run), Store.open(run) as store:
         require_ended(store)
         before, delta = read_edits(store, text)
         if not delta:

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import Any, Protocol, TypeVar, assert_never
 
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
-from practicum.core.errors import ContextFileError
+from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.html import card, table
 from practicum.core.visible import lines
 from practicum.core.words import quantity
@@ -29,6 +29,10 @@ SHOWN = 20
 
 PAGE = 64
 """Entries per page: few enough that rewriting a page is cheap, many enough that a context has few pages."""
+
+
+MOST_ENTRIES = 1 << 24
+"""No entry has a number from this one on. A crafted id with a large number would fill the memory with empty pages."""
 
 
 class Origin(Protocol):
@@ -166,6 +170,8 @@ class Context:
         """
         draft = _Draft(self, self.version + 1 if version is None else version)
         for applied in log:
+            if _number(applied.id) is None:
+                raise StoreError(f"the log of edits is damaged: {applied.id[:40]!r} is no id of an entry")
             with suppress(_Refusal):
                 draft.take(applied.edit, id=applied.id)
         return draft.finish()
@@ -188,7 +194,7 @@ def _number(id: str) -> int | None:
         number = int(id[1:])
     except ValueError:
         return None
-    return number if number >= 0 and id == f"e{number}" else None
+    return number if 0 <= number < MOST_ENTRIES and id == f"e{number}" else None
 
 
 class _Refusal(Exception):
@@ -269,6 +275,8 @@ class _Draft:
         _check(edit.text, edit.section)
         if edit.helpful < 0 or edit.harmful < 0:
             raise _Refusal("counts cannot be negative")
+        if id is not None and _number(id) is None:
+            raise _Refusal(f"{id[:40]!r} is no id of an entry")
         if edit.ref and (edit.ref in self.refs or _number(edit.ref) is not None):
             raise _Refusal(f"its ref {edit.ref!r} is taken")
         new = Entry(

@@ -131,7 +131,9 @@ class Origin:
                     text = f"send texts to the embedder {_shown(value)}"
                 case "api_key_env" if value is not None:
                     text = f"send the key in {_shown(value)}"
-                case "method" | "settings" | "agent" | "scorer" | "embedder":
+                case "review" if value == "none":
+                    text = "let what it learns in without review"
+                case "method" | "settings" | "agent" | "scorer" | "embedder" | "review" | "guard_tools":
                     continue
                 case _ if value != Config.model_fields[field].get_default(call_default_factory=True):
                     text = f"use {field} {_shown(value)}"

@@ -29,7 +29,7 @@ from practicum.models.prices import read_prices
 from practicum.models.registry import is_local
 from practicum.session.config import Config, Splits, prices_for
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import DATABASE_FILE, Store, as_stored
 from practicum.store.journal import Journal
 from practicum.store.names import find_version
 from practicum.store.reviews import PENDING
@@ -177,9 +177,11 @@ def read_config(store: Store) -> tuple[Config, str]:
             f"{store.folder} holds no run: it was stopped before its first call, so nothing was paid; start it again"
         )
     try:
-        # A run without a profile is older than profiles, and had the forms that are those of small models now. One
-        # without `review` is older than reviews: what it learned then does not wait for one now.
-        config = Config.model_validate({"profile": "small", "review": "none", **json.loads(found[0].config)})
+        with as_stored(store.folder):
+            # A run without a profile is older than profiles, and had the forms that are those of small models now. One
+            # without `review` is older than reviews: what it learned then does not wait for one now.
+            values = {"profile": "small", "review": "none", **json.loads(found[0].config)}
+        config = Config.model_validate(values)
         # A run that nobody writes to was killed.
         state = "stopped" if found[0].state == "running" and not store.is_written else found[0].state
         return config, state
@@ -205,8 +207,9 @@ def read_run(store: Store) -> tuple[Config, Splits, str]:
     table = schema.tasks
     rows = store.rows(select(table).where(table.c.run_id == RUN).order_by(table.c.position))
     by_split: dict[str, list[Task]] = {"train": [], "val": [], "test": []}
-    for row in rows:
-        by_split[row.split].append(TASK.validate_json(row.data))
+    with as_stored(store.folder):
+        for row in rows:
+            by_split[row.split].append(TASK.validate_json(row.data))
     return config, Splits(**{split: tuple(tasks) for split, tasks in by_split.items()}), state
 
 

@@ -59,7 +59,7 @@ from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
 from practicum.session.setup import Setup, make_redactor, set_up, take_objects, with_defaults
 from practicum.store import schema
-from practicum.store.database import DATABASE_FILE, Store
+from practicum.store.database import DATABASE_FILE, Store, as_stored
 from practicum.store.journal import NoJournal
 from practicum.store.names import Head, delete_name, edits_size, find_version, name_version, read_head, read_names
 from practicum.store.snapshot import read_context
@@ -479,9 +479,10 @@ class _Reader:
         self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
         if store is not None:
             self._changes = store.changes()
-            self._head = self._read_head()
-            self._context = read_context(store, RUN, self._head.version)
-            self._size = edits_size(store, RUN, self._head.version)
+            with as_stored(store.folder):
+                self._head = self._read_head()
+                self._context = read_context(store, RUN, self._head.version)
+                self._size = edits_size(store, RUN, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
         else:
@@ -490,7 +491,8 @@ class _Reader:
     def context(self) -> Context:
         """The context to be shown now."""
         if self._store is not None and (changes := self._store.changes()) != self._changes:
-            self._follow()
+            with as_stored(self._store.folder):
+                self._follow()
             self._changes = changes
         return self._context
 

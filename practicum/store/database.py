@@ -27,6 +27,7 @@ from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
 from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
+from practicum.core.words import error_line, one_line
 from practicum.store import migrations, schema
 
 DATABASE_FILE = "run.sqlite"
@@ -135,7 +136,7 @@ class Store:
             ensure_private(folder / DATABASE_FILE)
             store = cls(folder, _engine(folder), lock)
             store._refuse_active()
-            with _database_errors(folder), store._engine.begin() as db:
+            with _database_errors(folder), as_stored(folder), store._engine.begin() as db:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 db.execute(text("BEGIN IMMEDIATE"))
                 migrations.migrate(db, str(folder))
@@ -290,8 +291,11 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
         self.close()
+        if self.read_only and error is not None:
+            with as_stored(self.folder):
+                raise error
         if kind is None:
             # Nobody waited for the rows that were posted.
             self._raise_failure()
@@ -339,15 +343,31 @@ def _database_errors(folder: Path) -> Iterator[None]:
     """Raise errors of the database as StoreError."""
     try:
         yield
-    except DatabaseError as error:
-        advice = ""
-        if "malformed" in str(error.orig) or "not a database" in str(error.orig):
+    except (DatabaseError, UnicodeDecodeError) as error:
+        advice, said = "", getattr(error, "orig", error)
+        if "malformed" in str(said) or "not a database" in str(said) or isinstance(said, UnicodeDecodeError):
             path = folder / DATABASE_FILE
             advice = (
                 f"; the file is damaged: restore it from a copy, or save what can be read with sqlite3 {path} .recover "
                 "| sqlite3 OTHER/run.sqlite"
             )
-        raise StoreError(f"cannot use the run in {folder}: {error.orig}{advice}") from error
+        raise StoreError(f"cannot use the run in {folder}: {said}{advice}") from error
+
+
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError, AssertionError)
+"""What code raises that reads rows with other values than it expects."""
+
+
+@contextmanager
+def as_stored(folder: Path) -> Iterator[None]:
+    """Raise what comes of rows that are not as practicum writes them as StoreError."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise StoreError(
+            f"{folder} holds something that practicum does not write ({one_line(error_line(error), 200)}): restore it "
+            "from a copy; if nobody changed it, this is a bug in practicum (--debug shows where)"
+        ) from error
 
 
 def _wake_callers(writes: Iterable[_Write], failure: StoreError | None) -> None:

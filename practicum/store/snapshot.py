@@ -14,11 +14,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, select
 
-from practicum.core.context import PAGE, Context, Page
+from practicum.core.context import MOST_ENTRIES, PAGE, Context, Page
 from practicum.core.edits import Entry
 from practicum.core.errors import StoreError
 from practicum.store import schema
-from practicum.store.database import RowValues, Store
+from practicum.store.database import RowValues, Store, as_stored
 from practicum.store.schema import text_hash
 from practicum.store.versions import lineage, read_edits
 
@@ -67,6 +67,10 @@ class SnapshotPages:
         return [entry for part in parts for entry in self._read(mine & table.c.hash.in_(part))]
 
     def _read(self, condition: ColumnElement[bool]) -> list[Entry]:
+        with as_stored(self.store.folder):
+            return self._entries(condition)
+
+    def _entries(self, condition: ColumnElement[bool]) -> list[Entry]:
         entries, snapshots = schema.entries, schema.snapshots
         same = (snapshots.c.run_id == self._run_id) & (snapshots.c.version == self.version)
         # One query, so that all rows are of this version.
@@ -88,6 +92,8 @@ def read_context(store: Store, run_id: str, version: int | None = None, known: C
     heads = {row.version: row for row in store.rows(columns.where(table.c.run_id == run_id))}
     if not heads:
         return Context()
+    if any(not 0 <= row.next_number <= MOST_ENTRIES for row in heads.values()):
+        raise StoreError(f"the versions of {store.folder} are damaged: no run has that many entries")
     line = lineage({number: row.parent for number, row in heads.items()}, version)
     context = known if known is not None and known.version in line else _open_snapshot(store, run_id, line)
     for number in line[line.index(context.version) + 1 :] if context.pages or context is known else line:
@@ -100,7 +106,7 @@ def _open_snapshot(store: Store, run_id: str, line: list[int]) -> Context:
     table = schema.snapshots
     if store.has_table(table):
         for row in store.rows(select(table).where(table.c.run_id == run_id)):
-            if row.version in line:
+            if row.version in line and 0 <= row.next_number <= MOST_ENTRIES:
                 stored = SnapshotPages(store, run_id, row.version, row.indexed)
                 pages = tuple(Page.stored(stored, index) for index in range(-(-row.next_number // PAGE)))
                 return Context(pages, row.version, row.next_number, row.size)

@@ -12,7 +12,7 @@ from sqlalchemy import delete, select
 
 from practicum.core.context import Context
 from practicum.core.edits import Add, Applied, Entry, Merge, Update, Vote
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.store import schema
 from practicum.store.database import Store
 
@@ -73,8 +73,15 @@ def lineage(parents: Mapping[int, int | None], version: int | None = None) -> li
         raise UsageError(f"there is no version {version}: this run has 0 to {max(parents)}")
     line = [max(parents) if version is None else version]
     while (parent := parents[line[-1]]) is not None:
+        _check_parent(line[-1], parent, parents)
         line.append(parent)
     return line[::-1]
+
+
+def _check_parent(version: int, parent: int, versions: Mapping[int, object]) -> None:
+    """Raises StoreError for a version that follows from itself or from none that there is."""
+    if parent >= version or parent not in versions:
+        raise StoreError(f"the versions of this run are damaged: version {version} cannot follow from {parent}")
 
 
 def original(versions: Sequence[Version], version: int | None = None) -> int:
@@ -82,6 +89,7 @@ def original(versions: Sequence[Version], version: int | None = None) -> int:
     by_number = {v.version: v for v in versions}
     number = max(by_number) if version is None else version
     while (found := by_number.get(number)) is not None and not found.applied and found.parent is not None:
+        _check_parent(number, found.parent, by_number)
         number = found.parent
     return number
 

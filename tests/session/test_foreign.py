@@ -252,7 +252,7 @@ def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
     with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
     rewrite(run, api_key_env="AWS_SECRET", roles={}, review="none", state="stopped")
-    with pytest.raises(UsageError, match="would send the key in AWS_SECRET, use review none"):
+    with pytest.raises(UsageError, match="would send the key in AWS_SECRET, let what it learns in without review"):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
 
 

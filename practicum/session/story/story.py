@@ -102,8 +102,8 @@ class Story:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.store.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *_: object) -> None:
+        self.store.__exit__(kind, error)
 
     # The run as a whole
 

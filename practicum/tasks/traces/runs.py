@@ -30,11 +30,11 @@ def read(source: Source) -> Iterator[Task]:
     try:
         with Store.read(source.path) as store:
             configs = store.rows(select(schema.runs.c.config))
+            config = from_json(configs[0].config) if configs else {}
             rows = store.rows(select(table).order_by(table.c.step, table.c.place))
     except StoreError as error:
         warn(f"the run cannot be read: {error}")
         return
-    config = from_json(configs[0].config) if configs else {}
     settings = known_values({key: text_at(config, key) for key in ("method", "model")})
     if not rows:
         warn("a run without an attempt")

@@ -1,0 +1,146 @@
+"""Databases of runs with anything in them: who reads one is told what is wrong; nothing crashes and nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from helpers import client, make_tasks
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import practicum
+from practicum.cli.app import app
+from practicum.core.context import MOST_ENTRIES
+from practicum.core.errors import PracticumError, StoreError
+from practicum.session.records import load_context
+from practicum.store.database import DATABASE_FILE, Store
+
+READING: tuple[tuple[str, ...], ...] = (
+    ("show", "RUN"), ("show", "RUN", "--attempts"), ("show", "RUN", "--entry", "e1"), ("monitor", "RUN"),
+    ("export", "RUN"), ("diff", "RUN", "0", "1"), ("memory", "list", "RUN"), ("name", "RUN", "x"),
+    ("rollback", "RUN", "0", "--yes"), ("forget", "RUN", "--task", "t1", "--yes", "--no-copy"),
+)  # fmt: skip
+
+SLOW: dict[str, Any] = {
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow], "deadline": None,
+}  # fmt: skip
+
+VALUES: list[Any] = [
+    None, 0, -1, 2**63 - 1, -(2**63), 1.5, float("inf"), b"\xff\x00", "", "x", "null", "[]", "{}", "[1]", '{"a": 1}',
+    '"s"', "1e999", "NaN", '"\\ud800"', "[" * 100_000, '{"a":' * 50_000, f"e{10**12}", '{"errors": [1], "scores": 5}',
+    json.dumps([{"edit": {"op": "add", "section": "s", "text": "t"}, "id": f"e{10**12}"}]),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with rows in every table."""
+    folder = tmp_path_factory.mktemp("damaged") / "run"
+    how: dict[str, Any] = {"val": make_tasks(1, 20), "test": make_tasks(1, 30), "settings": {"rounds": 2}}
+    practicum.run_sync(
+        practicum.learn(make_tasks(2), out=folder, parts=practicum.Parts(clients={"agent": client()}), **how)
+    )
+
+    async def use() -> None:
+        async with practicum.open(folder) as space:
+            await space.report(await space.context_for("hello"), answer="a", score=1)
+            space.name("prod")
+
+    practicum.run_sync(use())
+    with Store.open(folder) as store:
+        store.scrub()
+    return folder
+
+
+def every_command(run: Path) -> None:
+    """Each reading command ends with a result or an error of practicum's own."""
+    for command in READING:
+        with tempfile.TemporaryDirectory() as name:
+            copy = shutil.copytree(run, Path(name) / "run")
+            try:
+                app([str(copy) if word == "RUN" else word for word in command], standalone_mode=False)
+            except PracticumError:
+                continue
+
+
+def put(run: Path, table: str, column: str, row: int, value: Any) -> None:
+    key = "number" if table == "entries" else "rowid"
+    with closing(sqlite3.connect(run / DATABASE_FILE)) as db, db:
+        rows = [found for (found,) in db.execute(f"SELECT {key} FROM {table}")]
+        if rows:
+            query = f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {key} = ?"
+            try:
+                db.execute(query, [value, rows[row % len(rows)]])
+            except sqlite3.IntegrityError:
+                return  # the schema forbids it
+
+
+def columns() -> list[tuple[str, str]]:
+    from practicum.store.schema import metadata
+
+    return [(table.name, column) for table in metadata.sorted_tables for column in map(str, table.c.keys())]
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
+@given(
+    st.lists(st.tuples(st.sampled_from(columns()), st.integers(0, 50), st.sampled_from(VALUES)), min_size=1, max_size=3)
+)
+def test_any_value_in_any_column(run: Path, changes: list[tuple[tuple[str, str], int, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        copy = shutil.copytree(run, Path(name) / "run")
+        for (table, column), row, value in changes:
+            put(copy, table, column, row, value)
+        every_command(copy)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None
+)
+@given(st.integers(), st.sampled_from([1, 4, 30, 300]))
+def test_any_bytes_in_the_file(run: Path, seed: int, count: int) -> None:
+    random = Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        copy = shutil.copytree(run, Path(name) / "run")
+        raw = bytearray((copy / DATABASE_FILE).read_bytes())
+        for _ in range(count):
+            raw[random.randrange(len(raw) if random.random() < 0.8 else 4096)] = random.randrange(256)
+        (copy / DATABASE_FILE).write_bytes(raw)
+        every_command(copy)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "says"),
+    [
+        ("versions", "parent", 7, "version 0 cannot follow from 7"),
+        ("versions", "next_number", 2**62, "no run has that many entries"),
+        ("versions", "applied", VALUES[-1], f"'e{10**12}' is no id of an entry"),
+        ("versions", "applied", "[" * 100_000, "holds something that practicum does not write"),
+        ("runs", "config", "[" * 100_000, "holds something that practicum does not write"),
+    ],
+)
+def test_what_would_take_all_memory_or_never_end_is_refused(
+    run: Path, tmp_path: Path, table: str, column: str, value: Any, says: str
+) -> None:
+    copy = shutil.copytree(run, tmp_path / "run")
+    put(copy, table, column, 0, value)
+    with pytest.raises(StoreError, match=says):
+        len(load_context(copy, 0))
+
+
+def test_the_number_of_an_entry_is_bounded_in_a_playbook_too(tmp_path: Path) -> None:
+    playbook = {"entries": [{"id": f"e{MOST_ENTRIES}", "section": "s", "text": "t"}]}
+    (tmp_path / "p.json").write_text(json.dumps(playbook))
+    with pytest.raises(PracticumError):
+        load_context(tmp_path / "p.json")
