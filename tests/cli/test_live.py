@@ -173,3 +173,13 @@ def test_a_download_is_reported_at_every_tenth() -> None:
     for done in range(0, 101, 5):
         report(done * 10**6, 100 * 10**6)
     assert printed(screen).count("downloading") == 11
+
+
+@pytest.mark.parametrize("kind", [Plain, Terminal])
+def test_what_hides_in_a_task_or_an_error_is_shown_and_makes_no_line(kind: type[Plain | Terminal]) -> None:
+    screen = console(300, terminal=kind is Terminal)
+    with kind(screen) as live:
+        live.attempted(Task("t\n\x1b[2Jdone\u202e", "x"), Trace("", error="a\u2028b\x9b31m\u200b"))
+    text = "".join(re.split(r"\x1b\[[0-9;?]*[A-Za-z]", printed(screen)))
+    assert r"the agent failed on task t\n\x1b[2Jdone\u{202e}: a b\x9b31m\u{200b}" in text
+    assert not re.search("[\u202e\u200b\x9b]", text)

@@ -21,6 +21,7 @@ from practicum.analysis.trackers.tracker import PATIENCE, log, require
 from practicum.core.counts import Count
 from practicum.core.errors import UsageError
 from practicum.core.types import Score, Task
+from practicum.core.visible import visible_line
 from practicum.engine.loop import StepReport
 from practicum.engine.state import ModelCall
 from practicum.session.evaluate import Evaluation
@@ -89,7 +90,7 @@ class Otel(Watch):
             if part not in spans:
                 about = self._attempt(part[-1]) if _evaluates(unit) and len(part) == len(unit) + 1 else {}
                 about |= {**self._about, "practicum.place": "/".join(part)}
-                spans[part] = self._tracer.start_span(part[-1], above, attributes=about, start_time=start)
+                spans[part] = self._tracer.start_span(visible_line(part[-1]), above, attributes=about, start_time=start)
             above, self._ends[part] = set_span_in_context(spans[part], Context()), end
         about = {**self._about, "practicum.role": call.role, "practicum.place": call.place, **call_attributes(call)}
         if self._content:

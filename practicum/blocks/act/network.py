@@ -25,6 +25,7 @@ from practicum.core.edits import Entry
 from practicum.core.errors import AgentError, ProviderError, WindowError
 from practicum.core.types import Instructions, Prompt, Rollout, Step, Task, Trace, Turn
 from practicum.core.views import View
+from practicum.core.visible import visible_to_model
 from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Match
 from practicum.store.journal import noting_refusal
@@ -246,7 +247,7 @@ class Decider:
         # A whole task is put as without a network: asked to "solve it", a small model wrote about puzzles.
         now = () if question.kind == "solve" else (ASKED[question.kind].text(run.profile),)
         note = "\n\n".join([*([f"Your role: {role}"] if role else []), *now])
-        turns = () if entry is None else (Turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
+        turns = () if entry is None else (_turn(f"{_heading(entry)}\n{entry.key}\n\n{note}".strip(), entry.text),)
         shown = partial(tuple, () if entry is None else (entry,))
         trace = await run.agent(replace(self.task, input=question.state), View(turns=turns, note=note, entries=shown))
         if trace.error is not None:
@@ -267,8 +268,13 @@ class Decider:
             said = entry.text
             if run.profile == "small" or question.kind not in ("solve", "aggregate"):
                 said = str(entry.data.get("said") or PartSolution(solution=entry.text).model_dump_json())
-            turns += (Turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
+            turns += (_turn(f"{_heading(entry)}\n# Task\n{entry.key}\n\n{asked}", said),)
         return Prompt(system, "\n\n".join([*parts, f"# Task\n{question.state}", asked]), turns=turns)
+
+
+def _turn(user: str, assistant: str) -> Turn:
+    """An experience as an earlier exchange."""
+    return Turn(visible_to_model(user), visible_to_model(assistant))
 
 
 def _heading(entry: Entry) -> str:

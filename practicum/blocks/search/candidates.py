@@ -23,6 +23,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, Entry, Update, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout, Task
 from practicum.core.views import View, count_tokens
+from practicum.core.visible import visible_to_model
 from practicum.engine.loop import AcceptSeam, AttemptSeam, Batch, UpdateSeam, sources_of
 from practicum.engine.run import ActSeam, Run
 
@@ -79,7 +80,8 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
     shown = best(context)
     if shown is None:
         return View()
-    return View((shown.text,), ids=(shown.id,), tokens=count_tokens(shown.text), entries=partial(tuple, (shown,)))
+    text = visible_to_model(shown.text)
+    return View((text,), ids=(shown.id,), tokens=count_tokens(text), entries=partial(tuple, (shown,)))
 
 
 def only(text: str) -> Context:

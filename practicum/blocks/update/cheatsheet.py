@@ -21,6 +21,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delta, Edit, Entry, Update, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout, Task
 from practicum.core.views import View, count_tokens, render_selected
+from practicum.core.visible import visible_to_model
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
 from practicum.retrieval.search import Filter
@@ -79,7 +80,8 @@ def synthesizing(told: Instructions, k: int) -> Answer:
         view = View() if old is None else render_selected([old])
         if text:
             read = partial(tuple, [*(f.entry for f in found), *view.entries()])
-            view = View(pages=(text,), tokens=count_tokens(text), retrieved=similarities(found), entries=read)
+            page = visible_to_model(text)
+            view = View(pages=(page,), tokens=count_tokens(page), retrieved=similarities(found), entries=read)
 
         async def shown(context: Context, task: Task, run: Run) -> View:
             return view
