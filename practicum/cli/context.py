@@ -75,10 +75,15 @@ def print_diff(
         out.item(f"- {entry_line(entry)}", style="red")
     for before, after in changed:
         out.item(f"- {entry_line(before)}", style="red")
-        out.item(f"+ {entry_line(after)}", style="green")
+        out.item(f"+ {entry_line(after)}{trust_mark(after)}", style="green")
     for entry in added:
-        out.item(f"+ {entry_line(entry)}", style="green")
+        out.item(f"+ {entry_line(entry)}{trust_mark(entry)}", style="green")
     out.print(f"{len(added)} added, {len(removed)} removed, {len(changed)} changed")
+
+
+def trust_mark(entry: Entry) -> str:
+    """The trust of an entry, where it is not the operator's own."""
+    return "" if entry.trust == "own" else f"  ({entry.trust})"
 
 
 def export(
@@ -97,6 +102,9 @@ def export(
     if output is not None:
         write_atomic(output, text)
         out.print(f"version {context.version} with {quantity(len(context), 'entry')} written to {output}")
+        if foreign := sum(entry.trust != "own" for entry in context):
+            rest = in_number(foreign, "[does|do] not rest on your own tasks alone (practicum show says which)")
+            out.print(f"{foreign:,} of them {rest}")
     elif not json_:
         # A file gets the text as it is, a terminal what can be seen of it.
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)

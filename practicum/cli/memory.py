@@ -17,6 +17,7 @@ from practicum.core.words import one_line, quantity
 
 if TYPE_CHECKING:
     from practicum.core.context import Context
+    from practicum.core.trust import Trust
     from practicum.retrieval.search import Filter
 
 ALL = "all"
@@ -34,6 +35,10 @@ app = typer.Typer(
 Section = Annotated[str, Option(help=f"The section of the entries; {ALL} stands for every one.")]
 TagFilter = Annotated[list[str] | None, Option("--tag", help="Only what was learned from tasks with this tag.")]
 Outcome = Annotated[Literal["success", "failure"] | None, Option(help="Only memories of this outcome.")]
+TrustFilter = Annotated[
+    Literal["own", "labelled", "tool", "user", "foreign"] | None,
+    Option("--trust", metavar="NAME", help="Only what rests on this: own, labelled, tool, user, foreign."),
+]
 Id = Annotated[str, Argument(help="The id of an entry.")]
 
 
@@ -43,12 +48,13 @@ def list_(
     section: Section = "memories",
     tag: TagFilter = None,
     outcome: Outcome = None,
+    trust: TrustFilter = None,
     k: int | None = Option(None, "-k", min=1, help=f"The newest so many (default: {LISTED}; with --json, all)."),
     json_: opt.Json = False,
 ) -> None:
     """List the memories, the oldest first."""
 
-    out, context, where = Printer(json_), _context(run), _filter(section, tag, outcome)
+    out, context, where = Printer(json_), _context(run), _filter(section, tag, outcome, trust)
     found = [entry for entry in context if where(entry)]
     entries = [entry_json(entry) for entry in (found[-k:] if k is not None else found)]
     out.result({"run": str(run), "version": context.version, "entries": entries})
@@ -56,12 +62,16 @@ def list_(
         _print_why_empty(out, run, context, where)
         return
     shown = found[-(k or LISTED) :]
+    foreign = any(entry.trust != "own" for entry in shown)
     rows = [
-        (e.id, e.data.get("outcome"), one_line(e.data.get("title") or e.solved), e.helpful, e.harmful, e.uses, e.born)
+        (
+            e.id, e.data.get("outcome"), one_line(e.data.get("title") or e.solved), e.helpful, e.harmful, e.uses,
+            e.born, *((e.trust,) if foreign else ()),
+        )
         for e in shown
-    ]
-    columns = ("entry", "outcome", "text", "helpful", "harmful", "used", "born")
-    out.table(columns, rows, text=("entry", "outcome", "text"))
+    ]  # fmt: skip
+    columns = ("entry", "outcome", "text", "helpful", "harmful", "used", "born", *(("trust",) if foreign else ()))
+    out.table(columns, rows, text=("entry", "outcome", "text", "trust"))
     older = f", {len(found) - len(shown):,} older ones not shown" if len(found) > len(shown) else ""
     out.print(f"{len(found):,} in version {context.version}{older}")
 
@@ -73,6 +83,7 @@ def search(
     section: Section = "memories",
     tag: TagFilter = None,
     outcome: Outcome = None,
+    trust: TrustFilter = None,
     k: int = Option(5, "-k", min=1, help="The most similar so many."),
     embedder: str | None = Option(None, help="The embedder (default: that of the run)."),
     trust_run: opt.TrustRun = False,
@@ -84,7 +95,7 @@ def search(
 
     if not text.strip():
         raise UsageError("the text to search for is empty")
-    out, where = Printer(json_), _filter(section, tag, outcome)
+    out, where = Printer(json_), _filter(section, tag, outcome, trust)
     found = run_work(lambda stop: memories.search(run, text, k, where, embedder, trust_run=trust_run), out)
     entries = [{**entry_json(match.entry), "similarity": round(match.similarity, 4)} for match in found]
     out.result({"run": str(run), "text": text, "entries": entries})
@@ -171,10 +182,10 @@ def _context(run: Path) -> Context:
         return read_context(store, RUN)
 
 
-def _filter(section: str, tags: list[str] | None, outcome: str | None) -> Filter:
+def _filter(section: str, tags: list[str] | None, outcome: str | None, trust: Trust | None) -> Filter:
     from practicum.retrieval.search import Filter
 
-    return Filter(section=None if section == ALL else section, tags=tuple(tags or ()), outcome=outcome)
+    return Filter(section=None if section == ALL else section, tags=tuple(tags or ()), outcome=outcome, trust=trust)
 
 
 def _print_why_empty(out: Printer, run: Path, context: Context, where: Filter) -> None:

@@ -68,6 +68,7 @@ def review(
     section: str | None = Option(None, help="Only edits in this section.", **ONLY),
     limit: int | None = Option(None, min=1, help=f"The oldest so many (default: {LISTED}; with --json, all).", **ONLY),
     yes: opt.Yes = False,
+    trust_run: opt.TrustRun = False,
     json_: opt.Json = False,
     **given: Any,
 ) -> int:
@@ -88,7 +89,7 @@ def review(
         _decide(run, approve, reject, reason or "", undo, wanted, flagged, yes, out)
         return 0
     if try_ is not None:
-        return _try(run, try_, wanted, val, fields, approve_better, given, out)
+        return _try(run, try_, wanted, val, fields, approve_better, {**given, "trust_run": trust_run}, out)
     if named := [
         name for name, value in {**given, "val": val, "approve_better": approve_better or None}.items() if value
     ]:
@@ -177,11 +178,15 @@ def _try(
     from practicum.session.trial import try_reviews
     from practicum.store.database import Store
 
+    trust_run = given.pop("trust_run")
     tasks, config = read_tasks(val, fields), config_values(given)
     with Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
     done = run_live(
-        lambda **how: try_reviews(run, chosen, val=tasks, approve_better=approve_better, **config, **how), out
+        lambda **how: try_reviews(
+            run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **how
+        ),
+        out,
     )
     out.result({"run": str(run), **done.as_json()})
     for one in done.reviews:
@@ -281,11 +286,8 @@ def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) ->
         line = story.attempt_line(id)
         task = story.task(line.task)
         file = (task.meta.get("file") if task is not None else None) or ""
-        at = (
-            f" of {file}{':' + str(task.meta['line']) if task is not None and task.meta.get('line') else ''}"
-            if file
-            else ""
-        )
+        number = task.meta.get("line") if task is not None else None
+        at = (f" of {file}:{number}" if number else f" of {file}") if file else ""
         score = "" if line.score is None else f" ({line.score:.2f})"
         out.item(visible_line(f"  from {id}{at}, {line.outcome}{score}: practicum show {run} --attempt {id}"))
     if (more := len(lesson.attempts) - NAMED) > 0:
@@ -294,9 +296,9 @@ def _print_lesson(out: Printer, run: Path, lesson: LessonStory, story: Story) ->
 
 def tried_text(tried: Any) -> str:
     """What was measured with and without edits, in a line."""
-    beside = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried.get("together", 1) > 1 else ""
+    beside = f", together with {quantity(tried['together'] - 1, 'other edit')}" if tried["together"] > 1 else ""
+    scores = f"{tried['without'] + tried['mean']:.1%} with it and {tried['without']:.1%} without"
     return (
-        f"tried: {tried['with']:.1%} with it and {tried['without']:.1%} without, on {quantity(tried['tasks'], 'task')} "
-        f"at version {tried['version']}{beside} (e-value that it is better {tried['e_better']:.3g}, worse "
-        f"{tried['e_worse']:.3g})"
+        f"tried: {scores}, on {quantity(tried['tasks'], 'task')} at version {tried['version']}{beside} (e-value of "
+        f"better {tried['e_better']:.3g}, of worse {tried['e_worse']:.3g})"
     )

@@ -127,6 +127,7 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         votes = f"(+{e.helpful} -{e.harmful}, used {e.uses}"
         if "front" in e.data:  # a candidate on the Pareto front
             votes += f"; score {e.data['score']:.1%}, nothing better on {quantity(e.data['front'], 'task')}"
+        votes += f"; {e.trust}" if e.trust != "own" else ""
         heading, below, lines = entry_line(e).partition("\n")
         out.item(f"{heading}{answer}  {votes}){below}{lines}")
 
@@ -147,7 +148,8 @@ def show_entry(run: Path, id: str, out: Printer) -> None:
         out.result({"id": id, "now": entry_json(now) if now else None, "events": edits, **found})
         out.item(behind(f"{id}:", now.text if now else "(removed)"))
         if now is not None:
-            out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}")
+            trust = f"; trust: {now.trust}" if now.trust != "own" else ""
+            out.print(f"section {now.section}; helpful {now.helpful}, harmful {now.harmful}, used {now.uses}{trust}")
         for event in one.events:
             out.item(f"version {event.version} (step {event.step}): {edit_text(event.done)}")
         for line in made[:SHOWN]:

@@ -217,5 +217,6 @@ def ordered_union(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
 def entry_json(entry: Entry) -> dict[str, Any]:
     """An entry as plain JSON values."""
     values = {field.name: getattr(entry, field.name) for field in fields(entry)}
-    plain: dict[str, Any] = json.loads(json.dumps(values | {"data": dict(entry.data)}))
+    values |= {"data": dict(entry.data), "trust": entry.trust}
+    plain: dict[str, Any] = json.loads(json.dumps(values))
     return plain

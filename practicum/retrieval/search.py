@@ -16,6 +16,7 @@ import numpy as np
 from practicum.core.context import PAGE, Context, Page
 from practicum.core.counts import Count
 from practicum.core.edits import Entry
+from practicum.core.trust import Trust
 from practicum.retrieval.index import RowIndex, VectorIndex, index_installed
 from practicum.retrieval.vectors import Vectors, products, stored_dims
 from practicum.store.database import INDEX_FILE
@@ -49,16 +50,20 @@ PART = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
-    """Entries of a section (None: of all that are not hidden) with all of these tags and with this outcome."""
+    """Entries of a section (None: of all that are not hidden) with all of these tags, with this outcome and of this
+    trust; None: whatever it is."""
 
     section: str | None = None
     tags: tuple[str, ...] = ()
     outcome: str | None = None
+    trust: Trust | None = None
 
     def __call__(self, entry: Entry) -> bool:
         if entry.hidden if self.section is None else entry.section != self.section:
             return False
         if self.outcome is not None and entry.data.get("outcome") != self.outcome:
+            return False
+        if self.trust not in (None, entry.trust):
             return False
         return all(f"tag:{tag}" in entry.sources for tag in self.tags)
 

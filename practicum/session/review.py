@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NotRequired
 
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import func, select
+from typing_extensions import TypedDict
 
 from practicum.core.context import Context
 from practicum.core.edits import Applied, Delta, Edit, Entry, Vote, changed_entries
-from practicum.core.errors import UsageError
+from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held
 from practicum.session.amend import add_version
 from practicum.session.legs import tasks_left
@@ -107,11 +109,41 @@ def read_reviews(store: Store, states: Collection[str] = (PENDING,), step: int |
 
 
 def _review(row: Any) -> Review:
-    data = json.loads(row.data)
+    try:
+        data = _ROW.validate_json(row.data)
+        held = HELD.validate_json(row.data)
+    except ValidationError as error:
+        raise StoreError(f"what waits for review as {row.id!r} is damaged: {error.errors()[0]['msg']}") from error
     return Review(
-        row.id, row.step, row.state, HELD.validate_python(data), data["base"], row.reason, data.get("version"),
+        row.id, row.step, row.state, held, data["base"], row.reason, data.get("version"),
         tuple(data.get("entries", ())), data.get("tried", {}),
     )  # fmt: skip
+
+
+class _Measured(TypedDict):
+    gate: str
+    by: str
+    alpha: float
+    tasks: int
+    mean: float
+    e_worse: float
+    e_better: float
+    without: float
+    better: bool
+    version: int
+    together: int
+
+
+class _Row(TypedDict):
+    """What a row has beside the edits. A run that was made elsewhere may hold anything."""
+
+    base: int
+    version: NotRequired[int]
+    entries: NotRequired[list[str]]
+    tried: NotRequired[_Measured]
+
+
+_ROW: TypeAdapter[_Row] = TypeAdapter(_Row)
 
 
 def count_pending(store: Store) -> int:

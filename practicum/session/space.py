@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -57,6 +57,7 @@ from practicum.session.outcomes import outcome_row, read_report, write_report, w
 from practicum.session.records import RUN, load_context, override_config, split_version
 from practicum.session.reports import learn_reports
 from practicum.session.result import Result, Watch
+from practicum.session.review import Approval, Review, approve, find_reviews, read_reviews, reject
 from practicum.session.setup import Setup, make_redactor, set_up, take_objects, with_defaults
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, Store, as_stored
@@ -259,6 +260,26 @@ class Space:
             writer.remember(shown)
         id = shown if isinstance(shown, str) else shown.id
         await asyncio.wrap_future(writer.submit(lambda store: write_report(store, id, said)))
+
+    def pending(self) -> list[Review]:
+        """The edits that wait for review, the oldest first; empty for a playbook."""
+        self._reader()
+        if self.folder is None:
+            return []
+        with Store.read(self.folder) as store:
+            return read_reviews(store)
+
+    async def approve(self, ids: Iterable[str]) -> Approval:
+        """Apply edits that wait for review as one more version; what cannot be applied any more waits still, and is
+        named in `refused`. Raises UsageError for an id that does not wait."""
+        async with writing(self._run_to_learn(), self._wait) as store:
+            return approve(store, find_reviews(store, ids))
+
+    async def reject(self, ids: Iterable[str], reason: str) -> None:
+        """Reject edits that wait for review; from then on one that says the same is refused. Raises UsageError for an
+        id that does not wait."""
+        async with writing(self._run_to_learn(), self._wait) as store:
+            reject(store, find_reviews(store, ids), reason)
 
     async def learn(
         self,

@@ -25,8 +25,9 @@ from practicum.session.amend import writing
 from practicum.session.ask import CHANGEABLE
 from practicum.session.components import Parts
 from practicum.session.config import RunOptions, Splits, require_known
+from practicum.session.foreign import Origin
 from practicum.session.opening import check_tasks, open_state
-from practicum.session.records import RUN, override_config, read_run, rollout_row, run_config
+from practicum.session.records import RUN, read_run, rollout_row
 from practicum.session.result import RunInfo, Watch, one_watch, usage_json
 from practicum.session.review import Approval, Present, Review, approve, find_reviews, keep_tried, read_reviews
 from practicum.session.setup import Setup, set_up, take_objects
@@ -74,6 +75,7 @@ async def try_reviews(
     approve_better: bool = False,
     parts: Parts | None = None,
     watch: Watch | Sequence[Watch] | None = None,
+    trust_run: bool = False,
     **config: Unpack[RunOptions],
 ) -> Tried:
     """Score a run with and without the edits of these ids; by default all that wait and have no flag.
@@ -81,7 +83,8 @@ async def try_reviews(
     The tasks are `val`, or the validation tasks of the run. Several edits are tried together first, and one by one if
     they lose. With `approve_better` each is tried alone, and the gate approves it if the bet that it is better is won
     on at least `ENOUGH` tasks; the error of the bet is divided by the number of edits, and what is flagged is never
-    approved so. Other keywords are those of `learn`; those not given are the run's, except limits.
+    approved so. Other keywords are those of `learn`; those not given are the run's, except limits. What a run that was
+    made elsewhere would execute is used only with `trust_run`.
 
     Raises UsageError before anything is paid for if something does not fit, and ProviderError if nothing could be
     scored; what was measured before is kept.
@@ -89,8 +92,10 @@ async def try_reviews(
     require_known(try_reviews, config)
     folder = Path(run)
     given, parts = take_objects(dict(config), parts or Parts())
-    values = override_config(run_config(folder), given)
     async with writing(folder) as store:
+        origin = Origin.of(store, given, parts, trust_run)
+        origin.require_acting()
+        values = origin.values()
         own_tasks = read_run(store)[1].val
         tasks = tuple(val) or own_tasks
         if not tasks:
@@ -182,7 +187,7 @@ class _Trying:
         paired = [task for task in self.tasks if task.id in trial.differences]
         without = mean_score(await run.evaluate(act, self.split, paired, context))
         found = {
-            **trial.as_json(), "without": without, "with": without + trial.mean, "better": trial.better,
+            **trial.as_json(), "without": without, "better": trial.better,
             "version": context.version, "together": len(reviews),
         }  # fmt: skip
         del found["differences"]

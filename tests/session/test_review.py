@@ -293,8 +293,8 @@ def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", EDITS, [Add("rules", "Be kind.")])
     done, model = tried(run, 8)
     assert {review.id: review.tried["together"] for review in done.reviews} == {"1.1": 1, "2.1": 1, "3.1": 1}
-    assert {review.id: (review.tried["with"], review.tried["without"]) for review in done.reviews} == {
-        "1.1": (1.0, 0.5), "2.1": (0.0, 0.5), "3.1": (0.5, 0.5),
+    assert {review.id: (review.tried["without"], review.tried["mean"]) for review in done.reviews} == {
+        "1.1": (0.5, 0.5), "2.1": (0.5, -0.5), "3.1": (0.5, 0.0),
     }  # fmt: skip
     assert done.untried == {"5.1": "it changes nothing that the agent is shown"}
     assert not any("http" in call.text for call in model.calls)
@@ -333,3 +333,50 @@ def test_an_edit_that_is_no_worse_together_with_others_is_not_better_alone(tmp_p
     assert {review.tried["together"] for review in done.reviews} == {2}
     done, _ = tried(run, 40, approve_better=True)
     assert states(run) == {"1.1": APPROVED, "2.1": PENDING}
+
+
+def test_a_program_reviews_while_it_shows(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", EDITS[:3])
+
+    async def work() -> None:
+        async with practicum.open(run, method="ace", model="scripted:none") as space:
+            assert [review.id for review in space.pending()] == ["1.1", "2.1", "3.1"]
+            assert "look" not in (await space.context_for("what now?")).text
+            approval = await space.approve(["1.1"])
+            assert approval.context.version == 1
+            await space.reject(["2.1"], "hasty")
+            assert [review.id for review in space.pending()] == ["3.1"]
+            shown = await space.context_for("what now?")
+            assert "Always look first." in shown.text
+            assert "quick" not in shown.text
+
+    practicum.run_sync(work())
+
+
+def test_a_damaged_row_is_told_of(tmp_path: Path) -> None:
+    run = waiting(tmp_path / "run", EDITS[:1])
+    with Store.open(run) as store:
+        store.execute(schema.reviews.update().values(data='{"edits": [], "trust": "foreign", "base": "x"}'))
+    assert "what waits for review as '1.1' is damaged" in run_command(["review", str(run)], tmp_path).err
+
+
+def test_trust_is_shown_where_it_is_not_own(tmp_path: Path) -> None:
+    edits: list[list[Edit]] = [[Add("memories", "Always look first.", sources=FOREIGN)]]
+    run = waiting(tmp_path / "run", edits, [Add("memories", "Be kind.")])
+    decide(run, approve, "1.1")
+
+    def said(*command: str) -> str:
+        return str(run_command([command[0], *command[1:]], tmp_path).out)
+
+    assert "used 0; foreign)" in said("show", "run")
+    assert "; trust: foreign" in said("show", "run", "--entry", "e1")
+    assert "trust" not in said("show", "run", "--entry", "e0")
+    assert "Always look first.  (foreign)" in said("diff", "run", "0", "1")
+    assert [
+        entry["id"] for entry in json.loads(said("memory", "list", "run", "--trust", "foreign", "--json"))["entries"]
+    ] == ["e1"]
+    assert "Be kind" not in said("memory", "search", "run", "look", "--trust", "foreign")
+    trusts = [entry["trust"] for entry in json.loads(practicum.export(load_context(run), "json"))["entries"]]
+    assert trusts == ["own", "foreign"]
+    assert "1 of them " in said("export", "run", "--format", "json", "--output", "playbook.json")
+    assert [entry.trust for entry in practicum.load_context(tmp_path / "playbook.json")] == ["own", "foreign"]
