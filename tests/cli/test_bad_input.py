@@ -125,6 +125,8 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("`resume`: a run that is finished", ("resume", "run"), 2),
     ("a damaged database", ("show", "damaged"), 1),
     ("a run of a newer version", ("show", "newer"), 1),
+    ("a run made elsewhere", ("run", "2 + 2", "--context", "theirs", *SCRIPTED), 2),
+    ("a database with a trigger", ("show", "active"), 1),
     ("a run that another process writes", ("rollback", "busy", "0", "--yes"), 1),
     ("a version that does not exist", ("show", "run", "--version", "99"), 2),
     ("an entry that does not exist", ("show", "run", "--entry", "e99"), 2),
@@ -153,13 +155,19 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     (here / "empty").mkdir()
     seed = run_command(("import", "book.md", "--out", "run"), here)
     assert seed.code == 0
-    for copy in ("damaged", "newer", "busy"):
+    for copy in ("damaged", "newer", "busy", "theirs", "active"):
         shutil.copytree(here / "run", here / copy)
     raw = bytearray((here / "damaged" / "run.sqlite").read_bytes())
     raw[100:4000] = b"x" * 3900
     (here / "damaged" / "run.sqlite").write_bytes(bytes(raw))
     with sqlite3.connect(here / "newer" / "run.sqlite") as db:
         db.execute("pragma user_version = 99")
+    db.close()
+    with sqlite3.connect(here / "theirs" / "run.sqlite") as db:
+        db.execute("update runs set config = json_set(config, '$.agent', 'shop:act')")
+    db.close()
+    with sqlite3.connect(here / "active" / "run.sqlite") as db:
+        db.execute("create trigger emptied after update on runs begin delete from versions; end")
     db.close()
     with ExitStack() as stack:
         names = {"tasks": "tasks.jsonl", "down": "http://127.0.0.1:9/v1#small"}
