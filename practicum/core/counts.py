@@ -41,6 +41,11 @@ class Count(StrEnum):
         "answer[|s] above the limit of output tokens, which the server ignored, cut to it",
         True,
     )
+    LEFT_IN_FLIGHT = (
+        "left_in_flight",
+        "call[|s] in flight when the run was killed, counted as the most that [it|they] can have cost",
+        True,
+    )
     ESTIMATED_USAGE = (
         "estimated_usage",
         "call[|s] whose tokens were estimated, because the server's counts are missing or impossible",

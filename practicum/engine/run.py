@@ -30,6 +30,7 @@ from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task
 from practicum.core.views import View
 from practicum.engine.door import Admitted, edit_texts
 from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
+from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
 from practicum.models.prompting import (
     check_fits_window,
@@ -683,30 +684,33 @@ class Run:
             # alone: a resume may have a model with another window.
             left = max(client.window - int(1.25 * estimate), client.window // 2)
             options = replace(options, max_output_tokens=min(options.max_output_tokens, left))
-        most = options.max_output_tokens
+        limit = options.max_output_tokens
         async with state.slot(client.endpoint, client.slots):
             # What it needs is known best when it is its turn.
-            need = state.need(client, estimate, most)
+            most = state.most(client, estimate, limit)
+            need = Need.of(most)
             await state.budget.reserve(need)
             state.budget.timeout = max(state.budget.timeout, options.timeout)
             began = time.monotonic()
             call = ModelCall(record.place, role, client.name, prompt, options, "", Usage(), 0.0)
+            sent = state.flight.start(record.place, record.digest, most)
             try:
                 with state.budget.repeatable():
-                    sent = await client.complete(role, prompt, schema, options)
+                    raw = await client.complete(role, prompt, schema, options)
                 if state.redactor is not None:
-                    sent = replace(sent, text=state.redactor.reply(sent.text))
-                reply = received(sent, estimate, most, client.cost)
+                    raw = replace(raw, text=state.redactor.reply(raw.text))
+                reply = received(raw, estimate, limit, client.cost)
                 call = replace(call, text=reply.text, usage=reply.usage)
-            except ProviderError as error:
-                error.args = self._redacted(error.args)
-                call = replace(call, error=str(error))
-                self._lose(replace(record, answer=str(error), ok=False))
-                state.last_error = str(error)
-                raise
+                state.flight.received(sent, reply.usage)
             except BaseException as error:
-                # A prompt above the window, say, or a stop.
+                if isinstance(error, ProviderError):
+                    error.args = self._redacted(error.args)
+                    self._lose(replace(record, answer=str(error), ok=False))
+                    state.last_error = str(error)
                 call = replace(call, error=self._redacted(str(error)) or type(error).__name__)
+                if isinstance(error, Exception):
+                    # Not where it was cancelled: nobody knows what becomes of it, so it stays in flight.
+                    state.flight.end(sent)
                 raise
             finally:
                 state.budget.settle(need, call.usage)
@@ -718,10 +722,11 @@ class Run:
             record = replace(record, answer=answer, usage=usage, seconds=time.monotonic() - began)
             self._timed(record)
             await self._write(record)
+            state.flight.end(sent)
         if estimate > 200:
             seen = usage.input_tokens / estimate
             state.token_ratio[client.name] = max(state.token_ratio.get(client.name, TOKEN_RATIO), seen)
-        state.learn_output(client, most, usage)
+        state.learn_output(client, limit, usage)
         return reply
 
 

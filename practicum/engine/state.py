@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Protocol
 
 from practicum.agents.base import Agent
@@ -15,11 +15,12 @@ from practicum.core.types import Profile, Prompt, Rollout, Score, Task, Trace, U
 from practicum.core.views import count_tokens
 from practicum.engine.door import Door
 from practicum.engine.proof import Proof
-from practicum.models.budget import Budget, Need
+from practicum.models.budget import Budget
 from practicum.models.client import CallOptions, Client, Wait
 from practicum.models.prompting import prompt_tokens, shorten_prompt
 from practicum.retrieval.search import Retriever
 from practicum.retrieval.vectors import Vectors
+from practicum.store.flight import Flight
 from practicum.store.journal import Journal, JournalRow
 
 
@@ -153,6 +154,7 @@ class RunState:
     keep_evaluated: Callable[[Sequence[Rollout]], None] | None = None
     retriever: Retriever = field(init=False)
     proof: Proof = field(init=False)
+    flight: Flight = field(default_factory=Flight)
     slots: Slots = field(default_factory=dict)
     given_retriever: InitVar[Retriever | None] = None
 
@@ -200,12 +202,12 @@ class RunState:
         for n in range(SHORTENINGS):
             yield shorten_prompt(prompt, max(keep >> n, MIN_KEPT))
 
-    def need(self, client: Client, prompt_tokens: float, output_tokens: int) -> Need:
+    def most(self, client: Client, prompt_tokens: float, output_tokens: int) -> Usage:
         """The most that a call should cost: by the estimate of its prompt, its limit of output tokens, and how its
         model counted so far and kept to its limits."""
         read = int(prompt_tokens * self.token_ratio.get(client.name, TOKEN_RATIO)) + 1
         most = Usage(1, read, 0, int(output_tokens * self.output_ratio.get(client.name, 1.0)))
-        return Need(1, most.tokens, client.cost(most) or 0.0)
+        return replace(most, usd=client.cost(most))
 
     def learn_output(self, client: Client, output_tokens: int, usage: Usage) -> None:
         """Learn from a call, also one before a resume, how its model kept to the limit of output tokens."""

@@ -54,6 +54,11 @@ class Need:
     tokens: int = 0
     usd: float = 0.0
 
+    @classmethod
+    def of(cls, most: Usage) -> Need:
+        """What calls need that can cost so much."""
+        return cls(most.calls, most.tokens, most.usd or 0.0)
+
     def __add__(self, other: Need) -> Need:
         return Need(self.calls + other.calls, self.tokens + other.tokens, self.usd + other.usd)
 

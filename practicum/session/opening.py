@@ -10,6 +10,7 @@ from pathlib import Path
 
 from practicum.blocks.sections import default_sections
 from practicum.core.context import Context
+from practicum.core.counts import Count
 from practicum.core.errors import ModelError, UsageError
 from practicum.core.types import Task, Usage
 from practicum.core.views import count_tokens, render_full
@@ -25,8 +26,10 @@ from practicum.session.components import Parts
 from practicum.session.config import Config
 from practicum.session.setup import Setup, given_client
 from practicum.store.database import Store
+from practicum.store.flight import Flight
 from practicum.store.journal import Journal, NoJournal
 from practicum.store.reviews import read_known
+from practicum.store.schema import IN_FLIGHT
 from practicum.tasks.sandbox.runner import UNFENCED, UNFENCED_WARNING
 from practicum.tasks.scoring.registry import JUDGED, RUNS_CODE
 
@@ -79,7 +82,9 @@ async def open_state(
                 "tokens instead (`max_tokens`)"
             )
         journal = NoJournal() if store is None else Journal(store, run_id)
-        yield RunState(
+        flight = Flight() if store is None else store.flight
+        flight.run_id, before = run_id, journal.by_role()
+        state = RunState(
             journal=journal,
             seats={role: Seat(client, call_options(config)) for role, client in clients.items()},
             agent=setup.agent,
@@ -98,8 +103,11 @@ async def open_state(
             seed=config.seed,
             concurrency=config.concurrency,
             slots=shared.slots if shared else {},
-            budget=budget or Budget(config.limits, spent=journal.before, seconds=seconds),
+            budget=budget or Budget(config.limits, spent=sum(before.values(), Usage()), seconds=seconds),
+            flight=flight,
         )
+        state.counts[Count.LEFT_IN_FLIGHT] = before.get(IN_FLIGHT, Usage()).calls
+        yield state
     finally:
         if shared is None:
             await models.close()
@@ -197,7 +205,7 @@ class Reserve:
             client = (seats.get("agent") or next(iter(seats.values()))).client
             longest = max((count_tokens(t.input) for t in (*splits.train, *splits.test)), default=0)
             guess = count_tokens(config.instructions) + longest + render_full(self.seed).tokens + 64
-            one = self.state.need(client, self.state.largest.get("agent", guess), config.output_tokens)
+            one = Need.of(self.state.most(client, self.state.largest.get("agent", guess), config.output_tokens))
         spare = int(config.output_tokens * 0.75)
         return Need(1, max(one.tokens - spare, 1), one.usd) * calls + Need(0, spare)
 

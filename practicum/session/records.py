@@ -112,9 +112,11 @@ def read_kept(store: Store, leg: int | None = 1) -> Kept:
 
 
 def discard_journal(store: Store) -> None:
-    """Remove what a run asked and what came of it. Its configuration, tasks and versions stay."""
-    of_places = (schema.journal, schema.prompts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
-    store.execute(*(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
+    """Remove what a run asked and what came of it. Its configuration, tasks and versions stay, and so do the calls that
+    were in flight when it was killed, which may have been paid for."""
+    journal, of_places = schema.journal, (schema.prompts, schema.steps, schema.rollouts, schema.lessons, schema.reviews)
+    asked = journal.delete().where(journal.c.run_id == RUN, journal.c.role != schema.IN_FLIGHT)
+    store.execute(asked, *(table.delete().where(table.c.run_id == RUN) for table in of_places), schema.texts.delete())
 
 
 def begin(store: Store, config: Config, splits: Splits, seed: Context, state: str = "running") -> bool:

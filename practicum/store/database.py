@@ -7,6 +7,7 @@ so many calls in flight cost one flush and not one each.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import sqlite3
@@ -21,7 +22,19 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Column, Connection, Engine, Insert, Select, Table, TextClause, create_engine, inspect, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Insert,
+    Select,
+    Table,
+    TextClause,
+    create_engine,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 
@@ -29,6 +42,8 @@ from practicum.core.errors import NotARun, RunBusy, StoreError, UsageError
 from practicum.core.files import PRIVATE, PRIVATE_FOLDER, ensure_private
 from practicum.core.words import error_line, one_line
 from practicum.store import migrations, schema
+from practicum.store.flight import FLIGHT_FILE, Flight, left_in_flight
+from practicum.store.schema import IN_FLIGHT
 
 DATABASE_FILE = "run.sqlite"
 LOCK_FILE = "lock"
@@ -70,6 +85,7 @@ class Store:
         """Whether its index may be opened. A library reads it that a crafted file can crash."""
         self._engine = engine
         self._lock = lock
+        self.flight = Flight()
         self._watching: PoolProxiedConnection | None = None
         self._queue: SimpleQueue[_Write | None] = SimpleQueue()
         self._failure: StoreError | None = None
@@ -140,9 +156,12 @@ class Store:
                 # Python's driver begins no transaction for DDL; without one a migration could be applied in part.
                 db.execute(text("BEGIN IMMEDIATE"))
                 migrations.migrate(db, str(folder))
+                _book_left_in_flight(db, folder)
+            (folder / FLIGHT_FILE).unlink(missing_ok=True)
         except BaseException:
             lock.release()
             raise
+        store.flight = Flight(folder)
         return store
 
     @property
@@ -283,6 +302,7 @@ class Store:
         if self._watching is not None:
             self._watching.close()
             self._watching = None
+        self.flight.close()
         self._engine.dispose()
         if self._lock is not None:
             self._lock.release()
@@ -331,6 +351,27 @@ class Store:
                 "earlier writes are safe: make room and resume the run"
             )
         return self._failure
+
+
+def _book_left_in_flight(db: Connection, folder: Path) -> None:
+    """Move what an earlier process had in flight when it was killed into the journal, as calls that are spent."""
+
+    def paid() -> Iterable[tuple[str, str, str]]:
+        t = schema.journal.c
+        for row in db.execute(select(t.run_id, t.place, t.digest).where(t.ok == 1, t.calls > 0)):
+            yield row[0], row[1], row[2]
+
+    rows = [
+        {
+            "run_id": sent.run_id, "place": f"{IN_FLIGHT} {sent.id}", "role": IN_FLIGHT, "digest": "", "ok": 1,
+            "answer": json.dumps(["", False]), "seconds": 0.0, "sources": "[]",
+            **{name: getattr(sent.usage, name) for name in schema.USAGE},
+        }
+        for sent in left_in_flight(folder, paid)
+    ]  # fmt: skip
+    if rows:
+        # The same again, should this process be killed before the file is gone.
+        db.execute(_insert_or_replace(schema.journal), rows)
 
 
 @cache

@@ -18,7 +18,7 @@ from practicum.core.errors import AgentError, JournalMismatch, ProviderError, Wi
 from practicum.core.types import Prompt, Turn, Usage
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.schema import text_key
+from practicum.store.schema import IN_FLIGHT, USAGE, text_key
 
 T = TypeVar("T")
 
@@ -96,8 +96,6 @@ ROWS_PER_BLOCK = 128
 
 ROW = literal_column("rowid", Integer)
 """SQLite's number of a row, in the order of writing."""
-
-_USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +198,18 @@ class Journal:
         """The usage of each role, in all processes of the run or in this one only."""
         table = schema.journal
         unpriced = func.count() - func.count(table.c.usd)
-        sums = [func.sum(table.c[name]) for name in _USAGE]
+        sums = [func.sum(table.c[name]) for name in USAGE]
         query = select(table.c.role, unpriced, *sums).group_by(table.c.role).order_by(func.min(ROW))
         mine = query.where(table.c.run_id == self.run_id, table.c.calls > 0)
         found = self.store.rows(mine.where(self._last < ROW) if this_process else mine)
         return {r[0]: Usage(r[2], r[3], r[4], r[5], None if r[1] else r[6]) for r in found}
 
     def results(self, prefix: str = "") -> tuple[dict[str, int], dict[str, int]]:
-        """The numbers of rows by role, of results and of failures, at places that begin so. Notes are left out."""
+        """The numbers of rows by role, of results and of failures, at places that begin so. Notes, and what was
+        in flight, are left out."""
         table = schema.journal
-        mine = (table.c.run_id == self.run_id) & (table.c.role != NOTE_ROLE) & table.c.place.startswith(prefix)
+        effects = table.c.role.not_in((NOTE_ROLE, IN_FLIGHT))
+        mine = (table.c.run_id == self.run_id) & effects & table.c.place.startswith(prefix)
         found = self.store.rows(select(table.c.role, table.c.ok, func.count()).where(mine).group_by("role", "ok"))
         done, failed = ({role: n for role, ok, n in found if bool(ok) == good} for good in (True, False))
         return done, failed
@@ -266,7 +266,7 @@ class Journal:
         return {
             "run_id": self.run_id,
             **{name: getattr(row, name) for name in ("place", "role", "digest", "answer", "seconds")},
-            **{name: getattr(row.usage, name) for name in _USAGE},
+            **{name: getattr(row.usage, name) for name in USAGE},
             "ok": int(row.ok),
             "sources": json.dumps(row.sources),
         }
@@ -295,7 +295,7 @@ class NoJournal(Journal):
 
 
 def _journal_row(row: Any) -> JournalRow:
-    usage = Usage(*(getattr(row, name) for name in _USAGE))
+    usage = Usage(*(getattr(row, name) for name in USAGE))
     sources = tuple(json.loads(row.sources))
     return JournalRow(
         row.place, row.role, row.digest, row.answer, usage, row.seconds, bool(row.ok), sources, number=row.number

@@ -11,6 +11,13 @@ from sqlalchemy import BigInteger, Column, Float, Index, Integer, LargeBinary, M
 metadata = MetaData()
 
 
+IN_FLIGHT = "in flight"
+"""The role, in the journal, of calls that were in flight when their process was killed."""
+
+USAGE = ("calls", "input_tokens", "cached_tokens", "output_tokens", "usd")
+"""The columns of the journal that are fields of `Usage`."""
+
+
 def _table(name: str, *items: Column[Any] | Index, **options: Any) -> Table:
     return Table(name, metadata, Column("run_id", String, primary_key=True), *items, **options)
 

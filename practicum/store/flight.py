@@ -1,0 +1,122 @@
+"""What was sent and is not journaled yet, in a file beside the database, so that budgets hold over any number of kills.
+
+A call takes a slot before it is sent, and leaves it once its answer is journaled. Whoever opens the folder for writing
+next moves what still has a slot into the journal, as spent: nobody knows what became of it. The file survives a kill of
+the process, since the operating system has what was written; it is not flushed to the disk, so a power failure may
+forget the calls that were in flight at that moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from practicum.core.errors import StoreError
+from practicum.core.types import Usage
+
+FLIGHT_FILE = "flight"
+
+MOST_SLOTS = 100_000
+"""Slots that are read at most, of a file that may be anybody's."""
+
+_SLOT = struct.Struct("<?7x16s16s16s3qd")
+"""Whether it is taken, an id, the run, the key of the call, its tokens (input, cached, output), its US dollars."""
+
+_MOST_TOKENS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call that was sent: an id, its run, its key (see `key_of`), and what it cost, or the most that it can cost."""
+
+    id: str
+    run_id: str
+    key: bytes
+    usage: Usage
+
+
+def key_of(place: str, digest: str) -> bytes:
+    """Short for what a call asks at a place."""
+    return hashlib.sha256(f"{place}\0{digest}".encode()).digest()[:16]
+
+
+class Flight:
+    """The calls of this process that are in flight, in the file of a run folder; without one nothing is written."""
+
+    def __init__(self, folder: Path | None = None, run_id: str = "") -> None:
+        self.run_id = run_id
+        self._path = None if folder is None else folder / FLIGHT_FILE
+        self._file = -1
+        self._process = os.urandom(8)
+        self._started = 0
+        self._taken: dict[int, tuple[bytes, bytes]] = {}
+        self._free: list[int] = []
+
+    def start(self, place: str, digest: str, most: Usage) -> int:
+        """Take a slot for a call that is about to be sent and can cost so much. Raises StoreError if the file cannot be
+        written."""
+        slot = self._free.pop() if self._free else len(self._taken)
+        self._started += 1
+        self._taken[slot] = (self._process + self._started.to_bytes(8, "big"), key_of(place, digest))
+        self._write(slot, most)
+        return slot
+
+    def received(self, slot: int, usage: Usage) -> None:
+        """The call was answered; its answer is yet to be journaled."""
+        self._write(slot, usage)
+
+    def end(self, slot: int) -> None:
+        """The call is journaled, or failed and cost nothing."""
+        self._put(slot * _SLOT.size, b"\0")
+        del self._taken[slot]
+        self._free.append(slot)
+
+    def close(self) -> None:
+        """Close the file, and delete it unless something is in flight."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            if self._path is not None and not self._taken:
+                self._path.unlink(missing_ok=True)
+
+    def _write(self, slot: int, usage: Usage) -> None:
+        id, key = self._taken[slot]
+        usd = math.nan if usage.usd is None else usage.usd
+        tokens = (min(n, _MOST_TOKENS) for n in (usage.input_tokens, usage.cached_tokens, usage.output_tokens))
+        self._put(slot * _SLOT.size, _SLOT.pack(True, id, self.run_id.encode()[:16], key, *tokens, usd))
+
+    def _put(self, offset: int, data: bytes) -> None:
+        if self._path is None:
+            return
+        try:
+            if self._file < 0:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+            os.lseek(self._file, offset, os.SEEK_SET)
+            os.write(self._file, data)
+        except OSError as error:
+            raise StoreError(f"cannot write {self._path}: {error.strerror}; make room and resume the run") from error
+
+
+def left_in_flight(folder: Path, journaled: Callable[[], Iterable[tuple[str, str, str]]]) -> list[Sent]:
+    """The calls that an earlier process sent and that are not among those that are journaled: their runs, places and
+    digests, which are read if there are any."""
+    try:
+        with (folder / FLIGHT_FILE).open("rb") as file:
+            data = file.read(MOST_SLOTS * _SLOT.size)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {folder / FLIGHT_FILE}: {error.strerror}") from error
+    found = []
+    for taken, id, run, key, *tokens, usd in _SLOT.iter_unpack(data[: len(data) - len(data) % _SLOT.size]):
+        if taken:
+            read, cached, written = (min(max(n, 0), _MOST_TOKENS) for n in tokens)
+            usage = Usage(1, read, cached, written, usd if 0 <= usd < math.inf else None)
+            found.append(Sent(id.hex(), run.rstrip(b"\0").decode(errors="replace"), key, usage))
+    known = {(run_id, key_of(place, digest)) for run_id, place, digest in journaled()} if found else set()
+    return [sent for sent in found if (sent.run_id, sent.key) not in known]
