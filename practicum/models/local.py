@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ from practicum.core.subprocesses import environment, python_command
 
 _CACHE_RAM_MIB = 1024
 _HTTP_THREADS = 64
+_HUB = "local:hf:"
 
 
 def resolve(name: str, progress: Callable[[int, int], None] | None = None) -> Path:
     """Return the GGUF file that `local`, `local:PATH` or `local:hf:OWNER/REPO/FILE` means; download it if necessary.
 
-    Raises ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
+    `local:hf:OWNER/REPO/FILE@REVISION` is the file of one commit; without a revision it is the newest. Raises
+    ModelError if the name is malformed, the download fails, or the file is not a GGUF model.
     """
     if name == "local":
         from practicum.models.download import SMOLLM2, cache_folder, download
@@ -52,17 +56,27 @@ def _checked(path: Path) -> Path:
     return path
 
 
+def pinned(name: str) -> str:
+    """The name of a model with the commit of its file, if it is one of the Hugging Face hub without a revision: what is
+    there may be replaced by somebody else's model. The file is downloaded if necessary."""
+    if not name.startswith(_HUB) or "@" in name:
+        return name
+    # The hub's package keeps each file in a folder that is named after its commit.
+    folders = _from_hub(name.removeprefix(_HUB)).parts
+    return f"{name}@{folders[folders.index('snapshots') + 1]}" if "snapshots" in folders else name
+
+
 def _from_hub(address: str) -> Path:
-    parts = address.split("/", 2)
-    if len(parts) < 3 or not all(parts):
-        raise ModelError(f"local:hf:{address} is incomplete: use local:hf:OWNER/REPO/FILE.gguf")
-    repository, file = "/".join(parts[:2]), parts[2]
+    parts = address.partition("@")[0].split("/", 2)
+    if len(parts) < 3 or not all(parts) or address.endswith("@"):
+        raise ModelError(f"local:hf:{address} is incomplete: use local:hf:OWNER/REPO/FILE.gguf@REVISION")
+    repository, file, revision = "/".join(parts[:2]), parts[2], address.partition("@")[2] or None
     try:
         from huggingface_hub import hf_hub_download
     except ImportError as error:
         raise ModelError(f"local:hf:{address} needs a package: pip install huggingface_hub") from error
     try:
-        return Path(hf_hub_download(repository, file, etag_timeout=10))
+        return Path(hf_hub_download(repository, file, revision=revision, etag_timeout=10))
     # The hub passes on whatever its transport, the disk and its own checks raise; the advice is the same for all.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -83,14 +97,18 @@ class LocalServer:
     """Address of the OpenAI protocol; ends in /v1."""
     window: int
     """Tokens of one slot: as requested, or the window that the model was trained with if that is smaller."""
+    key: str
+    """What a request must send as its key: other users of this machine reach the port, too."""
 
     def __init__(self, path: Path, *, slots: int = 4, window: int = 4096, log: Path) -> None:
         _require_xllamacpp()
         settings = {"path": str(_checked(path).resolve()), "slots": slots, "window": window, "threads": _cores()}
+        self.key = secrets.token_urlsafe(32)
         child = _start(settings, log)
         # A finalizer also runs when the process ends without a call of close(), and after an exception.
         self._close = weakref.finalize(self, _stop, child)
         try:
+            _send_key(child, self.key)
             self.url, self.window = _wait_until_loaded(child, path, log)
         except BaseException:
             self._close()
@@ -134,6 +152,13 @@ def _start(settings: dict[str, Any], log: Path) -> subprocess.Popen[bytes]:
             # The first Ctrl-C lets requests in flight finish, so it must not reach the server.
             start_new_session=True,
         )
+
+
+def _send_key(child: subprocess.Popen[bytes], key: str) -> None:
+    """Through its input, because everybody sees the arguments of a process."""
+    assert child.stdin
+    with suppress(BrokenPipeError):  # it has ended, and its log says why
+        os.write(child.stdin.fileno(), f"{key}\n".encode())
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:
@@ -207,9 +232,11 @@ def _serve(settings: dict[str, Any]) -> None:
     """The child process: serve until the parent closes our stdin, which also happens when it is killed."""
     parent = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the library's own output belongs in the log too
-    from urllib.request import urlopen
+    from urllib.request import Request, urlopen
 
     import xllamacpp
+
+    key = sys.stdin.readline().strip()
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
@@ -218,13 +245,14 @@ def _serve(settings: dict[str, Any]) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings["threads"]
     params.hostnames = ["127.0.0.1"]
     params.port = 0
+    params.api_keys = [key]
     params.ui = False
     params.cors_origins = "http://localhost"  # web pages in the user's browser must not reach it
     params.n_threads_http = _HTTP_THREADS  # every connection that is kept alive holds one
     params.cache_ram_mib = _CACHE_RAM_MIB
     server = xllamacpp.Server(params)
     url = server.listening_address.rstrip("/")
-    with urlopen(f"{url}/props", timeout=30) as response:
+    with urlopen(Request(f"{url}/props", headers={"Authorization": f"Bearer {key}"}), timeout=30) as response:
         # llama.cpp limits a slot to the window that the model was trained with.
         window = int(json.load(response)["default_generation_settings"]["n_ctx"])
     print(json.dumps({"url": f"{url}/v1", "window": window}), file=parent, flush=True)

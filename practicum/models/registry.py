@@ -133,7 +133,7 @@ class Models:
         window = self.settings.window or LOCAL_WINDOW
         server = LocalServer(path, slots=slots + SPARE_SLOTS, window=window, log=self.settings.log / "llama.log")
         return self._openai_compatible(
-            name, server.url, path.stem, None, server.close,
+            name, server.url, path.stem, server.key, server.close,
             structure="grammar", slots=slots, window=server.window, price=pricing(name, _free, self.settings.prices),
         )  # fmt: skip
 

@@ -33,6 +33,7 @@ from practicum.engine.run import Chain, Run
 from practicum.engine.state import RunState
 from practicum.methods.settings import GateSettings
 from practicum.models.budget import Need
+from practicum.models.local import pinned
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
 from practicum.session.config import APPWORLD, TOOLS, RunOptions, Splits, require_known
@@ -108,9 +109,9 @@ async def learn(
     )
     folder = Path(out) if out is not None else new_folder(setup.method.name)
     seed = as_seed(seed_context or Context(), setup.redactor)
-    # They are stored, so that a resume has the same.
+    # They are stored, so that a resume has the same; so are the commits of models from a hub.
     sections = setup.config.sections or default_sections(setup.config.profile or "full", seed)
-    setup = replace(setup, config=setup.config.model_copy(update={"sections": sections}))
+    setup = replace(setup, config=setup.config.model_copy(update={"sections": sections, **_pinned(setup)}))
     fresh = not folder.exists()
     try:
         with create(folder) as store:
@@ -158,6 +159,15 @@ async def resume(
         async with open_session(store, folder, setup, leg, watch, shared, kept.seconds) as session:
             update_run(store, state="running", **config_columns(setup.config))
             return await session.run()
+
+
+def _pinned(setup: Setup) -> dict[str, Any]:
+    """The names of the run's models, each with its commit if it comes from a hub."""
+    config = setup.config
+    opened = {config.model_of(role) for role in setup.roles if setup.client(role) is None}
+    names = {name: pinned(name) for name in sorted(opened)}
+    roles = {role: names.get(name, name) for role, name in config.roles.items()}
+    return {"model": names.get(config.model or "", config.model), "roles": roles}
 
 
 def without_advice(message: str) -> str:

@@ -10,15 +10,22 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.error import URLError
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from helpers import make_tasks
 
+import practicum
 from practicum.core.errors import ModelError
-from practicum.models.local import LocalServer, compact_grammar, resolve
+from practicum.models.local import LocalServer, compact_grammar, pinned, resolve
+from practicum.models.registry import Models
+from practicum.models.scripted import ScriptedClient
+from practicum.session.records import run_config
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -33,9 +40,10 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def ask(url: str, text: str, **settings: Any) -> dict[str, Any]:
+def ask(server: LocalServer, text: str, **settings: Any) -> dict[str, Any]:
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 200, "temperature": 0} | settings
-    request = Request(f"{url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {server.key}"}
+    request = Request(f"{server.url}/chat/completions", json.dumps(body).encode(), headers)
     with urlopen(request) as answer:
         reply: dict[str, Any] = json.load(answer)
         return reply
@@ -72,6 +80,34 @@ def test_a_hub_that_cannot_be_reached_is_reported_in_one_line(monkeypatch: pytes
     with pytest.raises(ModelError, match=r"hub: Temporary failure in name resolution Check .*local:/path") as caught:
         resolve("local:hf:owner/repo/sub/model.gguf")
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_the_hub_is_that_of_one_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    newest, asked = "c0ffee", []
+
+    def downloaded(repository: str, file: str, *, revision: str | None, etag_timeout: float) -> str:
+        asked.append((repository, file, revision))
+        path = tmp_path / "models--owner--repo" / "snapshots" / (revision or newest) / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"GGUF")
+        return str(path)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", downloaded)
+    name = pinned("local:hf:owner/repo/sub/model.gguf")
+    assert name == "local:hf:owner/repo/sub/model.gguf@c0ffee"
+    newest = "badbad"
+    assert pinned(name) == name
+    assert resolve(name).parts[-3:] == ("c0ffee", "sub", "model.gguf")
+    assert asked[-1] == ("owner/repo", "sub/model.gguf", "c0ffee")
+    assert pinned("local") == "local"
+
+    tasks, model = make_tasks(1), ScriptedClient(lambda call: '{"answer": "4", "used": []}')
+    monkeypatch.setattr(Models, "_local", lambda models, name: model)
+    config: dict[str, Any] = {"method": "none", "test": tasks, "out": tmp_path / "run"}
+    practicum.run_sync(practicum.learn([], model="local:hf:owner/repo/model.gguf", **config))
+    assert run_config(tmp_path / "run")["model"] == "local:hf:owner/repo/model.gguf@badbad"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,7 +153,8 @@ class Server:
                 window = min(params.n_ctx // params.n_parallel, TRAINED_WINDOW)
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(json.dumps({"default_generation_settings": {"n_ctx": window}}).encode())
+                props = {"default_generation_settings": {"n_ctx": window}, "keys": params.api_keys}
+                self.wfile.write(json.dumps(props).encode())
 
         http = ThreadingHTTPServer((params.hostnames[0], params.port), Handler)
         threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}).start()
@@ -150,6 +187,19 @@ def test_a_server_has_its_window_and_its_log_and_is_gone_when_closed(
     with LocalServer(fake_model, slots=3, window=1000, log=log) as second:
         assert second.window == 512
         assert second.url != server.url
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="reads /proc")
+def test_the_key_of_a_server_is_random_and_nobody_sees_it(fake_model: Path, tmp_path: Path) -> None:
+    with LocalServer(fake_model, log=tmp_path / "log") as one, LocalServer(fake_model, log=tmp_path / "log") as two:
+        assert one.key != two.key
+        assert len(one.key) > 30
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                assert one.key.encode() not in shown
+        assert json.loads(urlopen(f"{one.url}/key").read())["keys"] == [one.key]
+    assert one.key not in (tmp_path / "log").read_text()
 
 
 def test_closing_ends_requests_in_flight(fake_model: Path, tmp_path: Path) -> None:
@@ -224,7 +274,7 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
 @pytest.mark.local
 @pytest.mark.slow
 def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> None:
-    text = content(ask(server.url, "Describe a ball in JSON, at length.", grammar=compact_grammar(SCHEMA)))
+    text = content(ask(server, "Describe a ball in JSON, at length.", grammar=compact_grammar(SCHEMA)))
     answer = json.loads(text)
     assert text == json.dumps(answer, separators=(",", ":"), ensure_ascii=False)
     assert list(answer) == list(SCHEMA["properties"])
@@ -237,9 +287,17 @@ def test_a_grammar_gives_compact_json_within_its_bounds(server: LocalServer) -> 
 
 @pytest.mark.local
 @pytest.mark.slow
+def test_a_request_without_the_key_is_refused(server: LocalServer) -> None:
+    assert content(ask(server, "Hello.", max_tokens=2))
+    with pytest.raises(HTTPError, match="401"):
+        ask(cast(LocalServer, SimpleNamespace(url=server.url, key="another")), "Hello.", max_tokens=2)
+
+
+@pytest.mark.local
+@pytest.mark.slow
 def test_a_repeated_prompt_comes_from_the_cache(server: LocalServer) -> None:
     for _ in range(2):
-        usage = ask(server.url, "The same long question. " * 40, max_tokens=2)["usage"]
+        usage = ask(server, "The same long question. " * 40, max_tokens=2)["usage"]
     assert usage["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 4
 
 
@@ -252,12 +310,12 @@ def test_two_models_each_with_its_own_log_and_the_trained_window(
     with LocalServer(model, slots=1, window=10_000, log=log) as second:
         assert (server.window, second.window) == (1024, 8192)
         assert second.url != server.url
-        assert content(ask(second.url, "Hello.", max_tokens=4))
-        assert content(ask(server.url, "Hello.", max_tokens=4))
+        assert content(ask(second, "Hello.", max_tokens=4))
+        assert content(ask(server, "Hello.", max_tokens=4))
     assert "model loaded" in log.read_text()
     assert capfd.readouterr() == ("", "")
     with pytest.raises(URLError):
-        ask(second.url, "Hello.")
+        ask(second, "Hello.")
 
 
 @pytest.mark.local
@@ -265,7 +323,7 @@ def test_two_models_each_with_its_own_log_and_the_trained_window(
 def test_closing_a_real_server_ends_requests_in_flight(model: Path, tmp_path: Path) -> None:
     server = LocalServer(model, slots=1, log=tmp_path / "log")
     with ThreadPoolExecutor(1) as pool:
-        request = pool.submit(ask, server.url, "Count.", max_tokens=4000, ignore_eos=True)
+        request = pool.submit(ask, server, "Count.", max_tokens=4000, ignore_eos=True)
         time.sleep(1)
         server.close()
         assert isinstance(request.exception(), OSError)
