@@ -33,7 +33,9 @@ def journaled(folder: Path) -> int:
     for file in folder.glob("runs/*/run.sqlite"):
         try:
             with sqlite3.connect(file) as db:
-                calls += int(db.execute("select coalesce(sum(calls), 0) from journal").fetchone()[0])
+                calls += int(
+                    db.execute("select coalesce(sum(calls), 0) from journal where role <> 'in flight'").fetchone()[0]
+                )
         except sqlite3.OperationalError:
             continue  # killed before there were tables
         finally:

@@ -176,11 +176,13 @@ def _stored(path: Path) -> dict[str, Any]:
     columns = (t.place, t.seconds, t.calls, t.input_tokens, t.cached_tokens, t.output_tokens, t.usd)
     usage, work = defaultdict[str, Usage](Usage), defaultdict[str, float](float)
     with Store.read(path) as store:
-        for place, seconds, *used in store.rows(select(*columns)):
+        # What was lost to a kill is no cost of the method.
+        for place, seconds, *used in store.rows(select(*columns).where(t.role != schema.IN_FLIGHT)):
             stage = "testing" if place.startswith(TEST_PREFIX) else "learning"
             work[stage] += seconds
             usage[stage] += Usage(*used) if used[0] else Usage()
         by_role, steps = Journal(store, RUN).by_role(), Story(store).steps()
+        by_role.pop(schema.IN_FLIGHT, None)
     tried, curve = 0, []
     for step in steps:
         tried += len(step.tasks)
