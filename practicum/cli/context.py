@@ -112,20 +112,23 @@ def export(
 
 
 def import_(
-    file: Path = Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON."),
+    file: Path = Argument(..., help="A playbook: markdown list items under '## section' headings, or JSON; or a run."),
     folder: Path = opt.output(..., "--out", help="The folder of the new run."),
+    trust: Literal["own", "foreign"] = opt.what("own", help="Whose it is. What strangers wrote waits for review."),
     json_: opt.Json = False,
 ) -> None:
-    """Make a run from a hand-written playbook, to evaluate it or to learn more (--seed-playbook)."""
-    from practicum.core import playbook
-    from practicum.session.records import create_seed
+    """Make a run from a playbook, to evaluate it or to learn more. Flagged entries wait for review."""
+    from practicum.session.records import create_seed, load_context
 
-    context = playbook.load(file)
-    create_seed(folder, context)
-    out = Printer(json_)
-    out.result({"run": str(folder), "entries": len(context)})
-    entries = quantity(len(context), "entry")
-    out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")
+    context = load_context(file)
+    waiting = create_seed(folder, context, trust)
+    out, kept = Printer(json_), len(context) - waiting
+    out.result({"run": str(folder), "entries": kept, "waiting": waiting})
+    if kept or not waiting:
+        entries = quantity(kept, "entry")
+        out.print(f"{entries} in {folder}: practicum learn TASKS.jsonl --seed-playbook {folder} --model NAME")
+    if waiting:
+        out.print(f"{in_number(waiting, f'{waiting:,} entr[y waits|ies wait]')} for review: practicum review {folder}")
 
 
 def forget(

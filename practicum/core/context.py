@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, assert_never
 from practicum.core.edits import Add, Applied, Delete, Delta, Edit, Entry, Merge, Refused, Update, Vote, ordered_union
 from practicum.core.errors import ContextFileError, StoreError
 from practicum.core.html import card, table
+from practicum.core.trust import Trust, markers
 from practicum.core.visible import lines
 from practicum.core.words import quantity
 
@@ -150,6 +151,16 @@ class Context:
     def helpful(self) -> int:
         """The helpful votes of all entries: the total helpful hits (Combee, figure 2)."""
         return sum(entry.helpful for entry in self)
+
+    def marked(self, trust: Trust) -> Context:
+        """The same context, each of whose entries has this trust at most."""
+        marks = markers(trust)
+
+        def page(old: Page) -> Page:
+            entries = ((n, replace(e, sources=ordered_union((e.sources, marks)))) for n, e in old.entries.items())
+            return Page(dict(entries), old)
+
+        return replace(self, pages=tuple(map(page, self.pages)))
 
     def apply(self, delta: Delta) -> ApplyResult:
         """The next context, the applied edits and the refused ones. If nothing applies, the context is this one."""

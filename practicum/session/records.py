@@ -16,13 +16,14 @@ from sqlalchemy import Table, select
 from practicum import methods
 from practicum.core import playbook
 from practicum.core.context import Context
-from practicum.core.edits import Refused
+from practicum.core.edits import Add, Delete, Delta, Refused
 from practicum.core.errors import ContextFileError, StoreError, UsageError
 from practicum.core.installation import is_marked, mark
 from practicum.core.redact import Redactor
+from practicum.core.trust import Trust
 from practicum.core.types import Lesson, Rollout, Task, Usage
 from practicum.core.views import render_full
-from practicum.engine.door import Held
+from practicum.engine.door import Door, Held, held
 from practicum.engine.loop import StepReport, best_of_k, mean_score
 from practicum.models.keys import hosts
 from practicum.models.prices import read_prices
@@ -143,10 +144,32 @@ def task_row(task: Task, split: str, position: int) -> dict[str, Any]:
     return {"run_id": RUN, "split": split, "position": position, "task_id": task.id, "data": data}
 
 
-def create_seed(folder: Path, context: Context) -> None:
-    """A run that holds a context and has learned nothing yet."""
+def create_seed(folder: Path, context: Context, trust: Trust = "own") -> int:
+    """A run that holds a context of this trust and has learned nothing yet. Entries that are flagged or not the
+    operator's own wait for review, without their votes; returns how many."""
+    made = [(e.id, Add(e.section, e.text, e.key, e.data, sources=e.sources)) for e in context.marked(trust)]
+    waiting = [(id, edit) for id, edit in made if Door("foreign").waits(edit)]
+    kept = as_seed(context.apply(Delta(tuple(Delete(id) for id, _ in waiting))).context)
     with create(folder) as store:
-        begin(store, Config(method="none"), Splits(), context, "done")
+        begin(store, Config(method="none"), Splits(), kept, "done")
+        rows = review_rows(0, [held([edit]) for _, edit in waiting], kept)
+        store.execute_all([(schema.reviews.insert(), rows)] if rows else [])
+    return len(waiting)
+
+
+def review_rows(step: int, waiting: Sequence[Held], context: Context) -> list[dict[str, Any]]:
+    """What waits for review since a step, after which the context was this, as rows of the store."""
+    return [
+        {
+            "run_id": RUN,
+            "step": step,
+            "id": f"{step}.{n}",
+            "state": PENDING,
+            "reason": "",
+            "data": json.dumps({**HELD.dump_python(one, mode="json"), "base": context.version}),
+        }
+        for n, one in enumerate(waiting, 1)
+    ]
 
 
 def as_seed(context: Context, redactor: Redactor | None = None) -> Context:
@@ -226,14 +249,16 @@ def split_version(path: Path | str) -> tuple[Path, str | None]:
 def load_context(path: Path | str, version: int | str | None = None) -> Context:
     """The context of a run folder (its last version where None), or of a playbook file (markdown or JSON).
 
-    A version is a number or a name, and may also be written behind the folder: RUN@prod.
+    A version is a number or a name, and may also be written behind the folder: RUN@prod. Entries of a run that was made
+    elsewhere are foreign, whatever it says of their sources.
     """
     path, named = split_version(path)
     version = named if version is None else version
     if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
-            is_own(store, read_config(store)[0])
-            return read_context(store, RUN, find_version(store, RUN, version))
+            own = is_own(store, read_config(store)[0])
+            context = read_context(store, RUN, find_version(store, RUN, version))
+            return context if own else context.marked("foreign")
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
@@ -360,16 +385,7 @@ def step_rows(report: StepReport) -> Mapping[Any, list[dict[str, Any]]]:
     return {
         schema.steps: [{**step, "data": json.dumps(numbers), "refused": REFUSED.dump_json(report.refused).decode()}],
         schema.rollouts: [rollout_row(r, report.step) for r in report.rollouts],
-        schema.reviews: [
-            {
-                **step,
-                "id": f"{report.step}.{n}",
-                "state": PENDING,
-                "reason": "",
-                "data": json.dumps({**HELD.dump_python(held, mode="json"), "base": report.context.version}),
-            }
-            for n, held in enumerate(report.held, 1)
-        ],
+        schema.reviews: review_rows(report.step, report.held, report.context),
         schema.lessons: [
             {**step, "lesson_id": x.id, "sources": json.dumps(x.sources), "data": LESSON.dump_json(x).decode()}
             for x in report.lessons

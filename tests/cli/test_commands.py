@@ -352,7 +352,7 @@ def test_export_and_import(run: Any, learned: Path, here: Path, format: str) -> 
     run("export", "run", "--format", format, "--output", "kept")
     assert (here / "kept").read_text() == out
     assert run("export", "run", "--format", format, "--json").json["text"] == out
-    assert run("import", "kept", "--out", "seed", "--json").json == {"run": "seed", "entries": 8}
+    assert run("import", "kept", "--out", "seed", "--json").json == {"run": "seed", "entries": 8, "waiting": 0}
     assert len(run("show", "seed", "--json").json["entries"]) == 8
     run("learn", "test.jsonl", "--seed-playbook", "seed", "--model", "scripted:model", "--out", "more", "--json")
     assert len(run("show", "more", "--version", 0, "--json").json["entries"]) == 8
