@@ -10,11 +10,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
 
-from practicum.core.errors import PracticumError, ProviderError
+from practicum.core.errors import ModelError, PracticumError, ProviderError
 from practicum.core.types import Prompt
 from practicum.models import provider as provider_module
 from practicum.models.client import CallOptions, Reply
+from practicum.models.receiving import received
 from practicum.models.registry import ClientSettings, Models
 
 Sent = bytes | Callable[[asyncio.StreamWriter], Any]
@@ -171,3 +175,59 @@ def test_an_answer_with_wrong_fields_beside_it_is_read(fields: dict[str, Any]) -
     assert reply.text == "4"
     if "usage" in fields:
         assert (reply.usage.input_tokens, reply.usage.cached_tokens, reply.usage.output_tokens) == (0, 0, 0)
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = ("choices", "usage", "created", "id", "model", "object", "error", "service_tier")
+OF_A_CHOICE = ("message", "finish_reason", "index", "logprobs", "delta")
+OF_A_MESSAGE = ("role", "content", "refusal", "tool_calls", "reasoning", "reasoning_content", "annotations", "audio")
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> bytes:
+    """A completion with odd values in some of its fields."""
+    body: dict[str, Any] = completion()
+    choice = body["choices"][0]
+    for within, names in ((choice["message"], OF_A_MESSAGE), (choice, OF_A_CHOICE), (body, FIELDS)):
+        within.update(draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)))
+    return json.dumps(body).encode()
+
+
+@pytest.mark.slow
+def test_whatever_a_server_sends_is_an_answer_that_can_be_stored_or_a_failed_call() -> None:
+    async def work() -> None:
+        body = b""
+
+        async def send(writer: asyncio.StreamWriter) -> None:
+            writer.write(ok(body))
+            await writer.drain()
+
+        async with serving(send) as (address, _):
+            models = Models(ClientSettings(attempts=1))
+            client = models.open(f"{address}#m")
+            loop = asyncio.get_running_loop()
+
+            @settings(max_examples=examples(300), deadline=None)
+            @given(spoiled() | st.binary(max_size=200))
+            def check(sent: bytes) -> None:
+                nonlocal body
+                body = sent
+                call = client.complete("agent", Prompt("", "2+2?"), None, CallOptions(timeout=10))
+                try:
+                    reply = asyncio.run_coroutine_threadsafe(call, loop).result(20)
+                except (ProviderError, ModelError):
+                    return
+                found = received(reply, 10, 1024, client.cost)
+                assert found.text.encode().decode() == found.text
+                assert 0 < found.usage.tokens < 2**54
+
+            try:
+                await asyncio.to_thread(check)
+            finally:
+                await models.close()
+
+    asyncio.run(work())
