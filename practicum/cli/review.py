@@ -180,8 +180,11 @@ def _try(
 
     trust_run = given.pop("trust_run")
     tasks, config = read_tasks(val, fields), config_values(given)
+    del config["settings"]
     with Store.read(run) as store:
         chosen = [one.id for one in _chosen(store, ids, replace(wanted, flagged=False), out)]
+    if not chosen:
+        raise UsageError(f"nothing that has no flag waits for review in {run}: there is nothing to try")
     done = run_live(
         lambda **how: try_reviews(
             run, chosen, val=tasks, approve_better=approve_better, trust_run=trust_run, **config, **how

@@ -130,6 +130,8 @@ CASES: tuple[tuple[str, tuple[str, ...], int], ...] = (
     ("a run that another process writes", ("rollback", "busy", "0", "--yes"), 1),
     ("a version that does not exist", ("show", "run", "--version", "99"), 2),
     ("an entry that does not exist", ("show", "run", "--entry", "e99"), 2),
+    ("`review`: an id that does not wait", ("review", "run", "--approve", "9.9"), 2),
+    ("`review`: --reason without --reject", ("review", "run", "--reason", "wrong"), 2),
     ("an attempt that does not exist", ("show", "run", "--attempt", "9.t9"), 2),
     ("`export`: an unknown format", ("export", "run", "--format", "yaml"), 2),
     ("`export`: a folder that does not exist", ("export", "run", "--output", "none/x.md"), 0),
