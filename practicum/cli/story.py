@@ -266,8 +266,7 @@ def show_lessons(run: Path, out: Printer, step: int | None) -> None:
             number += 1
             settled = [fate for fate in lesson.fates if fate.op != "vote" or not lesson.text]
             kind = settled[-1].what if settled else "without an edit"
-            kind = "waiting for review" if kind == "waits" else kind
-            fates[kind if lesson.text else "only votes"] += 1
+            fates["waiting for review" if kind == "waits" else kind if lesson.text else "only votes"] += 1
             ends = "; ".join(fate_text(fate) for fate in settled) or ("no edit rests on it" if lesson.text else "")
             names = f"{', '.join(lesson.attempts[:NAMED])}{', …' if len(lesson.attempts) > NAMED else ''}"
             said = one_line(_lesson_text(lesson), WIDE) + (f" → {ends}" if ends else "")
