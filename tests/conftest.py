@@ -12,7 +12,7 @@ from databases import quick
 from helpers import AT_ONCE, Launcher, launched
 from profiles import PROFILE
 
-from practicum.core.installation import HOME_VARIABLE
+from practicum.core.installation import HOME_VARIABLE, KEY_BYTES, KEY_FILE
 from practicum.store.database import SYNCHRONOUS_VARIABLE
 from practicum.testing.server import ServerProcess, start_process
 
@@ -38,9 +38,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The key of the installation is one of the tests."""
+    """The key of the installation is one of the tests: always the same, since prompts carry marks made with it."""
+    home = tmp_path_factory.mktemp("home")
+    (home / KEY_FILE).write_bytes(bytes(KEY_BYTES))
+    (home / KEY_FILE).chmod(0o600)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(tmp_path_factory.mktemp("home")))
+        patch.setenv(HOME_VARIABLE, str(home))
         yield
 
 

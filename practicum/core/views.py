@@ -46,8 +46,9 @@ class View:
 
     `pages` go before the task, `turns` are earlier exchanges, and `note` goes after the task. `ids` holds the entries
     that may be cited, if the view is `citable`. `tokens` is the estimated size. An `annotated` view also asks the agent
-    what it doubted and what it missed, a `noting` view asks for a note to continue from. `retrieved` are the entries
-    that were looked up for the task, with their similarity to it.
+    what it doubted and what it missed, a `noting` view asks for a note to continue from. The pages of an `instructing`
+    view are instructions, as methods write them that search for the best ones, and not notes. `retrieved` are the
+    entries that were looked up for the task, with their similarity to it.
     """
 
     pages: tuple[str, ...] = ()
@@ -58,6 +59,7 @@ class View:
     tokens: int = 0
     annotated: bool = False
     noting: bool = False
+    instructing: bool = False
     retrieved: tuple[tuple[str, float], ...] = ()
     entries: Callable[[], Iterable[Entry]] = field(default=tuple, compare=False)
 

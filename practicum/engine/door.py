@@ -87,7 +87,9 @@ class Door:
             return trust not in COUNTED and bool(edit.helpful or edit.harmful)
         # What code does to keep the playbook small or free of duplicates rests on no source.
         taught = bool(edit.sources or edit.lessons)
-        return trust != "own" or (self.review == "all" and taught) or bool(edit_flags(edit))
+        # The operator's own texts may be long: budgets bound what is shown of them.
+        flagged = any(flag.kind != "length" for flag in edit_flags(edit))
+        return trust != "own" or (self.review == "all" and taught) or flagged
 
 
 def held(edits: Sequence[Edit]) -> Held:

@@ -29,6 +29,7 @@ from practicum.core.trust import least
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.door import Admitted, edit_texts
+from practicum.engine.framing import framed_prompt, framed_view
 from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
 from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
@@ -329,6 +330,7 @@ class Run:
         fits, ProviderError if the provider fails, and WindowError if the prompt is too large for the model.
         """
         wanted = json_schema(schema, self.profile) if form is None else form
+        prompt = self._framed(role, prompt)
         for attempt in range(REPAIRS + 1):
             reply = await self._call(role, prompt, wanted, temperature, attempt, output_tokens)
             try:
@@ -369,10 +371,15 @@ class Run:
     async def ask_text(self, role: str, prompt: Prompt, choices: Sequence[str] = ()) -> str:
         """Ask a model for plain text, which is one of the `choices` if its server can hold it to them. A text that
         ended at the limit of output tokens is taken as it is, and counted."""
+        prompt = self._framed(role, prompt)
         held = choices and self._state.seat(self.actor if role == "agent" else role).client.holds_to_choices
         reply = await self._call(role, prompt, {"enum": [*choices]} if held else None, None, 0)
         self.count(Count.CUT_TEXTS, reply.cut)
         return reply.text
+
+    def _framed(self, role: str, prompt: Prompt) -> Prompt:
+        """The prompt with its material between marks. That of the agent has its pages framed, and its task as it is."""
+        return prompt if role == "agent" else framed_prompt(prompt, self._state.nonce)
 
     def stepping(self, step: int, tasks: int, steps: int | None) -> None:
         """Tell who watches the run that a step begins."""
@@ -382,6 +389,7 @@ class Run:
         """One attempt of the agent. A failure is data: the trace carries it as `error`. Raises BrokenAgentError if all
         of the first attempts failed."""
         proof, broken, before = self._state.proof, False, self.chain.calls
+        view = framed_view(view, self._state.nonce)
         proof.begins(self.job)
         try:
             trace = await self._attempt(task, view)

@@ -111,12 +111,14 @@ class RunState:
     `labels=False` hides targets and scores from everything that learns; `judged` lets a judge give feedback instead.
     `lost` holds, by place, failures of the provider and notes that no result rests on yet: a failure is written with
     the first result that may rest on it, and else tried again by a resume. `rests_on` has those behind evaluations.
-    `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last failure of a model.
-    `door` decides which edits wait for review, and `trust_tools` says that what tools return is the operator's own.
-    `redactor` replaces sensitive values in all that comes in or is sent. `pace` is the number of attempts made and
-    their seconds in sum. `most_calls` is the most calls of an attempt so far; `longer_attempt` is called when it rises.
-    `token_ratio` is, for each model, the tokens it counted per token that was estimated, and `output_ratio` the tokens
-    it wrote per token of the limit, where it wrote more. `keep_evaluated` stores the attempts of an evaluation.
+    `unparsed` lists the places where no output of a model could be parsed; `last_error` is the last failure of a
+    model. `door` decides which edits wait for review, and `trust_tools` says that what tools return is the
+    operator's own. `nonce` marks what is shown as material; empty in runs older than that. `redactor` replaces
+    sensitive values in all that comes in or is sent. `pace` is the number of attempts made and their seconds in
+    sum. `most_calls` is the most calls of an attempt so far; `longer_attempt` is called when it rises.
+    `token_ratio` is, for each model, the tokens it counted per token that was estimated, and `output_ratio` the
+    tokens it wrote per token of the limit, where it wrote more. `keep_evaluated` stores the attempts of an
+    evaluation.
     """
 
     journal: Journal
@@ -133,6 +135,7 @@ class RunState:
     door: Door = field(default_factory=Door)
     trust_tools: bool = False
     redactor: Redactor | None = None
+    nonce: str = ""
     seed: int = 0
     concurrency: int = 16
     budget: Budget = field(default_factory=Budget)

@@ -133,6 +133,9 @@ class RunOptions(TypedDict, total=False):
     ips, or all of them ("all")."""
     redact_map: str | None
     """A file for the redacted values, outside the run. With it, tools and agents that are programs get them back."""
+    nonce: str
+    """What the marks carry between which models are shown entries and material (`engine.framing`); by default made of
+    the tasks. Empty: no marks."""
     from_traces: bool
     """Whether the tasks carry recorded attempts to learn from, so that the agent runs in evaluations only."""
     trace_faults: int
@@ -190,6 +193,7 @@ class Config(BaseModel):
     trust_tools: bool = False
     redact: Annotated[tuple[Kind, ...], BeforeValidator(_read_kinds)] = ()
     redact_map: str | None = None
+    nonce: str = ""
     from_traces: bool = False
     trace_faults: int = Field(default=0, ge=0)
     before: bool = False

@@ -76,7 +76,11 @@ class Origin:
     def values(self) -> dict[str, Any]:
         """The configuration for acting, with what the caller names over it."""
         self.require(("method",))
-        return override_config(acting_config(self.config), self.named)
+        values = acting_config(self.config)
+        if not self.trusted:
+            # Who made the run knows it.
+            del values["nonce"]
+        return override_config(values, self.named)
 
     def require_all(self) -> None:
         """Raises UsageError if the run names anything to execute or to ask that the caller neither names nor trusts,
@@ -114,7 +118,7 @@ class Origin:
             if field in self.named and field != "settings":
                 continue
             match field:
-                case "model" | "roles":
+                case "model" | "roles" | "nonce":
                     continue
                 case "method" if value not in methods.NAMES and not value.startswith(PYTHON):
                     text = f"import the method {_shown(value)}"

@@ -100,6 +100,7 @@ async def open_state(
             judged=config.judged,
             door=Door(config.review, {} if store is None else read_known(store, last_step)),
             trust_tools=config.trust_tools,
+            nonce=config.nonce,
             seed=config.seed,
             concurrency=config.concurrency,
             slots=shared.slots if shared else {},

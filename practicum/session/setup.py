@@ -16,6 +16,7 @@ from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
 from practicum.core.requirements import pip_install
 from practicum.core.types import Task
+from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
 from practicum.engine.state import Scorer
 from practicum.methods.settings import GateSettings
@@ -72,7 +73,9 @@ def set_up(values: Mapping[str, Any], splits: Splits, parts: Parts | None = None
         if not isinstance(task, Task):
             raise UsageError(f"a task must be a Task, not {type(task).__name__}: read tasks with practicum.load_tasks")
     values, parts = take_objects(values, parts or Parts())
-    config = config_from({**values, **parts.names()})
+    # A run that was begun keeps its nonce, or has none, if it is older than that.
+    nonce = {"nonce": nonce_for((*splits.train, *splits.val, *splits.test))} if "nonce" not in values else {}
+    config = config_from({**values, **nonce, **parts.names()})
     if not splits.train and not splits.test:
         raise UsageError("there are no tasks")
     setup = build_setup(with_defaults(config, parts), splits, parts)

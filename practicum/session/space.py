@@ -32,6 +32,7 @@ from practicum.core.redact import Redactor
 from practicum.core.trust import Trust
 from practicum.core.types import Task, Trace, Turn
 from practicum.core.views import View
+from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
 from practicum.engine.run import Run
 from practicum.engine.state import RunState, Seat
@@ -496,7 +497,8 @@ class _Reader:
             self.__dict__.pop(made, None)
         self._origin = None if store is None else Origin.of(store, self._given, self._parts, self._trust_run)
         values = override_config({}, self._given) if self._origin is None else self._origin.values()
-        self._values = {**values, "from_traces": False}
+        # What is no run, or was made elsewhere, has the nonce of no tasks.
+        self._values = {"nonce": nonce_for(()), **values, "from_traces": False}
         self.config = with_defaults(config_from({**self._values, **self._parts.names()}), self._parts)
         if store is not None:
             self._changes = store.changes()
@@ -567,7 +569,7 @@ class _Reader:
         state = RunState(
             NoJournal(), seats, _Capture(), None, self.retriever.vectors, config.instructions, config.choices,
             config.profile or "full", config.sections or default_sections(config.profile or "full"), seed=config.seed,
-            given_retriever=self.retriever,
+            nonce=config.nonce, given_retriever=self.retriever,
         )  # fmt: skip
         try:
             await self.method.act(Task("query", query), context, Run(state, "query", ("task:query",), teaches=False))

@@ -195,6 +195,7 @@ def test_options_reach_the_configuration_of_the_run(run: Any, here: Path) -> Non
     assert state == "done"
     assert [t.target for t in splits.train] == ["word0", "word1", "word2"] * 2
     kept = config.model_dump(exclude_defaults=True)
+    assert len(kept.pop("nonce")) == 8
     assert kept == {
         "model": "scripted:model", "roles": {"curator": "scripted:model"}, "scorer": "contains",
         "settings": {"curator": "edits"},

@@ -407,7 +407,7 @@ def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
 ) -> None:
     folder = tmp_path / "run"
     settings = {"batch": 2}
-    before = learn(folder, client(), 12, method=method, settings=settings, max_calls=20)
+    before = learn(folder, client(), 12, method=method, settings=settings, max_calls=36)
     assert before.stopped
     back = launcher.run(("rollback", "run", "1", "--yes"), tmp_path)
     assert back.code == 0

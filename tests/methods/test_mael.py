@@ -13,7 +13,7 @@ import pytest
 import scripts
 from helpers import client, context_bytes, make_tasks
 from profiles import cases
-from scripts import Learned, shape
+from scripts import Learned, material, shape
 from teams import SHOWING, divided, learned, number, plan, quality, solution, team, written
 
 import practicum
@@ -449,7 +449,7 @@ def test_every_agent_gets_the_instructions_under_one_heading(tmp_path: Path) -> 
     # A judge of a part could not tell otherwise what is asked of the solution.
     asked += run.calls("judge")
     assert len({shape(call) for call in asked}) == 4
-    assert all(call.prompt.user.startswith("# What the agent is told\nBe brief.\n\n# ") for call in asked)
+    assert all(material(call.prompt).startswith("# What the agent is told\nBe brief.\n\n# ") for call in asked)
 
 
 def test_an_agent_that_fails_hands_its_part_to_another(tmp_path: Path) -> None:

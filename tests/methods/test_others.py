@@ -248,7 +248,7 @@ def test_a_contrast_reads_each_attempt_with_its_score_and_the_experiences_so_far
     assert re.findall(r"# Attempt (\d): its score is (\d+) of 100", call.prompt.user) == [
         ("1", "0"), ("2", "100"), ("3", "100"),
     ]  # fmt: skip
-    assert "# The experiences so far\n\n[e0] (experiences) Look once." in call.prompt.head
+    assert re.search(r"# The experiences so far\n\n<data-\w+>\n\[e0\] \(experiences\) Look once\.", call.prompt.head)
     # The curator reads why, and not the experience alone.
     assert "it looked twice" in run.prompts("curator")[0]
 

@@ -135,7 +135,8 @@ def test_the_most_similar_memories_are_shown_after_the_instructions_and_kept_wit
     last = made.calls("agent")[-1].prompt
     assert last.head.startswith("Be kind.")
     assert last.user == tasks[1].input
-    (page,) = last.pages
+    before, page, after = last.pages
+    assert (before.split("\n")[-1][1:], after[2:]) == (f"notes-{after[8:-1]}>", f"notes-{after[8:-1]}>")
     assert "(memories) Successful approach: message 1 (such tasks). do message 1" in page
     assert page.startswith(FOLLOW)
     assert page.count("\n") == 2

@@ -15,7 +15,7 @@ from helpers import client, context_bytes, make_tasks
 
 import practicum
 from practicum import methods
-from practicum.core.types import Rollout, Task
+from practicum.core.types import Prompt, Rollout, Task
 from practicum.engine.loop import StepReport
 from practicum.models.scripted import Call, ScriptedClient, in_parts, parts_asked
 from practicum.session.result import Progress, Result, Watch
@@ -47,6 +47,12 @@ def right(call: Call) -> str:
 
 def wrong(call: Call) -> str:
     return "wrong"
+
+
+def material(prompt: Prompt) -> str:
+    """The message of a role that learns or judges, without the marks around it."""
+    found = re.fullmatch(r"<data-([0-9a-f]{8})>\n(.*)\n</data-\1>", prompt.user, re.DOTALL)
+    return prompt.user if found is None else found[2]
 
 
 def insight(call: Call) -> dict[str, Any]:
@@ -121,7 +127,8 @@ class Learned(Watch):
         return [call for call in self.model.calls if call.role == role]
 
     def prompts(self, role: str) -> list[str]:
-        return [call.prompt.user for call in self.calls(role)]
+        """The material that the calls of a role were about."""
+        return [material(call.prompt) for call in self.calls(role)]
 
     @property
     def rollouts(self) -> list[Rollout]:

@@ -81,7 +81,9 @@ async def best_instruction(context: Context, task: Task, run: Run) -> View:
     if shown is None:
         return View()
     text = visible_to_model(shown.text)
-    return View((text,), ids=(shown.id,), tokens=count_tokens(text), entries=partial(tuple, (shown,)))
+    return View(
+        (text,), ids=(shown.id,), tokens=count_tokens(text), instructing=True, entries=partial(tuple, (shown,))
+    )  # fmt: skip
 
 
 def only(text: str) -> Context:
