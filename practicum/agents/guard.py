@@ -2,8 +2,10 @@
 
 Every entry has a trust, that of its origin. If an argument of a call has text that stands in an entry below `own` and
 in nothing else that the agent may act on (the task, the instructions, the manual of the tools, own entries, and what
-tools returned in this attempt), then a stranger chose it. Text is recognized as in `core.shingles`: by rare phrases,
-names and codes. A whole argument is also recognized by itself, however short it is if the entry quotes it.
+tools returned in this attempt), then a stranger chose it. Text is recognized by five words in a row, and by what stands
+out in the entry: quotations, addresses, and codes and long numbers as in `core.shingles`. A whole argument is also
+recognized by itself, if it has four letters or digits, or two where the entry quotes it. Single words and names inside
+a longer argument are not, because arguments in SQL or code share their words with any notes about them.
 
 What is not found: text that the model rewrote, encoded or composed, and a stranger's choice of which tool is called
 with arguments from elsewhere.
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from practicum.core.edits import Entry
-from practicum.core.shingles import grams, has_content, pieces, words
+from practicum.core.shingles import WORDS, grams, has_content, pieces, words
 from practicum.core.trust import Trust
 
 GuardTools = Literal["off", "refuse", "ask"]
@@ -25,6 +27,10 @@ GuardTools = Literal["off", "refuse", "ask"]
 
 
 _QUOTED = re.compile(r"""[`"'“«]([^`"'”»\n]{2,60})[`"'”»]""")
+
+
+_ADDRESS = re.compile(r"\w[\w.+-]*[@/.:][\w./:@-]*\w")
+"""Addresses of mail and of pages, and paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,10 @@ class Guard:
 
     def _alone(self, values: list[str], entry: Entry) -> list[str]:
         text = _text(entry)
-        of_entry, short = pieces(text), {*map(_joined, _QUOTED.findall(text))}
+        quoted, addresses = _QUOTED.findall(text), _ADDRESS.findall(text)
+        telling = {" ".join(words(said)) for said in (*quoted, *addresses)}
+        of_entry = {piece for piece in pieces(text) if piece in telling or _stands_out(piece)}
+        short = {*map(_joined, quoted)}
         runs = {run.replace(" ", "") for run in grams(text)}
         copied: dict[str, str] = {}
         for value in values:
@@ -91,6 +100,10 @@ class Guard:
             self._known_grams |= found | {gram.replace(" ", "") for gram in found}
         self._read = len(self._known)
         return piece in self._known_grams
+
+
+def _stands_out(piece: str) -> bool:
+    return "…" not in piece and (any(map(str.isdigit, piece)) or piece.count(" ") + 1 >= WORDS)
 
 
 def _text(entry: Entry) -> str:

@@ -263,6 +263,50 @@ def _print_robustness(out: Printer, found: HarmResult) -> None:
     out.table((*columns, "claim"), lines, text=("reflector", "gate", "claim"))
 
 
+@app.command("poison")
+def poison(
+    count: int = Option(18, "--attacks", min=3, help="Attacks of each seed: AgentDojo, MINJA, AgentPoison in turn."),
+    ways: str | None = Option(None, help="Ways in, as a,b,c (default: all)."),
+    each: bool = Option(True, help="Also each defence alone, and all but each."),
+    seeds: int = Option(3, min=1, help="Repetitions, each with other attacks and tasks."),
+    model: str | None = Option(None, help="Ask this model what it takes over from traces, framed and not."),
+    folder: opt.BenchFolder = None,
+    json_: opt.Json = False,
+) -> None:
+    """Measure how far strangers get who want to teach an agent: attacks by every way, with each defence and without.
+
+    The attacks of AgentDojo are read from its package: pip install --no-deps agentdojo==0.1.35.
+    """
+    from practicum.bench.poison import NONE, WAYS, PoisonRow, measure, sets, taken_over, targets
+    from practicum.cli.inputs import names
+    from practicum.session.records import new_folder
+
+    out, folder, rows = Printer(json_), folder or new_folder("poison"), list[PoisonRow]()
+    known, asked = (*WAYS, NONE), []
+    chosen = names(ways, "--ways") if ways is not None else [*known]
+    if unknown := [way for way in chosen if way not in known]:
+        raise UsageError(f"--ways has {unknown[0]!r}: known are {', '.join(known)}")
+
+    def report(row: PoisonRow) -> None:
+        found = f"{row.shown} of {row.attacks} shown, {row.obeyed} obeyed, {row.waiting} wait, " if row.attacks else ""
+        out.print(f"{row.defences}; {row.way}: {found}score {mean(row.scores):.1%}")
+
+    if model is None:
+        rows = measure(sets(each), chosen, count, seeds, report)
+    else:
+        for one in taken_over(model, count, 0, folder):
+            how = "with framing" if one.framed else "without framing"
+            out.print(f"{how}: the orders of {one.taken} of {one.attacks} attacks are in {one.lessons} lessons")
+            asked.append(one)
+    reached = targets(rows)
+    value = {"bench": "poison", "attacks": count, "seeds": seeds, "rows": [row.as_json() for row in rows]}
+    value |= {"taken_over": [one.as_json() for one in asked], "targets": [target.as_json() for target in reached]}
+    save_json(folder / "poison.json", value)
+    _print_targets(out, reached)
+    out.print(f"{folder}/poison.json")
+    out.result(value)
+
+
 def _print_targets(out: Printer, targets: Sequence[Target], load: float | None = None) -> None:
     for target in targets:
         out.print(target.summary(), style="" if target.met else "red")
