@@ -111,7 +111,7 @@ async def try_reviews(
         same = tasks == own_tasks and not {name for name, value in given.items() if value is not None} - CHANGEABLE
         kept = setup.config.model_dump(mode="json", exclude=CHANGEABLE)
         # The run's own validation counts as long as the same is asked.
-        split = "val" if same else f"try {digest(kept, [task.id for task in tasks])[:8]}"
+        split = "val" if same else f"try-{digest(kept, [task.id for task in tasks])[:8]}"
         budget, watch = Budget(setup.config.limits), one_watch(watch)
         async with open_state(store, RUN, folder, setup, act_only=True, budget=budget) as state:
             trying = _Trying(store, setup, state, watch, Present(store), tasks, split)

@@ -302,6 +302,7 @@ def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
     assert not model.calls
     assert [review.tried for review in again.reviews] == [review.tried for review in done.reviews]
     assert states(run) == dict.fromkeys(states(run), PENDING)
+    assert "pages written" in run_command(["view", str(run), "--output", "pages"], tmp_path).out
     assert "tried: 100.0% with it and 50.0% without, on 8 tasks" in run_command(["review", str(run)], tmp_path).out
 
 
