@@ -234,7 +234,8 @@ class Turn:
 class Prompt:
     """What a model reads, in the order that serves prefix caches: instructions, context pages, earlier turns, the task.
 
-    `parts` are the parts of `user`, if it has several: when it is too long, each is shortened by itself.
+    `parts` are the parts of `user`, if it has several: when it is too long, each is shortened by itself. `closing` is
+    what a role is told after the material in `user`, so that prompts that differ in it alone begin alike.
     """
 
     system: str
@@ -242,6 +243,7 @@ class Prompt:
     pages: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
     parts: tuple[str, ...] = ()
+    closing: str = ""
 
     @classmethod
     def from_parts(

@@ -44,9 +44,9 @@ def framed_view(view: View, nonce: str) -> View:
 
 def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     """The prompt of a role that learns or judges, with its pages and its message between marks. Worked examples have
-    the same form, since a small model takes the form from them. Without a nonce it stays as it is."""
+    the same form, since a small model takes the form from them. Without a nonce there are no marks."""
     if not nonce:
-        return prompt
+        return replace(prompt, user=_closed(prompt.user, prompt), closing="", parts=()) if prompt.closing else prompt
     before, after = f"<data-{nonce}>", f"</data-{nonce}>"
 
     def between(text: str) -> str:
@@ -55,7 +55,11 @@ def framed_prompt(prompt: Prompt, nonce: str) -> Prompt:
     return Prompt(
         # The pages follow the instructions, whose last line may be their heading.
         "\n\n".join(filter(None, (MATERIAL.format(nonce=nonce), prompt.system))),
-        between(visible_to_model(prompt.user)),
+        _closed(between(visible_to_model(prompt.user)), prompt),
         (before, *prompt.pages, after) if prompt.pages else (),
         tuple(Turn(between(turn.user), turn.assistant) for turn in prompt.turns),
     )
+
+
+def _closed(user: str, prompt: Prompt) -> str:
+    return f"{user}\n\n{prompt.closing}" if prompt.closing else user

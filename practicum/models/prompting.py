@@ -31,7 +31,7 @@ SHOWN_ANSWER = 2000
 def prompt_tokens(prompt: Prompt) -> int:
     """Estimate the tokens of a prompt, the frames of its messages included."""
     turns = sum(count_tokens(t.user) + count_tokens(t.assistant) + TOKENS_PER_TURN for t in prompt.turns)
-    texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user)))
+    texts = sum(map(count_tokens, (prompt.system, *prompt.pages, prompt.user, prompt.closing)))
     return texts + turns + TOKENS_PER_PROMPT
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers import context_bytes, make_tasks
-from scripts import Learned, annotated, learned, number, resumed, right, scripted, warm, wrong
+from scripts import Learned, annotated, learned, material, number, resumed, right, scripted, warm, wrong
 
 from practicum.core.context import Context, seed_context
 from practicum.core.errors import ProviderError
@@ -298,7 +298,7 @@ def twins(run: Learned) -> list[Call]:
 def test_the_annotated_view_is_xml_with_ids(tmp_path: Path) -> None:
     run = learned(tmp_path, scripted(twin_agent), 1, {"twin": True}, seed_context=XML)
     (twin,) = twins(run)
-    page = "\n".join(twin.prompt.pages)
+    page = "\n".join(twin.prompt.pages[1:-1])
     assert page == (
         '<entry id="e0" section="rules">If a &lt; b &amp; "c", answer &lt;d&gt;.</entry>\n'
         '<entry id="e1" section="odd &lt;one&gt;">Be brief.</entry>'
@@ -319,11 +319,12 @@ def test_citations_doubts_and_gaps_reach_the_reflector_with_the_entries_they_nam
     settings = {"twin": True, "rules_shown": True, **ONCE}
     run = learned(tmp_path, scripted(twin_agent), 1, settings, seed_context=XML, profile=profile)
     (call,) = run.calls("reflector")
-    prompt, notes = call.prompt.user, part(call.prompt.user, "# The agent's notes, from another run of the same task")
+    prompt = material(call.prompt)
+    notes = part(prompt, "# The agent's notes, from another run of the same task")
     if profile == "full":
         assert notes == f"{NOTED}\nAnswer: word0"
         assert part(prompt, "# Entries that the agent says it used") == "[e0] [e1]"
-        assert "\n".join(call.prompt.pages).splitlines() == LINES
+        assert "\n".join(call.prompt.pages[1:-1]).splitlines() == LINES
     else:
         assert notes == NOTED
         assert part(prompt, "# Rules the agent relied on").splitlines() == LINES

@@ -43,14 +43,14 @@ def diagnosed(kind: str, **more: Any) -> Any:
 def case(call: Call) -> tuple[str, str]:
     """What a head reads before what it is told, in the order of the prompt."""
     if call.prompt.turns:
-        return call.prompt.system.partition("\n\n")[0], call.prompt.user
+        return call.prompt.system.partition("\n\n")[2].partition("\n\n")[0], call.prompt.user
     return call.prompt.head, call.prompt.user.partition("\n\n# What to say of it\n")[0]
 
 
 def told(call: Call) -> str:
     """What a head is told, beside what all heads are told."""
     if call.prompt.turns:
-        return call.prompt.system.partition("\n\n")[2]
+        return call.prompt.system.partition("\n\n")[2].partition("\n\n")[2]
     return call.prompt.user.partition("\n\n# What to say of it\n")[2]
 
 
@@ -163,7 +163,7 @@ def test_a_head_reads_entries_that_the_attempt_did_not_cite(tmp_path: Path) -> N
     seed = seed_context([("rules", "If in doubt, guess."), ("strategies", passed_over)])
     run = learned(tmp_path, scripted(citing, diagnosed("actionable_gap")), 1, HEADS, seed_context=seed)
     (gap,) = [call for call in run.calls("reflector") if shape(call) == "CoverageGap"]
-    assert "\n".join(gap.prompt.pages) == (
+    assert "\n".join(gap.prompt.pages[1:-1]) == (
         "[e0] (rules) If in doubt, guess.\n"
         "[e1] (strategies)\n  If a message is odd:\n  1. count its words\n  2. answer the last one"
     )

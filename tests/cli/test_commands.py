@@ -23,7 +23,7 @@ from practicum.testing.server import ServerProcess
 
 LEARN_KEYS = {
     "run", "version", "entries", "context_tokens", "seconds", "scores", "usage", "by_role", "journal", "refused",
-    "errors",
+    "held", "errors",
 }  # fmt: skip
 USAGE_KEYS = {"calls", "input_tokens", "cached_tokens", "output_tokens", "usd"}
 EVAL_KEYS = {"score", "ci95", "n", "errors", "counts", "measures", "usage", "by_role", "seconds", "attempts"}

@@ -19,8 +19,9 @@ from practicum.core.context import Context, seed_context
 from practicum.core.edits import Add, Delta, Update, Vote
 from practicum.core.playbook import export
 from practicum.session.amend import apply_edits
+from practicum.session.config import Config, Splits
 from practicum.session.edit import as_text, read_edits
-from practicum.session.records import RUN, create_seed, load_context, update_run
+from practicum.session.records import RUN, begin, create_seed, load_context, update_run
 from practicum.store.database import Store
 from practicum.store.names import name_version
 
@@ -211,7 +212,8 @@ def test_an_editor_shows_what_hides_and_what_is_not_changed_keeps_it(tmp_path: P
     texts = [HIDDEN, "plain", HIDDEN + "!"]
     edits = [Add(f"a\u200b{n}", text) for n, text in enumerate(texts)]
     answered = Add("episodes", "2\u202e?", data={"answer": "4\u200b"})
-    create_seed(tmp_path / "run", Context().apply(Delta((*edits, answered))).context)
+    with Store.create(tmp_path / "run") as store:
+        begin(store, Config(method="none"), Splits(), Context().apply(Delta((*edits, answered))).context, "done")
     context = load_context(tmp_path / "run")
     text = as_text(tmp_path / "run", context)
     assert text.isascii() or "→" in text

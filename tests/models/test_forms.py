@@ -242,6 +242,7 @@ def test_every_kind_of_server_is_understood(method: str, server: str, profile: P
             return await practicum.learn(
                 make_tasks(3), out=tmp_path / "run", method=method, model=f"{at.url}#sim", profile=profile,
                 structure="tool" if server == "tool" else "native", scorer="judge", settings=MORE.get(method, {}),
+                max_output_tokens=8_000,
             )  # fmt: skip
 
     errors = practicum.run_sync(work()).errors

@@ -195,9 +195,7 @@ class Heads:
         # What the heads are told comes last: their prompts begin alike, so that a prefix cache serves the playbook.
         told = "\n\n".join(head.text(run.profile) for head in heads)
         if run.profile == "full":
-            parts = (*case.parts, f"# What to say of it\n{told}")
-            prompt = replace(case, user="\n\n".join(parts), parts=parts)
-            return await run.ask_fitted("reflector", prompt, form)
+            return await run.ask_fitted("reflector", replace(case, closing=f"# What to say of it\n{told}"), form)
         fields = set(form.model_fields)
         turns = tuple(Turn(case, diagnosis.model_dump_json(include=fields)) for case, diagnosis in self.examples)
         prompt = replace(case, system=f"{case.system}\n\n{told}", turns=turns)
