@@ -36,6 +36,7 @@ from practicum.session.components import Parts
 from practicum.session.evaluate import Evaluation, evaluate
 from practicum.session.learn import begun, learn, resume
 from practicum.session.records import load_context
+from practicum.store.schema import IN_FLIGHT
 
 SIZES = (0, 10, 20, 30)
 """Numbers of tasks whose experience is in the pools (figure 3)."""
@@ -327,8 +328,10 @@ def first_tasks(pools: Context, tasks: int) -> Context:
 
 def _summarize(seed: int, experiences: int, evaluation: Evaluation) -> MaelRun:
     rollouts = evaluation.rollouts
+    # What a kill lost says nothing about a variant.
+    made = sum((usage for role, usage in evaluation.by_role.items() if role != IN_FLIGHT), Usage())
     return MaelRun(
-        seed=seed, experiences=experiences, usage=evaluation.usage, errors=evaluation.errors,
+        seed=seed, experiences=experiences, usage=made, errors=evaluation.errors,
         scores=tuple(r.score.value if r.score else None for r in rollouts), measures=evaluation.measures,
         rounds=tuple(r.trace.data["rounds"] if r.trace.error is None else None for r in rollouts),
     )  # fmt: skip

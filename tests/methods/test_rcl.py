@@ -158,7 +158,7 @@ RCL: dict[str, dict[str, Any]] = {
 def test_without_labels_other_targets_and_scores_leave_every_prompt_as_it_was(
     tmp_path: Path, settings: dict[str, Any], judged: bool, how: str
 ) -> None:
-    tasks = make_tasks(30, tags=["a"])
+    tasks = make_tasks(34, tags=["a"])
     config: dict[str, Any] = {"method": "rcl", "settings": settings, "labels": False, "judged": judged}
     before = prompts(tmp_path / "a", tasks, **config)
     assert before == prompts(tmp_path / "b", changed(tasks, how), **config)

@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import select
 
 from practicum.analysis.compare.plan import PlannedRun
+from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, StoreError
 from practicum.core.files import write_atomic
 from practicum.core.types import Rollout, Usage
@@ -141,12 +142,14 @@ def completed_outcome(
     by_task = {r.task.id: score.value for r in attempts if (score := r.first.score) is not None}
     taken = [agent_steps(r.first) for r in attempts if r.first.score is not None]
     early = f"{result.stopped}, before every task was scored" if result.stopped else "no task could be scored"
+    # What a kill lost says nothing about a method.
+    errors = {name: n for name, n in result.errors.items() if name != Count.LEFT_IN_FLIGHT}
     return RunOutcome(
         variant=run.variant.name, seed=run.seed, by_task=by_task, best_of_k=best_of_k(list(attempts)),
         at_once=at_once, **_stored(path),
         wall=result.seconds, critical=result.critical, context_tokens=render_full(result.context).tokens,
         entries=len(result.context), agent_steps=fmean(taken) if taken else None,
-        helpful=result.context.helpful, steps=result.steps, refused=result.refused, errors=result.errors,
+        helpful=result.context.helpful, steps=result.steps, refused=result.refused, errors=errors,
         stopped=result.stopped, failed=None if by_task else early,
     )  # fmt: skip
 
