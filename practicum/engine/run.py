@@ -24,12 +24,22 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from practicum.core.context import Context
 from practicum.core.counts import Count
 from practicum.core.edits import Delta, Refused
-from practicum.core.errors import AgentError, MethodError, OutputError, PlaceTaken, ProviderError, Stopped, WindowError
-from practicum.core.trust import least
+from practicum.core.errors import (
+    AgentError,
+    MethodError,
+    OutputError,
+    PlaceTaken,
+    ProviderError,
+    Stopped,
+    UsageError,
+    WindowError,
+)
+from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
 from practicum.engine.door import Admitted, edit_texts
 from practicum.engine.framing import framed_prompt, framed_view
+from practicum.engine.specifics import tell_apart
 from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
 from practicum.models.budget import Need
 from practicum.models.client import JSON, CallOptions, Client, Reply, Wait
@@ -482,6 +492,16 @@ class Run:
         """Vectors of unit length, shape (n, d). Each text is embedded once in the life of a store."""
         return await self._state.vectors(texts)
 
+    def require_own(self, sources: Iterable[str]) -> None:
+        """For a method that tries what it writes at once. Raises UsageError if something that would have to wait for
+        review is among what it learns from."""
+        if self._state.door.review != "none" and (level := trust_of(sources)) != "own":
+            raise UsageError(
+                f"the attempts of this method brought what is no longer the operator's own ({level}), and what it "
+                "writes of that is tried at once: give `review=none`, or `trust_tools` if it is all your own, or learn "
+                "with another method"
+            )
+
     def ready(self, delta: Delta) -> tuple[Delta, Delta]:
         """The part of a delta that may enter the context now, and the part that waits for review."""
         ready, held = self._state.door.split(delta.edits)
@@ -493,7 +513,12 @@ class Run:
         if door.known:
             new = [edit for edit in delta.edits if edit_texts(edit)]
             before = await self._known_before([edit_texts(edit)[0] for edit in new])
-            refused = [Refused(edit, why) for edit, why in zip(new, before, strict=True) if why]
+            # What strangers taught and waits keeps nobody from learning the same from the operator's own tasks.
+            refused = [
+                Refused(edit, why)
+                for edit, why in zip(new, before, strict=True)
+                if why and (why != WHY[PENDING] or door.waits(edit))
+            ]
             self.count(Count.KNOWN_TO_REVIEW, len(refused))
         out = {id(refusal.edit) for refusal in refused}
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
@@ -503,12 +528,16 @@ class Run:
 
     async def _known_before(self, texts: Sequence[str]) -> list[str]:
         """For each text, what the door knows of one that says the same; empty if it knows none."""
-        known = self._state.door.known
         if not texts:
             return []
-        closest = (await self.embed(texts)) @ (await self.embed([*known])).T
-        said = [*known.values()]
-        return [said[int(row.argmax())] if row.max() >= self.same_from else "" for row in closest]
+        known = [*self._state.door.known.items()]
+        closeness = (await self.embed(texts)) @ (await self.embed([text for text, _ in known])).T
+        alike = [[known[int(n)] for n in np.flatnonzero(row >= self.same_from)] for row in closeness]
+        # Similar texts with another number, name or answer say something else.
+        return [
+            next((why for old, why in found if not tell_apart(text, old, self.choices)), "")
+            for text, found in zip(texts, alike, strict=True)
+        ]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:
         """The `k` entries of a context that are most similar to a text, best first, once at each place. Ties go to the

@@ -25,7 +25,6 @@ from practicum.core.errors import (
     Stopped,
     StoreError,
 )
-from practicum.core.trust import LEVELS
 from practicum.core.types import Rollout, Task
 from practicum.core.words import quantity
 from practicum.engine.loop import Method, StepReport, Validation, best_of_k, mean_score
@@ -36,7 +35,7 @@ from practicum.models.budget import Need
 from practicum.models.local import pinned
 from practicum.session.amend import save_snapshot
 from practicum.session.components import Parts
-from practicum.session.config import APPWORLD, TOOLS, RunOptions, Splits, require_known
+from practicum.session.config import RunOptions, Splits, require_known
 from practicum.session.corrections import Corrections, corrected
 from practicum.session.foreign import Origin
 from practicum.session.legs import Leg, begin_leg, last_leg
@@ -58,7 +57,7 @@ from practicum.session.records import (
 )
 from practicum.session.result import INTERRUPTED, OUTAGE, Progress, Result, RunInfo, Watch, one_watch
 from practicum.session.review import count_pending, read_reviews
-from practicum.session.setup import Setup, set_up
+from practicum.session.setup import Setup, set_up, strangers
 from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
@@ -208,16 +207,6 @@ async def open_session(
         if config.review == "foreign" and (whose := strangers(setup)):
             warnings.append(f"what is learned from {whose} waits for review: look at it with practicum review {folder}")
         yield Session(folder, setup, state, store, leg, one_watch(watch), warnings)
-
-
-def strangers(setup: Setup) -> str:
-    """What a run learns from that is less than the operator's own, in words; empty if there is none."""
-    levels = {task.trust for task in setup.splits.train} - {"own"}
-    what = "traces" if setup.config.from_traces else "tasks"
-    found = [f"{level} {what}" for level in LEVELS if level in levels]
-    if setup.config.agent.startswith((TOOLS, APPWORLD)) and not (setup.config.trust_tools or setup.config.from_traces):
-        found.append("what tools return (`trust_tools`, if it is all your own)")
-    return " and ".join(found)
 
 
 @dataclass

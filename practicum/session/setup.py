@@ -15,6 +15,7 @@ from practicum.core.errors import TaskFileError, UsageError
 from practicum.core.installation import derived_key
 from practicum.core.redact import Redactor
 from practicum.core.requirements import pip_install
+from practicum.core.trust import LEVELS
 from practicum.core.types import Task
 from practicum.engine.framing import nonce_for
 from practicum.engine.loop import Method
@@ -188,7 +189,7 @@ def _check_method(setup: Setup) -> None:
             raise UsageError(f"method {config.method} {settings.NO_GATE}: leave out gate=true")
         if not splits.val:
             raise UsageError("gate=true tries each delta on validation tasks: give `val`, or leave it out")
-    if config.review != "none" and settings.NO_GATE and setup.method.roles and splits.train and not _own(setup):
+    if config.review != "none" and settings.NO_GATE and setup.method.roles and splits.train and strangers(setup):
         raise UsageError(
             f"method {config.method} tries what it writes at once, so what strangers may have taught it cannot wait "
             "for review: give `review=none`, or learn with another method"
@@ -199,10 +200,13 @@ def _check_method(setup: Setup) -> None:
         raise UsageError("`validate_every` is for validation tasks: give `val`, or leave it out")
 
 
-def _own(setup: Setup) -> bool:
-    """Whether everything that a run learns from is the operator's own."""
-    tools = setup.config.agent.startswith((TOOLS, APPWORLD)) and not setup.config.trust_tools
-    return not tools and all(task.trust == "own" for task in setup.splits.train)
+def strangers(setup: Setup) -> str:
+    """What a run learns from that is less than the operator's own, in words; empty if there is none."""
+    config, levels = setup.config, {task.trust for task in setup.splits.train} - {"own"}
+    found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels]
+    if config.agent.startswith((TOOLS, APPWORLD)) and not (config.trust_tools or config.from_traces):
+        found.append("what tools return (`trust_tools`, if it is all your own)")
+    return " and ".join(found)
 
 
 def _check_agent(config: Config) -> None:

@@ -27,7 +27,6 @@ from practicum.blocks.reflect.per_trace import (
     tagged,
     verdicts,
 )
-from practicum.blocks.specifics import answers_named
 from practicum.core.bounded import LongText, MaxChars, MaxItems, Output, rule_schema
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -36,6 +35,7 @@ from practicum.core.errors import OutputError, ProviderError
 from practicum.core.types import Instructions, Lesson, Profile, Prompt, Rollout, Round, Turn
 from practicum.engine.loop import ReflectSeam, sources_of
 from practicum.engine.run import Run
+from practicum.engine.specifics import answers_named
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 

@@ -137,6 +137,7 @@ class _Search:
     async def _rewritten(self, text: str) -> str:
         """A better instruction, learned from the parent's attempts; "" if there is none."""
         context = only(text)
+        self.run.require_own(sources_of(self.parent))
         self.lessons = await self.method.reflect(self.parent, context, self.at.at("reflect"))
         if not self.lessons:
             return ""

@@ -240,6 +240,7 @@ class _Search:
             (self.tried[key],) = made = await self.method.attempt(Batch((task,)), self._shown(candidate), place)
             self.losses.count(made, ())
             self.rollouts += made
+            self.run.require_own(sources_of(made))
         return self._outputs(self.tried[key])
 
     async def _said(self, prompt: Prompt, form: type[BaseModel], warmth: float | None) -> dict[str, str]:

@@ -15,7 +15,6 @@ from pydantic import Field
 from practicum.blocks.reading import playbook_pages, track_record
 from practicum.blocks.reflect.evidence import judged, said
 from practicum.blocks.sections import described, section_of
-from practicum.blocks.specifics import answers_named, lost
 from practicum.blocks.update.append import votes
 from practicum.blocks.update.coverage import kept, left_out
 from practicum.blocks.update.optimizer_state import state_entry
@@ -28,6 +27,7 @@ from practicum.core.types import Instructions, Lesson, Profile, Prompt
 from practicum.core.views import behind, count_tokens, entry_line, render_full
 from practicum.engine.loop import UpdateSeam, sources_of
 from practicum.engine.run import Run
+from practicum.engine.specifics import answers_named, lost
 from practicum.models.client import JSON
 from practicum.models.prompting import json_schema
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 import numpy as np
 
-from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.append import Draft, draft
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -17,6 +16,7 @@ from practicum.core.types import Lesson
 from practicum.core.views import render_full
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.run import Run
+from practicum.engine.specifics import tell_apart
 
 DedupeWhen = Literal["proactive", "lazy", "never"]
 

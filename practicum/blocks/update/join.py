@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import networkx as nx
 
-from practicum.blocks.specifics import tell_apart
 from practicum.blocks.update.dedupe import Threshold, as_number, duplicates
 from practicum.core.context import Context
 from practicum.core.counts import Count
@@ -24,6 +23,7 @@ from practicum.core.types import Lesson
 from practicum.engine.loop import UpdateSeam
 from practicum.engine.provenance import traced
 from practicum.engine.run import Run
+from practicum.engine.specifics import tell_apart
 
 Join = Callable[[Sequence[Delta], Context, Run], Awaitable[Delta]]
 E_ = TypeVar("E_", bound=Edit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from practicum.blocks.specifics import lost, tell_apart
+from practicum.engine.specifics import lost, tell_apart
 
 
 @pytest.mark.parametrize(
