@@ -95,6 +95,11 @@ def read_traces(path: Path, trust: Trust, trust_scores: bool) -> Traces:
         lines.append(f"and {quantity(more, 'more such line')}")
     if traces.faults:
         lines.append(f"in all, {quantity(traces.faults, 'part')} could not be read in full")
+    if traces.unscored:
+        lines.append(
+            f"the score or right answer of {quantity(traces.unscored, 'trace')} is left out, since somebody else may "
+            "have written it: --trust own if the traces are yours, --trust-scores if it counts all the same"
+        )
     print(*map(visible_line, lines), sep="\n", file=sys.stderr)
     return traces
 

@@ -135,9 +135,9 @@ RENAMED = {
 """Options whose names are not those of the settings."""
 
 KEYWORDS = (
-    "ablate", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again", "learn", "methods",
-    "out", "plot", "port", "repeat", "seeds", "sweep", "target", "tasks", "test", "trust", "trust_run", "trust_scores",
-    "val",
+    "ablate", "approve_better", "baseline", "before", "every", "fields", "format", "from_traces", "judge_again",
+    "learn", "methods", "out", "plot", "port", "reason", "repeat", "seeds", "sweep", "target", "tasks", "test",
+    "trust", "trust_run", "trust_scores", "val",
 )  # fmt: skip
 """Further keywords of the library that are options of one command or another."""
 

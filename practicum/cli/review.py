@@ -29,7 +29,7 @@ NAMED = 3
 
 ORIGIN = {
     "own": "your own tasks", "labelled": "tasks of somebody else, with your labels",
-    "tool": "what tools returned", "user": "what end users said", "foreign": "traces that somebody else recorded",
+    "tool": "what tools returned", "user": "what end users said", "foreign": "what somebody else wrote or recorded",
 }  # fmt: skip
 """Levels of trust in words."""
 
@@ -246,7 +246,8 @@ def _review_json(one: Review, present: Present, story: Story) -> dict[str, Any]:
 def _why(one: Review) -> list[str]:
     """Why edits wait, in words."""
     rests = [f"rests on {ORIGIN[one.held.trust]}"] if one.held.trust != "own" else []
-    return [*rests, *(flag.what for flag in one.held.flags)] or ["the run lets every edit wait (review=all)"]
+    flagged = [f"flagged: {'; '.join(flag.what for flag in one.held.flags)}"] if one.held.flags else []
+    return [*rests, *flagged] or ["the run lets every edit wait (review=all)"]
 
 
 def _print_review(out: Printer, run: Path, one: Review, present: Present, story: Story) -> None:

@@ -97,6 +97,8 @@ def show(
 
 def _show_context(run: Path, named: str | None, out: Printer) -> None:
     from practicum.session.records import RUN, read_config, run_summary
+    from practicum.session.result import waiting_line
+    from practicum.session.review import count_pending
     from practicum.store.database import Store
     from practicum.store.names import find_version, read_names
     from practicum.store.versions import read_versions, rebuild
@@ -106,9 +108,11 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         version = find_version(store, RUN, named)
         summary = run_summary(store, versions, version)
         config, state = read_config(store)
+        held = count_pending(store)
     context = rebuild(versions, version)
     about = {
-        "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names, **summary
+        "run": str(run), "state": state, "method": config.method, "versions": len(versions), "names": names,
+        "held": held, **summary,
     }  # fmt: skip
     size = {"tokens": render_full(context).tokens, "helpful": context.helpful}
     entries = [*map(entry_json, context)]
@@ -130,6 +134,8 @@ def _show_context(run: Path, named: str | None, out: Printer) -> None:
         votes += f"; {e.trust}" if e.trust != "own" else ""
         heading, below, lines = entry_line(e).partition("\n")
         out.item(f"{heading}{answer}  {votes}){below}{lines}")
+    if held:
+        out.print(waiting_line(held, run))
 
 
 def show_entry(run: Path, id: str, out: Printer) -> None:

@@ -45,7 +45,11 @@ def _read_sections(value: Any) -> Any:
 def _read_kinds(value: Any) -> Any:
     """Kinds of sensitive values, from a list or a text such as "secrets,emails" or "all"."""
     value = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
-    return KINDS if value in (["all"], ("all",)) else value
+    if value in (["all"], ("all",)):
+        return KINDS
+    if isinstance(value, (list, tuple)) and (unknown := [name for name in value if name not in KINDS]):
+        raise ValueError(f"{unknown[0]!r} does not fit: give all, or some of {', '.join(KINDS)}")
+    return value
 
 
 INERT = frozenset({

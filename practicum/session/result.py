@@ -114,8 +114,9 @@ class Result:
 
 
 def waiting_line(held: int, folder: Path) -> str:
-    """How much waits for review, and how to look at it."""
-    return f"{held:,} {in_number(held, 'edit[|s] wait[s|]')} for review: practicum review {folder}"
+    """How much waits for review, what that means, and how to look at it."""
+    what = in_number(held, "edit[|s] wait[s|] for review and [is|are]")
+    return f"{held:,} {what} in no prompt before you approve: practicum review {folder}"
 
 
 def usage_facts(usage: Usage, seconds: float) -> dict[str, str]:

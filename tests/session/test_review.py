@@ -228,7 +228,7 @@ def test_the_list_says_what_waits_why_and_on_what_it_rests(tmp_path: Path) -> No
     run = from_traces(tmp_path, 1).folder
     said = run_command(["review", str(run)], tmp_path).out
     assert f"+ (strategies) {SECRET} 0" in said
-    assert "1.1: rests on traces that somebody else recorded" in said
+    assert "1.1: rests on what somebody else wrote or recorded" in said
     assert f"from 1.t1, right (1.00): practicum show {run} --attempt 1.t1" in said
     assert f"1 edit waits: practicum review {run} --approve 1.1" in said
     told = json.loads(run_command(["review", str(run), "--json"], tmp_path).out)
@@ -249,7 +249,7 @@ def test_all_is_asked_for_and_leaves_out_what_is_flagged(tmp_path: Path) -> None
         return run_command(["review", str(run), *options], tmp_path)
 
     assert "add --yes" in review("--approve", "all").err
-    assert "2.1: rests on traces that somebody else recorded; a link" in review("--flag", "link").out
+    assert "2.1: rests on what somebody else wrote or recorded; flagged: a link" in review("--flag", "link").out
     assert [one["id"] for one in json.loads(review("--section", "notes", "--json").out)["reviews"]] == ["3.1"]
     assert "… 2 more" in review("--limit", "1").out
     done = json.loads(review("--approve", "all", "--section", "rules", "--yes", "--json").out)

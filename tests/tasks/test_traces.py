@@ -1000,3 +1000,14 @@ def test_the_counts_add_up(tmp_path: Path, kinds: list[str]) -> None:
     filled = 2 + len(kinds) - kinds.count("blank")
     assert len(traces.tasks) == 2 + kinds.count("good")
     assert len(traces.tasks) + sum(problem.count for problem in traces.problems) == filled
+
+
+def test_it_is_said_of_how_many_foreign_traces_the_score_is_left_out(write: Write) -> None:
+    path = write(
+        [chat(ASKED, ANSWERED, score=1), chat(ASKED, ANSWERED), chat(ASKED, ANSWERED, passed=False)], "x.jsonl"
+    )
+    foreign = traces.load_traces(path)
+    assert foreign.unscored == 2
+    assert [task.recorded.score for task in foreign.tasks if task.recorded] == [None] * 3
+    assert traces.load_traces(path, trust_scores=True).unscored == 0
+    assert load_traces(path).unscored == 0

@@ -73,6 +73,7 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
     problems: list[Problem] = []
     formats: Counter[str] = Counter()
     ids: Counter[str] = Counter()
+    unscored = 0
     sources: list[Source] = []
     for file in _files(root, problems):
         found = file.parent if file.name == DATABASE_FILE else file
@@ -91,7 +92,10 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
             task = replace(
                 task, id=id, meta={**task.meta, "format": format, "file": source.name, **own_id}, trust=trust
             )
-            tasks.append(task if trust != "foreign" or trust_scores else without_verdict(task))
+            if trust == "foreign" and not trust_scores:
+                scored, task = task, without_verdict(task)
+                unscored += scored != task
+            tasks.append(task)
             formats[format] += 1
         problems += source.problems()
     trial_folders = {folder for s in sources if "atif" in s.formats for folder in s.path.parents[: atif.RESULT_DEPTH]}
@@ -105,7 +109,7 @@ def load_traces(path: Path | str, trust: Trust = "foreign", trust_scores: bool =
         names = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
         reason = "; ".join(reasons) or f"the folder holds no file named {names} and no run"
         raise TaskFileError(f"{root}: no trace could be read: {reason}; accepted are {ACCEPTED}")
-    return Traces(tuple(tasks), tuple(problems), dict(formats))
+    return Traces(tuple(tasks), tuple(problems), dict(formats), unscored)
 
 
 def without_verdict(task: Task) -> Task:

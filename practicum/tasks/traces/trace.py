@@ -48,11 +48,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Traces:
-    """Recorded tasks, the problems met in reading them, and the number of traces by format."""
+    """Recorded tasks, the problems met in reading them, and the number of traces by format. Of so many (`unscored`) a
+    score or a right answer was left out, because they are foreign."""
 
     tasks: tuple[Task, ...]
     problems: tuple[Problem, ...]
     formats: Mapping[str, int]
+    unscored: int = 0
 
     @property
     def faults(self) -> int:
