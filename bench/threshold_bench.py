@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from practicum.bench.measure import load_average, print_end
-from practicum.blocks.specifics import tell_apart
+from practicum.engine.specifics import tell_apart
 from practicum.retrieval.vectors import open_embedder
 
 MOST_WRONG = 0.02
