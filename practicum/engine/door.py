@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote, changed_entries
 from practicum.core.screen import Flag, flags
 from practicum.core.trust import Trust, trust_of
 
@@ -66,8 +66,7 @@ class Door:
         groups: list[list[Edit]] = []
         of_ref: dict[str, list[Edit]] = {}
         for edit in edits:
-            named = [edit.id] if not isinstance(edit, Add | Merge) else [*edit.ids] if isinstance(edit, Merge) else []
-            group = next((of_ref[id] for id in named if id in of_ref), None)
+            group = next((of_ref[id] for id in named_entries(edit) if id in of_ref), None)
             if group is None and not self.waits(edit):
                 ready.append(edit)
                 continue
@@ -90,6 +89,11 @@ class Door:
         # The operator's own texts may be long: budgets bound what is shown of them.
         flagged = any(flag.kind != "length" for flag in edit_flags(edit))
         return trust != "own" or (self.review == "all" and taught) or flagged
+
+
+def named_entries(edit: Edit) -> tuple[str, ...]:
+    """The ids or refs of the entries that an edit is about."""
+    return (edit.id,) if isinstance(edit, Vote) else changed_entries(edit)
 
 
 def held(edits: Sequence[Edit]) -> Held:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from practicum.core.context import Context
 from practicum.core.counts import Count
-from practicum.core.edits import Delta, Refused
+from practicum.core.edits import Add, Delta, Refused
 from practicum.core.errors import (
     AgentError,
     MethodError,
@@ -37,7 +37,7 @@ from practicum.core.errors import (
 from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
-from practicum.engine.door import Admitted, edit_texts
+from practicum.engine.door import Admitted, edit_texts, named_entries
 from practicum.engine.framing import framed_prompt, framed_view
 from practicum.engine.specifics import tell_apart
 from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
@@ -508,7 +508,8 @@ class Run:
         return replace(delta, edits=tuple(ready)), Delta(tuple(edit for group in held for edit in group.edits))
 
     async def admit(self, delta: Delta) -> Admitted:
-        """The delta at the door. Refused is what was rejected in a review before, or waits for one already."""
+        """The delta at the door. Refused is what was rejected in a review before, or waits for one already, and what
+        builds on that."""
         door, refused = self._state.door, list[Refused]()
         if door.known:
             new = [edit for edit in delta.edits if edit_texts(edit)]
@@ -520,6 +521,9 @@ class Run:
                 if why and (why != WHY[PENDING] or door.waits(edit))
             ]
             self.count(Count.KNOWN_TO_REVIEW, len(refused))
+            gone = {one.edit.ref: one.reason for one in refused if isinstance(one.edit, Add) and one.edit.ref}
+            builds = ((edit, gone.keys() & named_entries(edit)) for edit in delta.edits)
+            refused += [Refused(edit, gone[min(refs)]) for edit, refs in builds if refs]
         out = {id(refusal.edit) for refusal in refused}
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
         door.known |= {text: WHY[PENDING] for group in held for edit in group.edits for text in edit_texts(edit)[:1]}

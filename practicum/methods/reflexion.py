@@ -25,7 +25,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Add, Delete, Delta, Entry
 from practicum.core.types import Lesson, Rollout, Round, Task
 from practicum.core.views import View, render_selected
-from practicum.engine.loop import Batch, History, Method, SampleSeam
+from practicum.engine.loop import Batch, History, Method, SampleSeam, sources_of
 from practicum.engine.run import Run
 from practicum.methods.settings import Batched
 
@@ -112,7 +112,12 @@ async def keep_reflections(keep: int, lessons: Sequence[Lesson], context: Contex
         known[_task(entry.sources)].append(entry)
     about = dict.fromkeys(_task(lesson.sources) for lesson in telling)
     old = (entry for task in about for entry in known[task][: max(len(known[task]) + 1 - keep, 0)])
-    gone = [Delete(entry.id, reason="older reflections are forgotten") for entry in old]
+    # What waits for review takes no older one's place.
+    why = "older reflections are forgotten"
+    gone = [
+        Delete(entry.id, sources_of(x for x in telling if _task(x.sources) == _task(entry.sources)), reason=why)
+        for entry in old
+    ]
     new = [Add(SECTION, x.text, x.data["task"], sources=x.sources, lessons=(x.id,)) for x in telling]
     return votes(lessons) + Delta((*gone, *new))
 

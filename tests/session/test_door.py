@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import make_tasks
+from runs import indoors
 from scripts import Learned, insight, learned, memory, scripted
 from sqlalchemy import select
 
 import practicum
-from practicum.core.edits import Add, Delete, Edit, Merge, Update, Vote
+from practicum.blocks.update.append import pruned
+from practicum.core.context import Context, initial_context
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Update, Vote
 from practicum.core.errors import UsageError
 from practicum.core.trust import LEVELS, Trust, least, trust_of
-from practicum.core.types import Recorded, Score, Step, Task, Trace
+from practicum.core.types import Lesson, Recorded, Score, Step, Task, Trace
 from practicum.engine.door import Door, Review
+from practicum.engine.run import Run
+from practicum.methods.reflexion import keep_reflections
 from practicum.models.scripted import Call
 from practicum.store import schema
 from practicum.store.database import Store
+from practicum.store.reviews import PENDING, WHY
 
 FOREIGN = ("task:t", "trust:foreign")
 TOOL = ("task:t", "trust:tool")
@@ -209,3 +217,60 @@ def test_what_strangers_taught_and_waits_keeps_nobody_from_learning_it(
     practicum.run_sync(ask())
     texts = [entry.text for entry in practicum.load_context(tmp_path / "run")]
     assert texts == ([again] if learned_now else [])
+
+
+def test_what_builds_on_a_repeated_lesson_is_refused_with_it() -> None:
+    run = indoors(lambda call: "no")
+    run._state.door = Door("foreign", {SECRET: WHY[PENDING]})
+    new, vote = Add("rules", SECRET, ref="new0", sources=FOREIGN), Vote("e0", uses=1)
+    merge = Merge(("e0", "new0"))
+    admitted = asyncio.run(run.admit(Delta((new, merge, Vote("new0", helpful=1), vote))))
+    assert admitted.delta.edits == (vote,)
+    assert [refused.edit for refused in admitted.refused] == [new, merge, Vote("new0", helpful=1)]
+
+
+def test_votes_that_wait_prune_nothing() -> None:
+    run = indoors(lambda call: "no")
+    run._state.door = Door("foreign")
+    context = initial_context([Add("rules", "Look twice."), Add("rules", "Be brief.")])
+
+    def pruned_by(*votes: Vote) -> Delta:
+        async def update(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
+            return Delta(votes)
+
+        return asyncio.run(pruned(update, 3)([], context, run))
+
+    foreign, own = Vote("e0", harmful=3, sources=FOREIGN), Vote("e1", harmful=3, sources=("task:t",))
+    assert pruned_by(foreign, own).deleted == {"e1"}
+    assert foreign in pruned_by(foreign, own).edits
+
+
+def test_strangers_cannot_have_a_playbook_rewritten_away(tmp_path: Path) -> None:
+    seed = initial_context([Add("rules", "Look twice."), Add("rules", "Be brief.")])
+    model = scripted(lambda call: "no", insight, lambda call: {"entries": [{"section": "rules", "text": SECRET}]})
+    how: dict[str, Any] = {"from_traces": True, "seed_context": seed}
+    run = learned(tmp_path, model, recorded("foreign", 1), {"curator": "rewrite"}, "ace", **how)
+    assert [entry.text for entry in run.result.context] == ["Look twice.", "Be brief."]
+    assert len(reviews(tmp_path)) == 3
+
+
+def test_strangers_cannot_push_own_reflections_out(tmp_path: Path) -> None:
+    seed = initial_context(Add("reflections", f"Look {n} times.", sources=("task:t0",)) for n in range(3))
+    lesson = Lesson("l", SECRET, sources=("task:t0", "trust:foreign"), data={"task": "?"})
+    delta = asyncio.run(keep_reflections(3, [lesson], seed, indoors(lambda call: "no")))
+    ready, _ = Door("foreign").split(delta.edits)
+    assert not ready
+
+
+def test_insights_that_wait_are_in_no_later_prompt_of_their_step(tmp_path: Path) -> None:
+    calls: list[Call] = []
+
+    def deciding(call: Call) -> dict[str, Any]:
+        calls.append(call)
+        return {"operations": [{"op": "ADD", "id": "", "text": SECRET}]}
+
+    model = scripted(lambda call: "no", insight, deciding)
+    right = [replace(t, recorded=Recorded(Trace("yes"), Score(1.0, True))) for t in recorded("foreign")]
+    learned(tmp_path, model, right, {"batch": 4, "together": 1}, "expel", from_traces=True)
+    assert len(calls) == 4
+    assert not [call for call in calls if SECRET in "".join(call.prompt.pages)]

@@ -26,7 +26,7 @@ from practicum.core.counts import Count
 from practicum.core.edits import Add, Delete, Delta, ordered_union
 from practicum.core.types import Instructions, Lesson, Rollout, Round, Task, Turn
 from practicum.core.views import behind, render_full
-from practicum.engine.loop import ReflectSeam, UpdateSeam
+from practicum.engine.loop import ReflectSeam, UpdateSeam, sources_of
 from practicum.engine.run import ActSeam, Run
 from practicum.retrieval.search import Filter
 
@@ -160,7 +160,8 @@ def with_last_outcomes(update: UpdateSeam) -> UpdateSeam:
         old = context.in_section(OUTCOMES)
         older = old[: max(len(old) + len(new) - LAST, 0)]
         added = (Add(OUTCOMES, x.detail, sources=x.sources, lessons=(x.id,)) for x in new)
-        return delta + Delta((*(Delete(e.id, reason="older outcomes are forgotten") for e in older), *added))
+        gone = (Delete(e.id, sources_of(new), reason="older outcomes are forgotten") for e in older)
+        return delta + Delta((*gone, *added))
 
     return wrapped
 

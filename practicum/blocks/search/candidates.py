@@ -134,7 +134,9 @@ def with_feedback_history(update: UpdateSeam, most: int) -> UpdateSeam:
         new = [lesson for lesson in lessons if lesson.text][-most:] if most else []
         old = kept[: max(len(kept) + len(new) - most, 0)]
         adds = (Add(FEEDBACK, x.text, data={"lesson": x.id}, sources=x.sources, lessons=(x.id,)) for x in new)
-        return delta + Delta((*adds, *(Delete(e.id, reason="newer feedback took its place") for e in old)))
+        return delta + Delta(
+            (*adds, *(Delete(e.id, sources_of(new), reason="newer feedback took its place") for e in old))
+        )
 
     return updated
 

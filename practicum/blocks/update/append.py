@@ -145,14 +145,15 @@ def within_budget(update: UpdateSeam, tokens: int, besides: str = "") -> UpdateS
 
 def pruned(update: UpdateSeam, margin: int, besides: str = "") -> UpdateSeam:
     """Remove entries whose harmful votes lead by `margin` or more (grow and refine, section 3.2), never one of the
-    section `besides` or one without a harmful vote."""
+    section `besides` or one without a harmful vote. Votes that wait for review remove nothing."""
 
     async def wrapped(lessons: Sequence[Lesson], context: Context, run: Run) -> Delta:
-        tried = draft(context, await update(lessons, context, run))
+        ready, waiting = run.ready(await update(lessons, context, run))
+        tried = draft(context, ready)
         entries = (e for e in tried.outcome.context if e.section != besides)
         bad = [e for e in entries if e.harmful and e.harmful - e.helpful >= margin]
         run.count(Count.PRUNED_ENTRIES, len(bad))
         removed = [Delete(tried.name(e), reason="harmful more often than helpful") for e in bad]
-        return tried.delta + Delta(tuple(removed))
+        return tried.delta + Delta(tuple(removed)) + waiting
 
     return wrapped

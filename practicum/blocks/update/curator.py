@@ -359,7 +359,8 @@ def rewrite(told: Instructions) -> UpdateSeam:
             run.count(Count.LOST_UPDATES)
             return counted
         sources = ordered_union([*(entry.sources for entry in context), sources_of(telling)])
-        removed = (Delete(entry.id, reason="rewritten") for entry in context if not entry.hidden)
+        # What is written anew takes the place of the old: if it waits for review, so does the removal.
+        removed = (Delete(entry.id, sources, reason="rewritten") for entry in context if not entry.hidden)
         new = (Add(section_of(e.section, run), clean(e.text), sources=sources) for e in whole.entries)
         return counted + Delta((*removed, *new))
 

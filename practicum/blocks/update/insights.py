@@ -74,7 +74,9 @@ class VotedInsights:
     async def _decided(
         self, told: Instructions, group: Sequence[Lesson], context: Context, before: Delta, run: Run
     ) -> Delta:
-        tried = draft(context, before)
+        # What waits for review is in no prompt.
+        ready, waiting = run.ready(before)
+        tried = draft(context, ready)
         now = tried.outcome.context
         full = len(now.in_section(self.section)) >= self.most
         parts = [f"# Attempt {n}\n{lesson.detail}" for n, lesson in enumerate(group, 1)]
@@ -87,7 +89,7 @@ class VotedInsights:
         named = (e if isinstance(e, Add) else replace(e, id=tried.refs.get(e.id, e.id)) for e in edits)
         made = Delta(tuple(replace(edit, sources=sources, lessons=ids) for edit in named))
         # The insights of the calls before this one were read too.
-        return tried.delta + traced(made, group, now)
+        return tried.delta + traced(made, group, now) + waiting
 
     def _edits(self, said: Operation, context: Context, full: bool, run: Run) -> list[Add | Update | Vote]:
         id, text = said.id.strip(" []()#"), clean(said.text)
