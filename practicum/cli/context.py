@@ -189,7 +189,8 @@ def forget(
         options = [f"--{name} {shlex.quote(one)}" for name, some in named.items() for one in some]
         options += ["--keep-mixed"] if keep_mixed else []
         where = (
-            f": to remove them too, practicum forget {shlex.quote(str(kept))} {' '.join(options)} --text"
+            ": to remove them too, forget it in the copy with --text and use that one from then on: practicum forget "
+            f"{shlex.quote(str(kept))} {' '.join(options)} --text"
             if kept is not None
             else ""
         )

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from practicum.cli.options import as_options
 from practicum.core.views import render_full
 from practicum.core.visible import visible_line
 from practicum.core.words import one_line, quantity
@@ -65,7 +66,7 @@ class Terminal(Live):
         self.screen.stop()
 
     def say(self, line: str) -> None:
-        self.console.print(visible_line(line))
+        self.console.print(visible_line(as_options(line)))
 
     def _drawn(self) -> Table:
         """The status in one line; the bar takes what the text leaves."""
@@ -100,7 +101,7 @@ class Plain(Live):
         return
 
     def say(self, line: str) -> None:
-        self.console.print(visible_line(line))
+        self.console.print(visible_line(as_options(line)))
 
     def download(self, done: int, total: int) -> None:
         self._download_lines(done, total)

@@ -247,7 +247,7 @@ def _why(one: Review) -> list[str]:
     """Why edits wait, in words."""
     rests = [f"rests on {ORIGIN[one.held.trust]}"] if one.held.trust != "own" else []
     flagged = [f"flagged: {'; '.join(flag.what for flag in one.held.flags)}"] if one.held.flags else []
-    return [*rests, *flagged] or ["the run lets every edit wait (review=all)"]
+    return [*rests, *flagged] or ["the run lets every edit wait (--review all)"]
 
 
 def _print_review(out: Printer, run: Path, one: Review, present: Present, story: Story) -> None:
@@ -258,7 +258,8 @@ def _print_review(out: Printer, run: Path, one: Review, present: Present, story:
         made = "" if one.version is None else f" in version {one.version} ({', '.join(dict.fromkeys(one.entries))})"
         out.item(visible_line(f"  {one.state}{made}: {one.reason}"))
         for edit in one.edits:
-            out.item(visible_line(f"  {edit.op} {one_line(getattr(edit, 'text', None) or '', 400)}"))
+            about = getattr(edit, "text", None) or ", ".join(getattr(edit, "ids", None) or [getattr(edit, "id", "")])
+            out.item(visible_line(f"  {edit.op} {one_line(about, 400)}"))
     for lesson in story.lessons_with(one.lessons)[:NAMED]:
         _print_lesson(out, run, lesson, story)
     if one.tried:

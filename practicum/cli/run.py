@@ -11,6 +11,7 @@ from typer import Argument
 
 from practicum.cli import options as opt
 from practicum.cli.output import LONGEST_LINE, Printer
+from practicum.core.counts import Count
 from practicum.core.errors import PracticumError, Stopped, UsageError
 from practicum.core.files import write_atomic
 from practicum.core.views import entry_line
@@ -116,6 +117,8 @@ def _print(out: Printer, answered: Answered) -> None:
     if choice:  # also of a single attempt: a sequence says why it ended there
         out.print(f"chosen by {choice['by']}: {choice['why']}")
     out.usage(answered.usage, answered.seconds, answered.hits)
+    if refused := sum(len(attempt.trace.data.get("refused", ())) for attempt in answered.attempts):
+        out.counts({Count.REFUSED_CALLS: refused})
 
 
 def _print_entries(out: Printer, answered: Answered) -> None:
@@ -134,7 +137,7 @@ def _print_entries(out: Printer, answered: Answered) -> None:
     if answered.retrieved or used:
         return
     if shown := sum(not entry.hidden for entry in answered.context):
-        out.print(f"the answer relies on none of the {quantity(shown, 'entry')} of version {answered.context.version}")
+        out.print(f"the answer relies on no entry; version {answered.context.version} has {quantity(shown, 'entry')}")
     else:
         out.print("nothing has been learned yet, so the answer relies on no entry")
 
