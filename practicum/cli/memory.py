@@ -174,12 +174,11 @@ def reembed(
 
 
 def _context(run: Path) -> Context:
-    from practicum.session.records import RUN
+    from practicum.session.records import read_by_origin
     from practicum.store.database import Store
-    from practicum.store.snapshot import read_context
 
     with Store.read(run) as store:
-        return read_context(store, RUN)
+        return read_by_origin(store)
 
 
 def _filter(section: str, tags: list[str] | None, outcome: str | None, trust: Trust | None) -> Filter:

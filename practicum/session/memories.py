@@ -28,9 +28,8 @@ from practicum.retrieval.vectors import Embedder, Vectors, open_embedder
 from practicum.session.amend import apply_edits, replace_embedder, save_snapshot
 from practicum.session.components import Parts
 from practicum.session.foreign import Origin
-from practicum.session.records import RUN
+from practicum.session.records import RUN, read_by_origin
 from practicum.store.database import Store
-from practicum.store.snapshot import read_context
 from practicum.store.versions import entry_history, read_versions
 
 LONGEST = 2_000
@@ -132,7 +131,7 @@ async def search(
     """
     with Store.read(Path(run)) as store:
         vectors = Vectors(_embedder(store, embedder, trust_run), store)
-        return list((await Retriever(vectors).nearest(read_context(store, RUN), text, k, where)).found)
+        return list((await Retriever(vectors).nearest(read_by_origin(store), text, k, where)).found)
 
 
 async def add(run: Path | str, file: Path, section: str = MEMORIES, *, trust_run: bool = False) -> Added:

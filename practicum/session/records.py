@@ -256,9 +256,7 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     version = named if version is None else version
     if (path / DATABASE_FILE).exists():
         with Store.read(path) as store:
-            own = is_own(store, read_config(store)[0])
-            context = read_context(store, RUN, find_version(store, RUN, version))
-            return context if own else context.marked("foreign")
+            return read_by_origin(store, find_version(store, RUN, version))
     if version is not None:
         raise UsageError(f"{path} is not a run, so it has no version {version}")
     if path.is_dir():
@@ -266,6 +264,12 @@ def load_context(path: Path | str, version: int | str | None = None) -> Context:
     if not path.exists():
         raise ContextFileError(f"there is no run and no playbook file {path}")
     return playbook.load(path)
+
+
+def read_by_origin(store: Store, version: int | None = None) -> Context:
+    """A version of an open run (None: the last). Entries of a run that was made elsewhere are foreign."""
+    context = read_context(store, RUN, version)
+    return context if is_own(store, read_config(store)[0]) else context.marked("foreign")
 
 
 def load_versions(path: Path | str) -> list[Version]:

@@ -504,7 +504,7 @@ class _Reader:
             self._changes = store.changes()
             with as_stored(store.folder):
                 self._head = self._read_head()
-                self._context = read_context(store, RUN, self._head.version)
+                self._context = self._by_origin(read_context(store, RUN, self._head.version))
                 self._size = edits_size(store, RUN, self._head.version)
         elif isinstance(self._source, Context):
             self._context = self._source
@@ -518,6 +518,10 @@ class _Reader:
                 self._follow()
             self._changes = changes
         return self._context
+
+    def _by_origin(self, context: Context) -> Context:
+        """The context; entries of a run that was made elsewhere are foreign, whatever it says of their sources."""
+        return context if self._origin is None or self._origin.trusted else context.marked("foreign")
 
     def _read_head(self) -> Head:
         """The wanted version as it is now. Raises UsageError if there is none any more."""
@@ -539,9 +543,8 @@ class _Reader:
             # A resumed run may have replaced its last versions by others of the same numbers.
             size = edits_size(self._store, RUN, old.version)
             if new.version != old.version or size != self._size:
-                self._context = read_context(
-                    self._store, RUN, new.version, self._context if size == self._size else None
-                )
+                old_context = self._context if size == self._size else None
+                self._context = self._by_origin(read_context(self._store, RUN, new.version, old_context))
                 self._size = edits_size(self._store, RUN, new.version)
             self._head = new
 

@@ -216,6 +216,21 @@ def test_a_run_that_is_open_in_a_program_shows_its_context_and_does_no_more(run:
     assert run_sync(use(agent="chat", model="scripted:script.jsonl")) == []
 
 
+def test_entries_of_a_run_made_elsewhere_are_foreign_in_a_program_and_in_a_search(run: Path) -> None:
+    Path("memories.jsonl").write_text('{"text": "Look twice."}')
+    run_sync(add(run, Path("memories.jsonl")))
+
+    async def shown(**how: Any) -> set[str]:
+        async with practicum.open(run, **how) as space:
+            return {entry.trust for entry in space.context}
+
+    assert run_sync(shown()) == {"own"}
+    rewrite(run, marked=False)
+    assert run_sync(shown()) == {"foreign"}
+    assert {match.entry.trust for match in run_sync(search(run, "Look twice."))} == {"foreign"}
+    assert run_sync(shown(trust_run=True)) == {"own"}
+
+
 def test_a_trusted_run_is_obeyed_and_one_that_is_written_to_is_trusted_from_then_on(run: Path) -> None:
     rewrite(run, agent="evil:act", state="stopped")
     assert run_sync(practicum.evaluate(make_tasks(1), run, trust_run=True)).n == 1
