@@ -30,9 +30,15 @@ def key_for(address: str, variable: str | None = None) -> str | None:
 
     In this order: the environment variable of this name, the entry of the host in the file of keys, and OPENAI_API_KEY
     for OpenAI's own host or for the one that the user's OPENAI_BASE_URL names. Raises UsageError if the variable is not
-    set, the file cannot be used, or a key would be sent over plain HTTP to another machine.
+    set, the file cannot be used, a key would be sent over plain HTTP to another machine, or the address holds a
+    password, which runs and screens would show.
     """
     to = urlsplit(address)
+    if "@" in to.netloc:
+        raise UsageError(
+            f"the address of {to.netloc.rpartition('@')[2]} holds a name or a password, which every run would keep: "
+            "leave it out, and give the key with `api_key_env`"
+        )
     if variable is not None:
         what, key = variable, _from_environment(variable, f"`api_key_env={variable}`")
     elif (configured := _configured(to)) is not None:

@@ -109,7 +109,6 @@ def test_the_server_that_the_environment_names_gets_the_key_that_the_environment
         ("https://api.openai.com/v1", SECRET),
         ("https://eu.api.openai.com/v1", SECRET),
         ("https://api.openai.com.evil.example/v1", None),
-        ("https://openai.com@evil.example/v1", None),
         ("https://notapi.openai.com/v1", None),
         ("https://evil.example/api.openai.com/v1", None),
     ],
@@ -207,3 +206,12 @@ def test_no_message_shows_a_key_that_the_server_quotes(status: int) -> None:
         return await frameworks.endpoint(f"{address}#m", key=OWN)("2+2?", "")
 
     assert OWN not in str(ask(agent, quoting)[0])
+
+
+@pytest.mark.parametrize("address", ["https://anna:hunter2@models.example/v1#m", "https://openai.com@evil.example/v1"])
+def test_an_address_holds_no_name_and_no_password(address: str) -> None:
+    with pytest.raises(
+        UsageError, match=r"the address of (models|evil)\.example holds a name or a password"
+    ) as refused:
+        key_for(address)
+    assert "hunter2" not in str(refused.value)
