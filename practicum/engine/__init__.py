@@ -1,1 +1,1 @@
-"""The loop, and Run: the one door to every effect."""
+"""The loop, and Run: the one way to every effect."""
