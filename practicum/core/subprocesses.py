@@ -18,7 +18,11 @@ import json, runpy, sys
 own, *others = json.loads(sys.argv.pop(1))
 sys.path[:0] = [own]
 sys.path += others
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+target = sys.argv.pop(1)
+if target.endswith(".py"):
+    runpy.run_path(target, run_name="__main__")
+else:
+    runpy.run_module(target, run_name="__main__", alter_sys=True)
 """
 
 _NEEDED = {
@@ -31,7 +35,7 @@ _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """The command that runs a Python module in another process. It finds what this process finds, except in the current
+    """The command that runs a Python module, or the script of a path, in another process. It finds what this process finds, except in the current
     folder, where a file such as `json.py` may be anybody's; and nothing takes the place of the standard library."""
     here = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
     paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path not in here)]

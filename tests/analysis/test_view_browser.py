@@ -38,7 +38,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     tasks = [*make_tasks(3), Task("t3", f"Message 3: {HOSTILE}", "word3")]
     folder = tmp_path_factory.mktemp("runs")
-    return learned(folder, scripted(wrong_at_first, hostile), tasks, {"batch": 2}, test=make_tasks(2, 8)).folder
+    return learned(
+        folder, scripted(wrong_at_first, hostile), tasks, {"batch": 2}, test=make_tasks(2, 8), review="none"
+    ).folder
 
 
 @pytest.fixture
