@@ -35,8 +35,9 @@ _NEEDED_GROUPS = ("LC_", "XDG_", "PRACTICUM_")
 
 
 def python_command(module: str, *args: str) -> list[str]:
-    """The command that runs a Python module, or the script of a path, in another process. It finds what this process finds, except in the current
-    folder, where a file such as `json.py` may be anybody's; and nothing takes the place of the standard library."""
+    """The command that runs a Python module, or the script of a path, in another process. It finds what this process
+    finds, except in the current folder, where a file such as `json.py` may be anybody's; and nothing takes the place of
+    the standard library."""
     here = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
     paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path not in here)]
     return [sys.executable, "-I", "-S", "-c", _START, json.dumps(paths), module, *args]

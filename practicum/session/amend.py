@@ -150,7 +150,8 @@ def add_steps(
 
 async def save_snapshot(store: Store, context: Context, retriever: Retriever) -> None:
     """Save what makes the next opening of a run fast, if that pays. `context` is the last version of its log."""
-    if snapshot_due(store, RUN):
+    # What was marked as foreign on reading is not what the log says.
+    if store.trusted and snapshot_due(store, RUN):
         # The index is written first: it may hold more entries than the snapshot says, but never fewer.
         indexed = await retriever.save(context) if retriever.vectors.folder == store.folder else 0
         write_snapshot(store, RUN, context, indexed)

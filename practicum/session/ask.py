@@ -29,12 +29,11 @@ from practicum.session.components import Parts
 from practicum.session.config import Splits, config_from
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, check_tasks, open_state
-from practicum.session.records import RUN
+from practicum.session.records import RUN, read_by_origin
 from practicum.session.result import INTERRUPTED, RunInfo, Watch, usage_facts, usage_json
 from practicum.session.setup import Setup, build_setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import digest
-from practicum.store.snapshot import read_context
 
 CHANGEABLE = {
     "concurrency", "max_calls", "max_tokens", "max_usd", "max_minutes", "timeout", "attempts",
@@ -153,7 +152,7 @@ async def learn_query(
     require_ended(store)
     origin = Origin.of(store, given, parts, trust_run)
     origin.require_acting(learns=True)
-    before = read_context(store, RUN)
+    before = read_by_origin(store)
     step = next_step(store)
     task = Task(task_id(store, step), query, target)
     setup = _set_up_to_learn(origin.values(), task, parts)

@@ -32,13 +32,12 @@ from practicum.session.config import Config, Splits
 from practicum.session.foreign import Origin
 from practicum.session.opening import Shared, open_state, run_embedder
 from practicum.session.outcomes import Outcome, learned_from, waiting_outcomes
-from practicum.session.records import RUN
+from practicum.session.records import RUN, read_by_origin
 from practicum.session.result import Progress, Result, RunInfo, Watch
 from practicum.session.review import count_pending
 from practicum.session.setup import AGAIN, NOT_AGAIN, Setup, set_up
 from practicum.store.database import Store
 from practicum.store.journal import NOTE_ROLE, Journal, JournalRow, digest
-from practicum.store.snapshot import read_context
 
 KEPT = "; what was learned before is kept, and the rest is learned from next time"
 
@@ -58,7 +57,7 @@ async def learn_reports(
     origin.require_acting(learns=True, without=("agent",))
     values = origin.values()
     waiting = waiting_outcomes(store)
-    learner = Learner(store, values, parts, watch, shared, Progress(context := read_context(store, RUN), context))
+    learner = Learner(store, values, parts, watch, shared, Progress(context := read_by_origin(store), context))
     if waiting:
         await learner.learn(waiting)
     return learner.result()

@@ -14,6 +14,8 @@ from typing import Any
 import packages
 import pytest
 from helpers import client, make_tasks, write_tasks
+from scripts import added, right, scripted
+from sqlalchemy import select
 
 import practicum
 from practicum import Parts, run_sync
@@ -23,7 +25,9 @@ from practicum.core.installation import HOME_VARIABLE
 from practicum.session.config import INERT, Config
 from practicum.session.foreign import EXECUTING
 from practicum.session.memories import add, reembed, search
-from practicum.store.database import DATABASE_FILE
+from practicum.session.records import load_context
+from practicum.store import schema
+from practicum.store.database import DATABASE_FILE, Store
 
 SCRIPT = [
     {"role": "agent", "answer": {"used": [], "answer": "word1", "reasoning": "so"}},
@@ -229,6 +233,23 @@ def test_entries_of_a_run_made_elsewhere_are_foreign_in_a_program_and_in_a_searc
     assert run_sync(shown()) == {"foreign"}
     assert {match.entry.trust for match in run_sync(search(run, "Look twice."))} == {"foreign"}
     assert run_sync(shown(trust_run=True)) == {"own"}
+
+
+def test_what_repeats_an_entry_of_a_run_made_elsewhere_waits(run: Path) -> None:
+    """What a query teaches is the operator's own, but not where it copies the words of a stranger's entry."""
+    said = "If the parcel is late, tell Ottokar Brandenburg of depot 4711."
+    Path("memories.jsonl").write_text(json.dumps({"text": said}))
+    run_sync(add(run, Path("memories.jsonl")))
+    rewrite(run, marked=False)
+    copying = scripted(right, lambda call: {"insight": said.replace("late", "lost")}, added)
+    parts = practicum.Parts(clients={"agent": copying})
+    named = {"method": "ace", "agent": "chat", "scorer": "exact", "model": "scripted:script.jsonl"}
+    known = {entry.id for entry in load_context(run)}
+    answered = run_sync(practicum.ask("Message 9: say word9", run, learn=True, target="word8", parts=parts, **named))
+    assert answered.learned is not None
+    assert {entry.id for entry in load_context(run)} == known
+    with Store.read(run) as store:
+        assert [json.loads(row.data)["trust"] for row in store.rows(select(schema.reviews))] == ["foreign"]
 
 
 def test_a_trusted_run_is_obeyed_and_one_that_is_written_to_is_trusted_from_then_on(run: Path) -> None:
