@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from practicum.cli.options import as_options
-from practicum.core.counts import counted
+from practicum.core.counts import Count, counted
 from practicum.core.errors import UsageError
 from practicum.core.files import write_atomic
 from practicum.core.visible import visible, visible_json, visible_line
@@ -132,6 +132,8 @@ class Printer(Console):
     def counts(self, counts: Mapping[str, int], refused: int = 0) -> None:
         """What was counted beside the scores (`core.counts`); what needs attention comes first, marked with `!`."""
         found = counted(counts)
+        # What a review knows has a counter of its own.
+        refused = max(refused - counts.get(Count.KNOWN_TO_REVIEW, 0), 0)
         if found or refused:
             marked = " (! marks what needs your attention)" if found and found[0].attention else ""
             self.print(f"counted{marked}:")
