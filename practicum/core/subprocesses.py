@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# The standard library comes first, after the folder of this package, and the current folder does not come at all.
+# The standard library comes first, and the current folder does not come at all.
 _START = """
 import json, runpy, sys
-own, *others = json.loads(sys.argv.pop(1))
-sys.path[:0] = [own]
-sys.path += others
+sys.path += json.loads(sys.argv.pop(1))
 target = sys.argv.pop(1)
 if target.endswith(".py"):
     runpy.run_path(target, run_name="__main__")
@@ -39,7 +37,9 @@ def python_command(module: str, *args: str) -> list[str]:
     finds, except in the current folder, where a file such as `json.py` may be anybody's; and nothing takes the place of
     the standard library."""
     here = {"", ".", os.getcwd(), os.path.realpath(os.getcwd())}
-    paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path not in here)]
+    own, paths = str(Path(__file__).parents[2]), [path for path in sys.path if path not in here]
+    # An editable install is found by a hook, which the other process does not have.
+    paths = paths if own in paths else [own, *paths]
     return [sys.executable, "-I", "-S", "-c", _START, json.dumps(paths), module, *args]
 
 

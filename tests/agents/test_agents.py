@@ -167,6 +167,7 @@ def test_a_program_that_does_not_exist_is_refused() -> None:
         CommandAgent("a 'b")
 
 
+@pytest.mark.slow
 def test_the_children_of_a_slow_program_are_killed_with_it(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     body = (
@@ -178,6 +179,7 @@ def test_the_children_of_a_slow_program_are_killed_with_it(tmp_path: Path) -> No
     wait_until(lambda: not _alive(int(pid.read_text())), what="the end of the child")
 
 
+@pytest.mark.slow
 def test_a_child_that_keeps_the_output_open_is_killed(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     body = (

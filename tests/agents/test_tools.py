@@ -213,6 +213,7 @@ def stuck() -> Iterator[threading.Event]:
     event.set()
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_is_left_running(stuck: threading.Event) -> None:
     async def patient() -> str:
         """Wait for ever."""

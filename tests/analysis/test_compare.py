@@ -111,6 +111,7 @@ def test_a_failed_run_reports_the_cost_of_each_role(tmp_path: Path) -> None:
     assert {role: usage["calls"] for role, usage in row["by_role"].items()} == {"agent": row["calls"]}
 
 
+@pytest.mark.slow
 def test_the_report_agrees_with_the_scores_of_the_runs(tmp_path: Path, pictures: None) -> None:
     report = compare(tmp_path / "c", client(), "none,ace,episodes", seeds=3).report
     folder = tmp_path / "c" / "runs"
@@ -310,6 +311,7 @@ def test_a_stream_is_scored_by_the_predictions_made_before_learning(tmp_path: Pa
     assert len(model.calls) == 2 * 2 * 15
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_all_runs_and_the_same_command_continues(tmp_path: Path) -> None:
     halt = Halt()
     made = 0
@@ -606,6 +608,7 @@ def test_an_ablation_runs(tmp_path: Path, name: str) -> None:
     assert len(found.report["tables"]) == len(of_ablation(name).tables)
 
 
+@pytest.mark.slow
 def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path: Path) -> None:
     ace = Variant("ace", "ace", {"batch": 3, "rounds": 0, "curator": "append"})
     cold = Variant("cold", "ace", {"online": True, "rounds": 0}, stream=True)

@@ -123,6 +123,7 @@ def test_a_judge_that_the_method_itself_asks_is_the_one_it_learned_with(tmp_path
     assert {call.role for call in more["judge"].calls} == {"judge"}
 
 
+@pytest.mark.slow
 def test_an_agent_of_a_network_keeps_its_own_model(tmp_path: Path) -> None:
     agents = [
         {"name": "lead", "role": "You plan."},

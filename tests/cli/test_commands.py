@@ -249,12 +249,19 @@ def test_an_eval_that_the_user_interrupts_reports_what_was_done(run: Any, here: 
         "    return text.split()[-1]\n"
     )
     write_tasks(here / "many.jsonl", make_tasks(12))
-    agent, handler = ("--agent", f"stopped_by_{name}:agent", "--concurrency", 1), signal.getsignal(signal.Signals[name])
-    done = run("eval", "many.jsonl", *agent, "--json", code=code)
+    agent, number = ("--agent", f"stopped_by_{name}:agent", "--concurrency", 1), signal.Signals[name]
+    # Under nohup, SIGHUP is ignored, and practicum leaves it so.
+    before = signal.getsignal(number)
+    handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    signal.signal(number, handler)
+    try:
+        done = run("eval", "many.jsonl", *agent, "--json", code=code)
+        assert signal.getsignal(number) is handler
+    finally:
+        signal.signal(number, before)
     assert done.line == "the evaluation is incomplete: interrupted"
     assert "Ctrl-C again leaves at once" in done.err
     assert (done.json["n"], done.json["score"]) == (4, 1.0)
-    assert signal.getsignal(signal.Signals[name]) is handler
 
 
 def test_show_prints_an_entry_with_its_history_and_sources(run: Any, learned: Path) -> None:
@@ -515,6 +522,7 @@ FAILURES: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "words"), FAILURES.values(), ids=FAILURES)
 def test_failures_outside_practicum_are_reported_in_one_line(run: Any, learned: Path, typed: str, words: str) -> None:
     assert words in run(*typed.split(), code=1).line

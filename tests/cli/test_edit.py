@@ -229,6 +229,7 @@ def test_an_editor_shows_what_hides_and_what_is_not_changed_keeps_it(tmp_path: P
         assert (second.id, second.section, second.data) == ("e3", None, {"answer": "5\\u{200b}"})
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(st.lists(st.text(max_size=20).filter(clean), min_size=1, max_size=20))
 def test_an_export_that_was_not_touched_changes_nothing(

@@ -46,6 +46,7 @@ def go(tmp_path: Path, run: Path) -> Any:
     return start
 
 
+@pytest.mark.slow
 def test_memories_are_added_listed_searched_shown_and_removed(go: Any) -> None:
     assert "there are no memories in run yet; its entries are in: rules (2) (--section NAME)" in go("list", "run").out
     said = go("add", "run", "m.jsonl").out

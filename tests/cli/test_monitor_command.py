@@ -82,6 +82,7 @@ def test_the_metrics_are_printed(place: Path) -> None:
     assert "--judge-again N asks it, N of 4" in done.out
 
 
+@pytest.mark.slow
 def test_one_json_object_and_pictures(place: Path) -> None:
     done = typed(place, "run --json --plot pictures/new")
     assert done.out.count("\n") == 1

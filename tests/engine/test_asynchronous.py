@@ -1048,6 +1048,7 @@ def test_kills_amid_a_heavy_tail_repeat_only_what_was_in_flight(tmp_path: Path, 
         assert exported(launcher, "again", tmp_path) == whole
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Path, launcher: Launcher) -> None:
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(20))
     how = ("--method", "combee", "--asynchronous", "--batch-size", "6", "--set", "rounds=1", "--json")

@@ -426,6 +426,7 @@ def test_a_run_that_was_rolled_back_goes_on_with_what_was_undone(
     assert not again.calls
 
 
+@pytest.mark.slow
 def test_a_leg_that_was_killed_goes_on_to_the_same_context(tmp_path: Path, launcher: Launcher) -> None:
     contexts = []
     for name, limits in (("whole", (500,)), ("cut", (24, 31, 500))):
@@ -448,6 +449,7 @@ def _interrupted(launcher: Launcher, tmp_path: Path, server: GatedServer, batch:
     return running
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_what_is_in_flight_finish_and_a_resume_goes_on(tmp_path: Path, launcher: Launcher) -> None:
     with gated_server() as server:
         running = _interrupted(launcher, tmp_path, server, 4)

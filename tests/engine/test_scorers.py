@@ -61,6 +61,7 @@ def test_a_project_that_is_whole_and_runs_scores_its_consistency() -> None:
     assert near.value > score.value
 
 
+@pytest.mark.slow
 @needs_fences
 @pytest.mark.parametrize(
     ("answer", "meta", "note"),
@@ -107,6 +108,7 @@ def test_what_is_left_open_is_found() -> None:
     assert looked(main=source).gaps == ("main.py line 10: g does nothing", "main.py line 12: h does nothing")
 
 
+@pytest.mark.slow
 @needs_fences
 def test_no_more_projects_are_looked_at_at_once_than_the_sandbox_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     start, now, most = Sandbox._run_in, 0, 0
@@ -139,6 +141,7 @@ def test_measures_of_code() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @needs_fences
 def test_a_score_brings_the_measures_of_the_code_and_an_evaluation_their_means() -> None:
     answers = {"a": WHOLE, "b": "```python\nprint(1)\n```", "none": ""}
@@ -240,6 +243,7 @@ def test_generated_code_is_scored_in_an_evaluation() -> None:
     ]
 
 
+@pytest.mark.slow
 @needs_fences
 def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"loop": "while True: pass", "right": "return 1", "wrong": "return 2"}
@@ -265,6 +269,7 @@ def test_code_that_was_stopped_is_reported_and_not_run_again(tmp_path: Path, mon
     assert evaluated().counts == found.counts
 
 
+@pytest.mark.slow
 @needs_fences
 def test_the_commands_tell_of_code_that_was_stopped(launcher: Launcher, tmp_path: Path) -> None:
     lines = [{"id": name, "input": f"{name} f", "tests": "assert f() == 1"} for name in ("fork", "right")]

@@ -414,6 +414,7 @@ def test_without_labels_no_prompt_depends_on_targets(
     assert ("judge" in {role for role, _ in before}) is judged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [True, False])
 def test_without_labels_and_barrier_no_prompt_depends_on_targets(tmp_path: Path, labels: bool) -> None:
     """The other targets are tried with attempts that end in the same order, since that order is part of the input."""

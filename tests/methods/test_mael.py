@@ -323,6 +323,7 @@ def test_an_agent_without_neighbours_makes_one_call(tmp_path: Path, settings: di
     assert run.counts == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_act_calls_bound_an_attempt_that_refines_every_part(tmp_path: Path) -> None:
     """Eight parts at two levels, all of them refined as often as may be."""
     many = {"parts": [{"text": f"part {n} of Message 1", "needs": []} for n in range(8)]}

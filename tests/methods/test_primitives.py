@@ -216,6 +216,7 @@ def allowed(values: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.slow
 @given(SETTINGS, st.integers(1, 9), st.sampled_from(["ace", "rcl"]), st.booleans())
 def test_any_allowed_combination_learns_from_every_task(
     values: dict[str, Any], n: int, method: str, failing: bool

@@ -15,6 +15,8 @@ from simulated import Learner, simulated
 
 import practicum
 
+pytestmark = pytest.mark.slow
+
 
 def runs(seeds: int, settings: dict[str, Any], **world: Any) -> Sequence[Learner]:
     return [simulated(settings, seed=seed, **world) for seed in range(seeds)]

@@ -32,6 +32,8 @@ from practicum.core.edits import Delete, Delta
 from practicum.core.types import Task
 from practicum.models.scripted import Call
 
+pytestmark = pytest.mark.slow
+
 PLAIN = [f"{a}aro" for a in "bdfg"]
 TRICKY = [f"{a}ilo" for a in "mnpr"]
 TRAPPED, FOUND, SLIP, MISJUDGED = 0.7, 0.8, 0.1, 0.1

@@ -32,6 +32,8 @@ from practicum.retrieval.vectors import Vectors
 from practicum.store.journal import Journal
 from practicum.tasks.scoring.registry import load_scorer
 
+pytestmark = pytest.mark.slow
+
 TASKS, ABOUT = 32, 4
 
 

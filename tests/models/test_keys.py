@@ -193,6 +193,7 @@ def test_a_redirect_is_not_followed() -> None:
     assert reached == ["/v1/chat/completions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 500])
 def test_no_message_shows_a_key_that_the_server_quotes(status: int) -> None:
     def quoting(request: web.Request) -> web.Response:

@@ -493,6 +493,7 @@ def test_run_with_learn_then_show_memory_and_rollback(bank: Any) -> None:
     assert bank("run", "--context", "bank", "--learn", "Message 9: say word9", "--json").json["learned"]["version"] == 7
 
 
+@pytest.mark.slow
 def test_run_in_one_clear_line(bank: Any, tmp_path: Path) -> None:
     (tmp_path / "book.md").write_text("- say word1\n")
     refusals = {

@@ -292,6 +292,7 @@ def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_comparison_continues_runs_that_do_what_it_names_wherever_they_are_from(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

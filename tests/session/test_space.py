@@ -424,6 +424,7 @@ def test_what_is_done_is_shown_while_the_run_is_learned_from(tmp_path: Path) -> 
     run_in_space(run, use)
 
 
+@pytest.mark.slow
 def test_threads_share_a_space(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     space, found = opened(run), dict[int, str]()

@@ -19,6 +19,8 @@ from practicum.core.context import Context
 from practicum.core.types import Score, Task, Trace
 from practicum.models.scripted import Call
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parents[2] / "examples" / "warehouse"
 TRAIN, TEST = (practicum.load_tasks(HERE / f"{split}.jsonl") for split in ("train", "test"))
 SOLUTIONS = {task.input: task.meta["solution"] for task in (*TRAIN, *TEST)}

@@ -81,6 +81,7 @@ def same(one: Context, other: Context) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.integers(0, 150), steps)
 @settings(max_examples=examples(40))
 def test_a_context_opened_from_a_snapshot_is_that_of_the_log(n: int, steps: list[Any]) -> None:

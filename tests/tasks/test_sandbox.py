@@ -219,6 +219,7 @@ def test_endless_output_is_stopped() -> None:
         assert len(ran.stdout) + len(ran.stderr) == 16 * 1024
 
 
+@pytest.mark.slow
 def test_filling_the_disk_is_stopped() -> None:
     full = "stopped after it wrote more than 4 MB or 50 files"
     limits = Limits(folder_mb=4, files=50, wall=10.0)

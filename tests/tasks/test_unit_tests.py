@@ -123,6 +123,7 @@ def test_the_note_says_why_an_answer_is_wrong(answer: str, note: str) -> None:
     assert score.note.startswith(note)
 
 
+@pytest.mark.slow
 @needs_fences
 def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
     body = "def total(numbers):\n    "
@@ -145,6 +146,7 @@ def test_code_that_is_stopped_scores_zero_and_the_note_says_where() -> None:
     assert not scored(body + "raise PermissionError('not yours')").stopped
 
 
+@pytest.mark.slow
 @needs_fences
 def test_tests_may_be_plain_asserts_or_a_list_of_them() -> None:
     asserts = ["assert total([1]) == 1", "assert total([1, 2]) == 3"]
@@ -156,6 +158,7 @@ def test_tests_may_be_plain_asserts_or_a_list_of_them() -> None:
     assert broken.note.startswith("the tests could not be run: the code ended with AttributeError")
 
 
+@pytest.mark.slow
 @needs_fences
 @pytest.mark.parametrize("call", ["check(total)", "for test in (check,):\n    test(total)"])
 def test_tests_may_call_their_functions_themselves(call: str) -> None:
@@ -171,6 +174,7 @@ def test_a_test_run_that_reaches_no_assert_scores_zero() -> None:
     assert score.note == "nothing was tested: the tests came to their end without reaching an assert"
 
 
+@pytest.mark.slow
 @needs_fences
 def test_notes_on_long_and_many_tests_are_short() -> None:
     small, long = Limits(output_kb=4), [*range(2000)]
