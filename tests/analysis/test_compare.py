@@ -252,6 +252,7 @@ def test_an_exception_in_one_run_does_not_stop_the_others(tmp_path: Path) -> Non
     assert rows["none"]["n"] == rows["icl"]["n"] == 12
 
 
+@pytest.mark.slow
 def test_all_runs_share_one_limit_of_calls(tmp_path: Path) -> None:
     import asyncio
 

@@ -175,6 +175,7 @@ def test_the_plot_is_an_image(tmp_path: Path, found: Curves, window: int | None)
     assert [p.name for p in path.parent.iterdir()] == ["plot.png"]
 
 
+@pytest.mark.slow
 def test_the_plot_uses_the_given_steps(tmp_path: Path) -> None:
     found = curves(rows("0101", "1110"))
     dynamics_plot(found, tmp_path / "a.png", 5)

@@ -66,6 +66,7 @@ def kept(folder: Path, fits: Sequence[DelayFit | None]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_show_draws_and_prints_the_last_fit(tmp_path: Path) -> None:
     last = replace(FITS["four sizes"], left_out=2, outliers=(Point(40, 99.0),))
     run = kept(tmp_path / "run", [None, FITS["two sizes"], last])

@@ -163,6 +163,7 @@ def test_each_subject_with_values_has_a_picture(tmp_path: Path, steps: int) -> N
         assert sum(colours[:200]) > 2_000
 
 
+@pytest.mark.slow
 def test_a_single_step_is_visible(tmp_path: Path) -> None:
     groups = {name: group for name, group in parts_of(1).items() if name in ("success", "context", "latency")}
     groups["tokens"] = MetricGroup(parts_of(1)["tokens"].numbers, {"agent": [3.0], "judge": [2.0]})

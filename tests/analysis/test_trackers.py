@@ -306,6 +306,7 @@ def test_spans_arrive_over_otlp_where_the_environment_says(tmp_path: Path, colle
     assert Count.UNTRACKED_RECORDS not in result.errors
 
 
+@pytest.mark.slow
 def test_commands_send_every_run_of_a_comparison_and_an_evaluation(tmp_path: Path, collector: list[bytes]) -> None:
     write_tasks(tmp_path / "tasks.jsonl", make_tasks(3))
     write_tasks(tmp_path / "test.jsonl", make_tasks(3, 10))

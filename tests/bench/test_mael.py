@@ -142,6 +142,7 @@ def dying(calls: int) -> ScriptedClient:
     return client(answers)
 
 
+@pytest.mark.slow
 def test_a_killed_bench_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
     whole = client(respond)
     rows = measured(tmp_path / "whole", whole, **TINY)

@@ -73,6 +73,7 @@ def test_with_all_defences_nothing_gets_in() -> None:
     assert all(target.met for target in targets([*rows.values()]))
 
 
+@pytest.mark.slow
 def test_without_defences_the_same_attacks_get_in() -> None:
     rows = rows_of((), ["traces: answers", NONE])
     assert rows["traces: answers"].shown == 3
@@ -80,6 +81,7 @@ def test_without_defences_the_same_attacks_get_in() -> None:
     assert rows[NONE].obeyed == 0
 
 
+@pytest.mark.slow
 def test_the_guard_alone_refuses_the_orders_that_are_shown() -> None:
     without, with_guard = (rows_of(on, ["traces: answers"])["traces: answers"] for on in ((), ("guard of tools",)))
     assert with_guard.shown == without.shown

@@ -89,6 +89,7 @@ def real(folder: Path, model: ScriptedClient, *every: int | None, **how: Any) ->
     return practicum.run_sync(table_17(plan, folder, parts=practicum.Parts(clients={"agent": model}), **how))
 
 
+@pytest.mark.slow
 def test_a_reflector_of_any_model_is_harmful_at_every_xth_step_and_at_no_other(tmp_path: Path) -> None:
     model = ScriptedClient(partial(_respond, 0.0))
     found = real(tmp_path / "bench", model, 1, 3, None)
@@ -117,6 +118,7 @@ def test_a_reflector_of_any_model_is_harmful_at_every_xth_step_and_at_no_other(t
         )
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_at_its_step(tmp_path: Path) -> None:
     model = ScriptedClient(partial(_respond, 0.0))
     stopped = real(tmp_path / "bench", model, 4, budget=SharedBudget(BudgetLimits(80)))

@@ -46,6 +46,7 @@ def run(tmp_path: Path) -> Any:
     return go
 
 
+@pytest.mark.slow
 def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path: Path) -> None:
     long = "shown-as-many-of-the-examples-as-its-window-can-hold"
     command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", f"none,{long}=icl", "--seeds", "1", "--out", "c")

@@ -333,6 +333,7 @@ def test_for_every_order_of_arrival_nothing_is_left_out(
     assert at[-1:] in ([], [epochs])
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(st.integers(0, 10**6), st.integers(0, 10**6), SHAPES, st.data())
 def test_the_order_of_arrival_decides_all_and_the_journal_keeps_it(
@@ -760,6 +761,7 @@ def test_the_context_of_every_so_many_steps_is_validated() -> None:
 # ---- size
 
 
+@pytest.mark.slow
 def test_a_thousand_in_flight_cost_no_more_each_than_a_hundred() -> None:
     """Counted in the work of the scheduler: turns of the event loop."""
 
@@ -839,6 +841,7 @@ def with_order_only(folder: Path, to: Path) -> Path:
     return to
 
 
+@pytest.mark.slow
 def test_what_was_learned_follows_from_the_order_alone(tmp_path: Path) -> None:
     first = learned(tmp_path / "first", Late(seed=1))
     other = learned(tmp_path / "other", Late(seed=2))
@@ -879,6 +882,7 @@ def test_every_attempt_is_in_the_store_and_slots_are_kept(tmp_path: Path) -> Non
     assert distinct == lessons >= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [12, 40, 75])
 def test_a_spent_budget_leaves_a_run_that_goes_on_without_paying_twice(tmp_path: Path, calls: int) -> None:
     model = Late(seed=1)
@@ -896,6 +900,7 @@ def test_a_spent_budget_leaves_a_run_that_goes_on_without_paying_twice(tmp_path:
     assert Counter(stored) == dict.fromkeys((f"t{i}" for i in range(30)), 1)
 
 
+@pytest.mark.slow
 def test_a_provider_that_dies_stops_the_run_and_a_resume_goes_on(tmp_path: Path) -> None:
     paid: list[Call] = []
 

@@ -51,6 +51,7 @@ def software(answer: str, requirement: str = "till add", **meta: Any) -> Score:
     return asyncio.run(scorer(Task("t", requirement, meta=meta), Trace(answer), indoors(lambda call: "")))
 
 
+@pytest.mark.slow
 @needs_fences
 def test_a_project_that_is_whole_and_runs_scores_its_consistency() -> None:
     score = software(WHOLE, stdin="3\n")

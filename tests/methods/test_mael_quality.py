@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import scripts
 from fenced import needs_fences
 from helpers import client
@@ -102,6 +103,7 @@ def test_a_part_is_judged_if_one_of_its_solutions_cannot_be_run(tmp_path: Path) 
     assert len(run.calls("judge")) == 3
 
 
+@pytest.mark.slow
 @needs_fences
 def test_a_module_that_stands_alone_is_run_as_a_project(tmp_path: Path) -> None:
     parts = ("till add a b", "describe the till")

@@ -153,6 +153,7 @@ RCL: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("judged", "how"), LEAKS)
 @pytest.mark.parametrize("settings", RCL.values(), ids=RCL)
 def test_without_labels_other_targets_and_scores_leave_every_prompt_as_it_was(
@@ -214,6 +215,7 @@ def noting(call: Call) -> dict[str, Any]:
     return {"ledger": [f"{len(call.text)} letters were read"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [34, 77, 131])
 def test_a_run_with_everything_on_resumes_to_the_same_bytes(tmp_path: Path, calls: int) -> None:
     model = scripted(chancy, attributing, state=noting)

@@ -314,6 +314,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", WAYS, ids=str)
 @pytest.mark.parametrize("labels", cases([True, False], False))
 def test_a_run_killed_at_any_call_resumes_to_the_same_result_and_repeats_no_call(

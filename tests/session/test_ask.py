@@ -540,6 +540,7 @@ def test_a_query_from_standard_input(bank: Any, tmp_path: Path, monkeypatch: Any
     assert capsys.readouterr().out.startswith("word6\n")
 
 
+@pytest.mark.slow
 def test_learn_and_eval_take_scaling_where_the_method_has_it(bank: Any) -> None:
     for command in ("learn", "eval"):
         done = bank(command, "tasks.jsonl", "--method", "ace", "--model", "scripted:model", "--scaling", "none", code=2)

@@ -148,6 +148,7 @@ def test_what_the_caller_names_is_used(run: Path) -> None:
     assert run_sync(practicum.ask("Say word1", run, parts=objects)).text == "word1"
 
 
+@pytest.mark.slow
 def test_a_method_of_the_package_does_not_call_out_for_a_run_made_elsewhere(run: Path) -> None:
     team = {"agents": [{"name": "a", "model": "http://127.0.0.1:1/v1#m"}, {"name": "b"}], "links": [["a", "b"]]}
     for topology, says in ((team, r"send prompts to http://127.0.0.1:1/v1#m \(a\)"), ("/etc/passwd", "read /etc/pas")):

@@ -237,6 +237,7 @@ def test_the_list_says_what_waits_why_and_on_what_it_rests(tmp_path: Path) -> No
     assert one["lessons"][0]["attempts"] == ["1.t1"]
 
 
+@pytest.mark.slow
 def test_all_is_asked_for_and_leaves_out_what_is_flagged(tmp_path: Path) -> None:
     edits = [
         [Add("rules", "plain", sources=FOREIGN)],
@@ -289,6 +290,7 @@ def tried(run: Path, tasks: int, *ids: str, **how: Any) -> tuple[Any, ScriptedCl
     return practicum.run_sync(work), model
 
 
+@pytest.mark.slow
 def test_edits_are_tried_together_and_then_one_by_one(tmp_path: Path) -> None:
     run = waiting(tmp_path / "run", EDITS, [Add("rules", "Be kind.")])
     done, model = tried(run, 8)

@@ -14,7 +14,7 @@ from practicum.core.types import Score, Task, Trace
 from practicum.tasks.sandbox.runner import Limits, Sandbox
 from practicum.tasks.scoring.unit_tests import score_tests
 
-pytestmark = needs_fences
+pytestmark = [needs_fences, pytest.mark.slow]
 
 TESTS = """
 def check(candidate):
