@@ -63,6 +63,7 @@ def test_a_server_with_grammars_is_held_to_the_choices_where_nothing_but_an_answ
     assert choice_grammar(('say "so"', "b")) == 'root ::= "say \\"so\\"" | "b"'
 
 
+@pytest.mark.slow
 def test_episodes_are_earlier_turns_between_instructions_and_task(tmp_path: Path) -> None:
     model = client(lambda call: call.prompt.user.split()[-1])
     parts = practicum.Parts(clients={"agent": model})

@@ -178,6 +178,7 @@ def test_an_adapted_agent_is_trained_like_any_other() -> None:
     assert len(result.context) > 0
 
 
+@pytest.mark.slow
 def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> None:
     pytest.importorskip("langgraph", reason="langgraph is not installed")
     from langchain_core.messages import AIMessage, ToolMessage

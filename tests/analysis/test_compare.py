@@ -61,6 +61,7 @@ def timeless(report: dict[str, Any]) -> str:
     return json.dumps({**report, "variants": rows, "front": front})
 
 
+@pytest.mark.slow
 def test_every_variant_runs_with_every_seed_and_scores_as_a_run_alone(tmp_path: Path) -> None:
     model = client()
     found = compare(tmp_path / "c", model)

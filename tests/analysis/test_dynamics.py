@@ -222,6 +222,7 @@ def test_other_tasks_have_places_of_their_own(tmp_path: Path) -> None:
     assert measure(tmp_path / "run", tasks=list(VAL)).usage.calls == 0
 
 
+@pytest.mark.slow
 def test_any_concurrency_gives_the_same(tmp_path: Path) -> None:
     seen = []
     for name, concurrency in (("one", 1), ("many", 64), ("own", None)):
@@ -471,6 +472,7 @@ WRONG: dict[str, tuple[str, str, int]] = {
 }
 
 
+@pytest.mark.slow
 def test_the_command_reports_wrong_usage_in_one_line(run: Any, tmp_path: Path) -> None:
     learning = ("learn", "tasks.jsonl", "--method", "none", "--model")
     run(*learning, "scripted:model", "--out", "bare")

@@ -41,6 +41,7 @@ def ran(arguments: list[str]) -> object:
     return end.value.code
 
 
+@pytest.mark.slow
 def test_with_the_gate_no_run_ends_below_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """With few tasks, each step harmful; the slow test below has as many as the bench."""
     for name, count in (("LEARNING", 8), ("GATE", 48)):

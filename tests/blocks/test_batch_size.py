@@ -90,6 +90,7 @@ def test_the_next_epoch_keeps_the_size_and_a_short_last_batch_is_not_measured() 
     assert {p.batch for b in batches[3:] for p in fit_of(b).points} == {10, 20, 40, 53}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(
     st.integers(0, 100), st.integers(1, 2), st.integers(1, 120), st.integers(1, 30), st.floats(0.01, 0.9),

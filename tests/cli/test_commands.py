@@ -396,6 +396,7 @@ def test_forget_removes_entries_and_proves_it(run: Any, learned: Path) -> None:
     assert "nothing is named to be forgotten" in run("forget", "run", code=2).line
 
 
+@pytest.mark.slow
 def test_methods_are_listed_with_their_settings(run: Any) -> None:
     value = run("methods", "--json").json
     assert set(value) >= {"none", "icl", "episodes", "ace"}

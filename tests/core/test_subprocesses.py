@@ -31,6 +31,7 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return marker
 
 
+@pytest.mark.slow
 def test_a_local_model_imports_nothing_from_the_current_folder(marker: Path, tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     model.write_bytes(b"GGUF" + bytes(100))

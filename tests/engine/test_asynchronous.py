@@ -475,6 +475,7 @@ def ends(ran: Ran) -> tuple[Counter[str], Counter[str]]:
     return adds, dropped
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(st.integers(0, 10**6), SHAPES, st.sampled_from(["keep", "drop"]), st.booleans())
 def test_every_lesson_is_once_covered_kept_or_dropped_over_all_its_copies(

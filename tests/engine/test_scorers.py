@@ -223,6 +223,7 @@ def test_tasks_that_cannot_be_scored_are_refused_before_anything_is_paid(
     assert model.calls == []
 
 
+@pytest.mark.slow
 @needs_fences
 def test_generated_code_is_scored_in_an_evaluation() -> None:
     tasks = [Task(f"t{i}", f"Write f that gives {i}.", meta={"tests": f"assert f() == {i}"}) for i in range(3)]

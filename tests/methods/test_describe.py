@@ -38,6 +38,7 @@ def test_the_paper_is_separate_from_the_summary() -> None:
     assert anatomy("none", {}).paper == ""
 
 
+@pytest.mark.slow
 def test_the_command(launcher: Launcher, tmp_path: Path) -> None:
     done = launcher.run(("methods",), tmp_path)
     assert done.code == 0

@@ -84,6 +84,7 @@ def test_without_labels_no_metric_reaches_a_reward(tmp_path: Path) -> None:
     assert len(run.calls("judge")) == 4
 
 
+@pytest.mark.slow
 @needs_fences
 def test_a_part_that_answers_the_tests_is_run_and_others_are_judged(tmp_path: Path) -> None:
     parts = ("write the function", "write a helper")

@@ -221,6 +221,7 @@ def test_a_server_that_always_errs_stops_after_three_steps(tmp_path: Path) -> No
         learn_from(tmp_path / "run", [("500", 1)], attempts=2)
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_given_up_after_the_timeout(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="lost"):
         learn_from(tmp_path / "run", [("hang", 1)], timeout=0.2, attempts=1)

@@ -122,6 +122,7 @@ def test_a_reply_is_read_up_to_its_limit_and_is_not_asked_for_again(sent: Sent) 
     assert requests == 1
 
 
+@pytest.mark.slow
 def test_a_compressed_reply_is_not_unpacked() -> None:
     failure, _ = ask(ok(gzip.compress(b" " * 100_000_000, 1), "Content-Encoding: gzip"))
     assert "the reply is compressed (gzip), which was not asked for" in str(failure)

@@ -164,6 +164,7 @@ def test_a_field_that_is_not_known_as_inert_is_not_obeyed() -> None:
     assert set(Config.model_fields) >= INERT
 
 
+@pytest.mark.slow
 def test_reading_commands_import_and_ask_nothing(run: Path) -> None:
     packages.install(Path.cwd(), "plug", "import evil\n", "practicum.methods", evil="plug")
     rewrite(

@@ -72,6 +72,7 @@ def test_concurrency_bounds_the_calls_in_flight(tmp_path: Path) -> None:
     assert model.most == 5
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_order(tmp_path: Path) -> None:
     models = [client() for _ in range(3)]
     for number, (model, seed) in enumerate(zip(models, (1, 1, 2), strict=True)):

@@ -82,6 +82,7 @@ def run_of(name: str) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAKE)
 def test_everything_that_is_listed_can_be_opened(name: str) -> None:
     with Story.open(run_of(name)) as story:

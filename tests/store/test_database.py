@@ -72,6 +72,7 @@ with Store.open(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_a_folder_that_another_process_writes_to_is_refused(tmp_path: Path) -> None:
     Store.create(tmp_path).close()
@@ -138,6 +139,7 @@ say("at the end:", work)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.durable
 def test_a_full_disk_fails_loudly_and_loses_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)

@@ -42,6 +42,7 @@ EDIT: st.SearchStrategy[Edit] = st.one_of(
 STEP = st.lists(EDIT, max_size=6).map(lambda edits: Delta(tuple(edits))) | st.integers(0, 5)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(st.lists(STEP, max_size=6))
 def test_rows_rebuild_every_version_exactly_also_after_rollbacks(steps: list[Delta | int]) -> None:

@@ -96,6 +96,7 @@ def test_an_endless_wait_is_stopped() -> None:
     assert ran.stopped
 
 
+@pytest.mark.slow
 def test_memory_is_limited() -> None:
     ran = run("kept = []\nwhile True: kept.append(bytearray(10_000_000))", limits=Limits(memory_mb=128))
     assert ran.reason == "ran out of its 128 MB of memory"
@@ -300,6 +301,7 @@ def test_file_names_must_stay_in_the_folder() -> None:
     assert asyncio.run(Sandbox().run({"other.py": ""})).reason == "there is no file main.py to run"
 
 
+@pytest.mark.slow
 def test_at_once_limits_concurrent_programs() -> None:
     async def both() -> list[ProgramResult]:
         sandbox = Sandbox(Limits(wall=20.0), at_once=1)
@@ -381,6 +383,7 @@ def test_no_system_call_is_listed_twice() -> None:
         assert len(numbers) == len(set(numbers))
 
 
+@pytest.mark.slow
 def test_code_that_ran_without_fences_is_warned_of_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lame = tmp_path / "fences.py"
     lame.write_text(Path(fences.__file__).read_text().replace('_checked(version, "Landlock")', 'raise OSError("none")'))
