@@ -10,7 +10,7 @@ from sqlalchemy import delete, func, select, text
 
 from practicum.core.errors import UsageError
 from practicum.store import schema
-from practicum.store.database import Store
+from practicum.store.database import Store, as_stored
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -86,13 +86,14 @@ def name_version(store: Store, run_id: str, name: str, version: int | str | None
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a version: begin with a letter, then letters, digits, . _ and -")
     number, table = find_version(store, run_id, version), schema.versions
-    last = store.rows(select(func.max(table.c.version)).where(table.c.run_id == run_id))[0][0]
+    with as_stored(store.folder):
+        last = int(store.rows(select(func.max(table.c.version)).where(table.c.run_id == run_id))[0][0])
     number = last if number is None else number
     if not store.rows(select(table.c.version).where(table.c.run_id == run_id, table.c.version == number)):
         raise UsageError(f"there is no version {number}: this run has 0 to {last}")
     with store.transaction() as db:
         db.execute(schema.names.insert().prefix_with("OR REPLACE").values(run_id=run_id, name=name, version=number))
-    return int(number)
+    return number
 
 
 def delete_name(store: Store, run_id: str, name: str) -> None:
