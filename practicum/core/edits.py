@@ -57,12 +57,17 @@ class Entry:
     @property
     def solved(self) -> str:
         """The text and, where it is a solved task, its answer."""
-        return f"{self.text} → {self.data['answer']}" if "answer" in self.data else self.text
+        return solved(self.text, self.data)
 
     @property
     def embedded_text(self) -> str:
         """The text its embedding is made from."""
         return self.key or self.text
+
+
+def solved(text: str, data: Mapping[str, Any]) -> str:
+    """A text and, where it is a solved task, its answer."""
+    return f"{text} → {data['answer']}" if "answer" in data else text
 
 
 @dataclass(frozen=True, slots=True)

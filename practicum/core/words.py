@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from practicum.core.visible import visible
 
@@ -50,3 +50,14 @@ def one_line(text: object, most: int = 80) -> str:
     """A text on one line of at most `most` characters, with what hides in it escaped (`core.visible`)."""
     line = visible(" ".join(str(text).split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def strings(value: Any) -> list[str]:
+    """All texts in a JSON value."""
+    if isinstance(value, str):
+        return [value] if value else []
+    if isinstance(value, Mapping):
+        return [text for part in value.values() for text in strings(part)]
+    if isinstance(value, list | tuple):
+        return [text for part in value for text in strings(part)]
+    return []

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
-from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote, changed_entries
+from practicum.core.edits import Add, Delete, Delta, Edit, Merge, Refused, Update, Vote, changed_entries, solved
 from practicum.core.screen import Flag, flags
 from practicum.core.trust import Trust, trust_of
+from practicum.core.words import strings
+from practicum.store.reviews import PENDING
 
 Review = Literal["none", "foreign", "all"]
 """Which edits wait: none; those from less than own sources and those that are flagged; or all that change a text."""
@@ -54,8 +56,7 @@ class Admitted:
 
 @dataclass
 class Door:
-    """Decides which edits wait. `known` are texts that wait or were rejected, each with what to say of an edit that
-    brings it again."""
+    """Decides which edits wait. `known` is what edits say that wait or were rejected, each with its state."""
 
     review: Review = "none"
     known: dict[str, str] = field(default_factory=dict)
@@ -90,6 +91,11 @@ class Door:
         flagged = any(flag.kind != "length" for flag in edit_flags(edit))
         return trust != "own" or (self.review == "all" and taught) or flagged
 
+    def repeats(self, edit: Edit) -> bool:
+        """Whether an edit that would wait says, word for word, what one that waits already says. What strangers taught
+        keeps nobody from learning the same from tasks of their own, which does not wait."""
+        return self.known.get(said(edit)) == PENDING and self.waits(edit)
+
 
 def named_entries(edit: Edit) -> tuple[str, ...]:
     """The ids or refs of the entries that an edit is about."""
@@ -118,12 +124,7 @@ def edit_texts(edit: Edit) -> list[str]:
     return texts
 
 
-def strings(value: Any) -> list[str]:
-    """All texts in a JSON value."""
-    if isinstance(value, str):
-        return [value] if value else []
-    if isinstance(value, Mapping):
-        return [text for part in value.values() for text in strings(part)]
-    if isinstance(value, list | tuple):
-        return [text for part in value for text in strings(part)]
-    return []
+def said(edit: Edit) -> str:
+    """What an edit says, a solved task with its answer; empty if it has no text."""
+    text = getattr(edit, "text", None)
+    return solved(text, getattr(edit, "data", None) or {}) if text else ""

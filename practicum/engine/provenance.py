@@ -18,7 +18,7 @@ from practicum.core.context import Context
 from practicum.core.edits import Delta, Edit, Entry, changed_entries, ordered_union
 from practicum.core.shingles import COMMON, grams, pieces
 from practicum.core.types import Lesson, Rollout
-from practicum.engine.door import strings
+from practicum.core.words import strings
 
 T = TypeVar("T")
 

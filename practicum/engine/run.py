@@ -37,7 +37,7 @@ from practicum.core.errors import (
 from practicum.core.trust import least, trust_of
 from practicum.core.types import Feedback, Profile, Prompt, Rollout, Score, Task, Trace, Usage
 from practicum.core.views import View
-from practicum.engine.door import Admitted, edit_texts, named_entries
+from practicum.engine.door import Admitted, named_entries, said
 from practicum.engine.framing import framed_prompt, framed_view
 from practicum.engine.specifics import tell_apart
 from practicum.engine.state import TOKEN_RATIO, ModelCall, RunState
@@ -57,7 +57,7 @@ from practicum.models.receiving import received
 from practicum.retrieval.search import VISIBLE, EntryPredicate, Match
 from practicum.retrieval.vectors import same_from
 from practicum.store.journal import NOTE_ROLE, JournalRow, digest, dump_failure, load_failure, noting_refusal
-from practicum.store.reviews import PENDING, WHY
+from practicum.store.reviews import PENDING, REJECTED, WHY
 from practicum.tasks.scoring.registry import meta_fault
 from practicum.tasks.scoring.rules import named_choices
 
@@ -508,39 +508,37 @@ class Run:
         return replace(delta, edits=tuple(ready)), Delta(tuple(edit for group in held for edit in group.edits))
 
     async def admit(self, delta: Delta) -> Admitted:
-        """The delta at the door. Refused is what was rejected in a review before, or waits for one already, and what
-        builds on that."""
+        """The delta at the door. Refused is what a review rejected before, in other words too, what waits for one in
+        the same words, and what builds on either."""
         door, refused = self._state.door, list[Refused]()
         if door.known:
-            new = [edit for edit in delta.edits if edit_texts(edit)]
-            before = await self._known_before([edit_texts(edit)[0] for edit in new])
-            # What strangers taught and waits keeps nobody from learning the same from the operator's own tasks.
-            refused = [
-                Refused(edit, why)
-                for edit, why in zip(new, before, strict=True)
-                if why and (why != WHY[PENDING] or door.waits(edit))
-            ]
+            new = [edit for edit in delta.edits if said(edit)]
+            rejected = await self._rejected([said(edit) for edit in new])
+            states = (
+                REJECTED if before else PENDING if door.repeats(edit) else ""
+                for edit, before in zip(new, rejected, strict=True)
+            )
+            refused = [Refused(edit, WHY[state]) for edit, state in zip(new, states, strict=True) if state]
             self.count(Count.KNOWN_TO_REVIEW, len(refused))
             gone = {one.edit.ref: one.reason for one in refused if isinstance(one.edit, Add) and one.edit.ref}
             builds = ((edit, gone.keys() & named_entries(edit)) for edit in delta.edits)
             refused += [Refused(edit, gone[min(refs)]) for edit, refs in builds if refs]
         out = {id(refusal.edit) for refusal in refused}
         ready, held = door.split(edit for edit in delta.edits if id(edit) not in out)
-        door.known |= {text: WHY[PENDING] for group in held for edit in group.edits for text in edit_texts(edit)[:1]}
+        door.known |= {text: PENDING for group in held for edit in group.edits if (text := said(edit))}
         self.count(Count.HELD_EDITS, len(held))
         return Admitted(replace(delta, edits=tuple(ready)), tuple(held), tuple(refused))
 
-    async def _known_before(self, texts: Sequence[str]) -> list[str]:
-        """For each text, what the door knows of one that says the same; empty if it knows none."""
-        if not texts:
-            return []
-        known = [*self._state.door.known.items()]
-        closeness = (await self.embed(texts)) @ (await self.embed([text for text, _ in known])).T
-        alike = [[known[int(n)] for n in np.flatnonzero(row >= self.same_from)] for row in closeness]
+    async def _rejected(self, texts: Sequence[str]) -> list[bool]:
+        """For each text, whether a review rejected one that says the same, in other words too."""
+        known = [text for text, state in self._state.door.known.items() if state == REJECTED]
+        if not texts or not known:
+            return [False] * len(texts)
+        closeness = (await self.embed(texts)) @ (await self.embed(known)).T
         # Similar texts with another number, name or answer say something else.
         return [
-            next((why for old, why in found if not tell_apart(text, old, self.choices)), "")
-            for text, found in zip(texts, alike, strict=True)
+            any(not tell_apart(text, known[int(n)], self.choices) for n in np.flatnonzero(row >= self.same_from))
+            for text, row in zip(texts, closeness, strict=True)
         ]
 
     async def nearest(self, context: Context, text: str, k: int, where: EntryPredicate = VISIBLE) -> list[Match]:

@@ -6,6 +6,7 @@ import json
 
 from sqlalchemy import select
 
+from practicum.core.edits import solved
 from practicum.store import schema
 from practicum.store.database import Store
 
@@ -20,12 +21,11 @@ WHY = {
 
 
 def read_known(store: Store, last_step: int | None = None) -> dict[str, str]:
-    """The texts of edits up to a step (None: of all) that wait for review or were rejected, each with the reason to
-    refuse an edit that says the same."""
+    """What edits up to a step (None: all) say that wait for review or were rejected, each with its state."""
     table = schema.reviews
     if not store.has_table(table):
         return {}
     query = select(table.c.state, table.c.data).where(table.c.state.in_(WHY)).order_by(table.c.id)
     rows = store.rows(query if last_step is None else query.where(table.c.step <= last_step))
-    texts = ((edit.get("text"), row.state) for row in rows for edit in json.loads(row.data)["edits"])
-    return {text: WHY[state] for text, state in texts if text}
+    edits = ((edit, row.state) for row in rows for edit in json.loads(row.data)["edits"])
+    return {solved(edit["text"], edit.get("data") or {}): state for edit, state in edits if edit.get("text")}

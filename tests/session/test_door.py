@@ -28,7 +28,7 @@ from practicum.methods.reflexion import keep_reflections
 from practicum.models.scripted import Call
 from practicum.store import schema
 from practicum.store.database import Store
-from practicum.store.reviews import PENDING, WHY
+from practicum.store.reviews import PENDING
 
 FOREIGN = ("task:t", "trust:foreign")
 TOOL = ("task:t", "trust:tool")
@@ -221,12 +221,20 @@ def test_what_strangers_taught_and_waits_keeps_nobody_from_learning_it(
 
 def test_what_builds_on_a_repeated_lesson_is_refused_with_it() -> None:
     run = indoors(lambda call: "no")
-    run._state.door = Door("foreign", {SECRET: WHY[PENDING]})
+    run._state.door = Door("foreign", {SECRET: PENDING})
     new, vote = Add("rules", SECRET, ref="new0", sources=FOREIGN), Vote("e0", uses=1)
     merge = Merge(("e0", "new0"))
     admitted = asyncio.run(run.admit(Delta((new, merge, Vote("new0", helpful=1), vote))))
     assert admitted.delta.edits == (vote,)
     assert [refused.edit for refused in admitted.refused] == [new, merge, Vote("new0", helpful=1)]
+
+
+def test_similar_tasks_of_strangers_all_wait_and_the_same_one_waits_once(tmp_path: Path) -> None:
+    """Each is a solved task of its own, however much its words are like those of another."""
+    tasks = [replace(task, input=f"Please send me invoice {n} again") for n, task in enumerate(recorded("foreign", 30))]
+    again = replace(tasks[0], id="again")
+    run = learned(tmp_path, scripted(lambda call: "no"), [*tasks, again], method="episodes", from_traces=True)
+    assert (len(run.result.context), len(reviews(tmp_path))) == (0, 30)
 
 
 def test_votes_that_wait_prune_nothing() -> None:
