@@ -209,7 +209,12 @@ class Config(BaseModel):
     @property
     def asks(self) -> bool:
         """Whether the agent is a built-in one, which asks a model."""
-        return self.agent == "chat" or self.agent.startswith((TOOLS, APPWORLD))
+        return self.agent == "chat" or self.uses_tools
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether the agent is a built-in one that calls tools."""
+        return self.agent.startswith((TOOLS, APPWORLD))
 
     @property
     def executing(self) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from practicum.core.edits import Applied, Delete, Edit, Entry, Merge, Update, Vo
 from practicum.core.errors import UsageError
 from practicum.core.shingles import Rarity, grams, pieces
 from practicum.core.trust import MARK, markers
-from practicum.engine.door import edit_texts, strings
+from practicum.core.words import strings
+from practicum.engine.door import edit_texts
 from practicum.store import schema
 from practicum.store.database import DATABASE_FILE, INDEX_FILE, Store
 from practicum.store.snapshot import delete_snapshot

@@ -27,7 +27,7 @@ from practicum.store import schema
 from practicum.store.database import Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
-from practicum.store.versions import Difference, lineage
+from practicum.store.versions import Difference, diff_entries, lineage
 
 BY_REVIEW = "approved in review"
 """Begins the reason of an edit that a person approved."""
@@ -228,18 +228,11 @@ class Present:
         """What edits would do to the present version."""
         outcome = self.context.apply(Delta(review.edits))
         ids = dict.fromkeys(id for done in outcome.applied for id in (done.id, *changed_entries(done.edit)))
-        both = [(self.context.get(id), outcome.context.get(id)) for id in ids]
-        difference: Difference = (
-            [new for old, new in both if old is None and new is not None],
-            [old for old, new in both if old is not None and new is None],
-            [
-                (old, new) for old, new in both
-                if old is not None and new is not None
-                and (old.text, old.section, old.data) != (new.text, new.section, new.data)
-            ],
-        )  # fmt: skip
+        before, after = (
+            {id: entry for id in ids if (entry := context.get(id))} for context in (self.context, outcome.context)
+        )
         votes = tuple(edit for edit in review.edits if isinstance(edit, Vote))
-        return Effect(difference, votes, self.problem(review, self.context))
+        return Effect(diff_entries(before, after), votes, self.problem(review, self.context))
 
 
 # Decisions

@@ -26,7 +26,7 @@ from practicum.models.keys import hosts
 from practicum.models.prices import UNLISTED
 from practicum.models.registry import ROLES, is_local
 from practicum.session.components import Parts, make_agent, make_method, make_scorer, make_settings
-from practicum.session.config import APPWORLD, TOOLS, Config, Splits, config_from
+from practicum.session.config import APPWORLD, Config, Splits, config_from
 from practicum.tasks.load import require_meta, require_targets
 from practicum.tasks.scoring.registry import JUDGED
 
@@ -204,7 +204,7 @@ def strangers(setup: Setup) -> str:
     """What a run learns from that is less than the operator's own, in words; empty if there is none."""
     config, levels = setup.config, {task.trust for task in setup.splits.train} - {"own"}
     found = [f"{level} {'traces' if config.from_traces else 'tasks'}" for level in LEVELS if level in levels]
-    if config.agent.startswith((TOOLS, APPWORLD)) and not (config.trust_tools or config.from_traces):
+    if config.uses_tools and not (config.trust_tools or config.from_traces):
         found.append("what tools return (`trust_tools`, if it is all your own)")
     return " and ".join(found)
 
@@ -216,7 +216,7 @@ def _check_agent(config: Config) -> None:
         raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
     if config.choices and config.agent.startswith(APPWORLD):
         raise UsageError("AppWorld's tasks have no choice of answers: leave out `choices`")
-    if not config.agent.startswith((TOOLS, APPWORLD)):
+    if not config.uses_tools:
         of_tools = {"max_turns": MAX_TURNS, "tool_timeout": TOOL_TIMEOUT, "guard_tools": "off"}
         for name, default in of_tools.items():
             if getattr(config, name) != default:

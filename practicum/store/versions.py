@@ -131,8 +131,7 @@ Difference = tuple[list[Entry], list[Entry], list[tuple[Entry, Entry]]]
 
 def diff_contexts(old: Context, new: Context) -> Difference:
     """What differs between two contexts of one run."""
-    before, after = {e.id: e for e in old}, {e.id: e for e in new}
-    return _difference(before, after, {id: id for id in after if id in before})
+    return diff_entries({e.id: e for e in old}, {e.id: e for e in new})
 
 
 def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
@@ -157,7 +156,7 @@ def diff_runs(old: Sequence[Version], new: Sequence[Version]) -> Difference:
     for id in after.keys() & before.keys() - same.keys() - taken:
         if SequenceMatcher(None, before[id].text, after[id].text).ratio() >= SIMILAR:
             same[id] = id
-    return _difference(before, after, same)
+    return diff_entries(before, after, same)
 
 
 SIMILAR = 0.6
@@ -174,8 +173,12 @@ def _texts(versions: Sequence[Version]) -> dict[str, set[str]]:
     return texts
 
 
-def _difference(before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str]) -> Difference:
-    """The difference of two contexts, in which these ids of the second are those of the first."""
+def diff_entries(
+    before: Mapping[str, Entry], after: Mapping[str, Entry], same: Mapping[str, str] | None = None
+) -> Difference:
+    """The difference of entries by their ids. `same` gives the ids of the second that are others in the first; None:
+    each id is the same in both."""
+    same = {id: id for id in after if id in before} if same is None else same
     kept = set(same.values())
     both = [(before[same[id]], entry) for id, entry in after.items() if id in same]
     return (

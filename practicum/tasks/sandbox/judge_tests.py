@@ -33,7 +33,6 @@ from practicum.tasks.sandbox.plain import (
     Packer,
     Unpacker,
     compiled,
-    contents,
     fill,
     parses,
     read,
@@ -336,11 +335,7 @@ class Talk:
             known = next(each for each in kind.__mro__ if each.__module__ != MODULE)
             return ["error", *map(packer.ref, (known, *value.args))]
         if self.is_shared(kind):
-            if isinstance(value, enum.Enum):
-                return ["member", kind.__name__, value.name]
-            if isinstance(value, tuple):
-                return ["named", kind.__name__, *map(packer.ref, value)]
-            return ["made", kind.__name__, *map(packer.ref, contents(value))]
+            return packer.shared_node(value)
         if callable(value):
             return _imported(value) or ["function", self.number(value)]
         if hasattr(kind, "__next__"):

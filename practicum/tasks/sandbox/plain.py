@@ -9,6 +9,7 @@ It uses the standard library alone.
 from __future__ import annotations
 
 import ast
+import enum
 import importlib
 import itertools
 import json
@@ -162,6 +163,15 @@ class Packer:
         if fixed := FIXED.get((kind.__module__, kind.__name__)):
             return [kind.__name__, *fixed[0](value)]
         return self.special(value, self)
+
+    def shared_node(self, value: Any) -> Node:
+        """The node of an object of a class that both sides have."""
+        name = type(value).__name__
+        if isinstance(value, enum.Enum):
+            return ["member", name, value.name]
+        if isinstance(value, tuple):
+            return ["named", name, *map(self.ref, value)]
+        return ["made", name, *map(self.ref, contents(value))]
 
 
 class Unpacker:

@@ -29,7 +29,6 @@ from practicum.tasks.sandbox.plain import (
     Unpacker,
     changed,
     compiled,
-    contents,
     parses,
     read,
     snapshot,
@@ -135,11 +134,7 @@ class Answer:
                 held = [kind, str(value), len(value.args), *value.args, *itertools.chain(*vars(value).items())]
                 return ["error", *map(packer.ref, held)]
             if self.is_shared(kind):
-                if isinstance(value, enum.Enum):
-                    return ["member", kind.__name__, value.name]
-                if isinstance(value, tuple):
-                    return ["named", kind.__name__, *map(packer.ref, value)]
-                return ["made", kind.__name__, *map(packer.ref, contents(value))]
+                return packer.shared_node(value)
             if kind is types.CoroutineType:
                 return ["coroutine", self.number(value)]
             base, content = _content(value)
