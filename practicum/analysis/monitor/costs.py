@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
@@ -62,7 +63,10 @@ def read_calls(store: Store) -> list[JournalCall]:
     t = schema.journal
     usage = (t.c.calls, t.c.input_tokens, t.c.cached_tokens, t.c.output_tokens, t.c.usd)
     query = select(t.c.place, t.c.role, t.c.ok, t.c.seconds, *usage).where(t.c.run_id == RUN, t.c.role != NOTE_ROLE)
-    return [JournalCall(r[0], r[1], bool(r[2]), Usage(*r[4:]), r[3]) for r in store.rows(query.order_by(t.c.place))]
+    rows = store.rows(query.order_by(t.c.place))
+    if odd := next((row for row in rows if not isinstance(row.role, str) or not isfinite(row.seconds)), None):
+        raise ValueError(f"a call with the role {odd.role!r} of {odd.seconds} s")
+    return [JournalCall(r[0], r[1], bool(r[2]), Usage(*r[4:]), r[3]) for r in rows]
 
 
 def read_step_ends(store: Store) -> dict[int, float]:
