@@ -152,6 +152,7 @@ BROKEN: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "words"), BROKEN.values(), ids=BROKEN)
 def test_a_program_that_fails_says_how(tmp_path: Path, body: str, words: str) -> None:
     with pytest.raises(AgentError) as caught:

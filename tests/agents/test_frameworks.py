@@ -202,6 +202,7 @@ def test_a_langgraph_graph_gets_the_context_in_its_first_system_message() -> Non
     assert act(agent, view=View()).answer == f"human: {TASK.input}\nai: By [e1]."
 
 
+@pytest.mark.slow
 def test_a_langchain_chain_takes_its_own_variables() -> None:
     pytest.importorskip("langchain_core", reason="langchain-core is not installed")
     from langchain_core.language_models import FakeListChatModel

@@ -78,6 +78,7 @@ def test_every_variant_runs_with_every_seed_and_scores_as_a_run_alone(tmp_path: 
     assert found.failed == ()
 
 
+@pytest.mark.slow
 def test_the_report_says_what_each_role_cost(tmp_path: Path) -> None:
     model = client()
     report = compare(tmp_path / "c", model, "none,ace", scorer="judge").report
@@ -158,6 +159,7 @@ def test_the_same_command_again_pays_nothing_and_opens_no_run(tmp_path: Path) ->
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.slow
 def test_variants_and_seeds_can_be_added_and_only_those_are_paid_for(tmp_path: Path) -> None:
     compare(tmp_path / "c", client(), "none,icl", seeds=1)
     model = client()
@@ -207,6 +209,7 @@ def test_a_failed_method_is_reported_and_the_others_continue(tmp_path: Path) -> 
     assert not any(row["failed"] for row in mended.report["variants"])
 
 
+@pytest.mark.slow
 def test_a_run_that_no_judge_could_score_is_tried_again(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "judge" else world(call)
@@ -274,6 +277,7 @@ def test_all_runs_share_one_limit_of_calls(tmp_path: Path) -> None:
     assert model.most == 5
 
 
+@pytest.mark.slow
 def test_a_model_by_name_is_opened_once_and_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     closed: list[str] = []
@@ -295,6 +299,7 @@ def test_a_model_by_name_is_opened_once_and_closed(tmp_path: Path, monkeypatch: 
     assert sorted(opened) == sorted(closed) == ["scripted:a", "scripted:b"]
 
 
+@pytest.mark.slow
 def test_a_budget_holds_for_each_run(tmp_path: Path) -> None:
     found = compare(tmp_path / "c", client(), max_calls=25, tasks=make_tasks(12))
     rows = {row["name"]: row for row in found.report["variants"]}
@@ -449,6 +454,7 @@ def test_with_fewer_than_three_seeds_every_claim_is_about_these_runs(tmp_path: P
     assert more.report["tables"][0]["rows"][1]["claim"].startswith("better than none: ")
 
 
+@pytest.mark.slow
 def test_every_method_starts_from_the_seed_playbook(tmp_path: Path) -> None:
     start = seed_context([("rules", "Say the last word."), ("rules", "Say it once.")])
     found = compare(tmp_path / "c", client(), "none,ace", seed_context=start)
@@ -629,6 +635,7 @@ def test_a_warm_up_starts_a_stream_from_the_context_of_another_variant(tmp_path:
         compare(tmp_path / "o", client(), study, settings={}, online=True, test=())
 
 
+@pytest.mark.slow
 def test_a_stream_fails_if_its_warm_up_failed(tmp_path: Path) -> None:
     def away(call: Call) -> str | Exception:
         return ProviderError("nobody there") if call.role == "reflector" else world(call)

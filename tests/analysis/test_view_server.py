@@ -109,6 +109,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return learned(tmp_path_factory.mktemp("run"), scripted(), make_tasks(2), test=make_tasks(1, 5)).folder
 
 
+@pytest.mark.slow
 def test_the_command_prints_its_address_and_ends_with_ctrl_c(run: Path, launcher: Launcher, tmp_path: Path) -> None:
     started = launcher.start(["view", run, "--no-open", "--json"], tmp_path)
     until, said = monotonic() + 60, started.files[0]

@@ -553,6 +553,7 @@ def rows_of(done: Done) -> list[dict[str, Any]]:
     return cast(list[dict[str, Any]], found)
 
 
+@pytest.mark.slow
 def test_show_prints_the_buffer_of_a_run(tmp_path: Path, show: Callable[..., Done]) -> None:
     found = trained(tmp_path / "run", settings={**LIGHT, "epochs": 3, "group": 2, "graduate": 2, "evict": 2})
     rows = rows_of(show("run", "--replay", "--json"))

@@ -69,6 +69,7 @@ def test_methods_are_compared_and_the_same_command_continues(run: Any, tmp_path:
     ]
 
 
+@pytest.mark.slow
 def test_every_method_starts_from_a_playbook_file(run: Any, tmp_path: Path) -> None:
     (tmp_path / "start.md").write_text("## rules\n- If message 51, say word51.\n", encoding="utf-8")
     command = ("tasks.jsonl", "--test", "test.jsonl", "--methods", "none,again=none", "--seeds", "1", "--out", "c")

@@ -170,6 +170,7 @@ def test_an_editor_that_is_missing_or_fails_changes_nothing(
     assert load_context(run).version == 0
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_by_id_where_they_share_a_history_and_otherwise_by_text(run: Path) -> None:
     def go(*arguments: object) -> Done:
         return run_command(["diff", *arguments], run.parent)

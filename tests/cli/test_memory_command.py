@@ -85,6 +85,7 @@ def test_a_search_without_memories_finds_nothing(go: Any) -> None:
     assert go("search", "run", "anything", "--json").json["entries"] == []
 
 
+@pytest.mark.slow
 def test_vectors_of_another_embedder_are_refused_until_reembed(go: Any, run: Path) -> None:
     with Store.open(run) as store:
         run_sync(Vectors(Words(), store)([entry.text for entry in load_context(run)]))

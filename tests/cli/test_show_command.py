@@ -32,6 +32,7 @@ def show(run: Path, *arguments: object, code: int = 0) -> Done:
     return done
 
 
+@pytest.mark.slow
 def test_each_id_in_a_list_leads_to_its_attempt(run: Path) -> None:
     done = show(run, "--attempts", "--json")
     attempts = done.json["attempts"]

@@ -211,6 +211,7 @@ def test_without_the_library_all_are_compared_and_it_is_counted_once(monkeypatch
     assert "pip install usearch" in Count.UNINDEXED_SEARCH.meaning
 
 
+@pytest.mark.slow
 def test_a_filter_that_leaves_few_of_many_falls_back_to_comparing_all() -> None:
     """The index knows the other section too, and names little else near this query."""
     said = [Add("notes", f"bank {n}") for n in range(3_000)] + [Add("memories", f"card {n}") for n in range(20)]

@@ -111,6 +111,7 @@ def test_settings_that_only_repeat_attempts_are_refused(tmp_path: Path) -> None:
         read(tmp_path, "rcl", recorded())
 
 
+@pytest.mark.slow
 def test_unreadable_traces_are_counted_in_total_and_after_a_resume_too(launcher: Launcher, tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     stored.mkdir()
