@@ -95,10 +95,12 @@ def export(
 ) -> None:
     """Write a context as markdown, as JSON, or as AGENTS.md."""
     from practicum.core import playbook
-    from practicum.session.records import load_context
+    from practicum.session.records import load_context, split_version
+    from practicum.session.result import waiting_line
+    from practicum.session.review import held_of
 
     context, out = load_context(run, version), Printer(json_)
-    text = playbook.export(context, format)
+    text, held = playbook.export(context, format), held_of(run)
     if output is not None:
         write_atomic(output, text)
         out.print(f"version {context.version} with {quantity(len(context), 'entry')} written to {output}")
@@ -108,7 +110,10 @@ def export(
     elif not json_:
         # A file gets the text as it is, a terminal what can be seen of it.
         sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
-    out.result({"format": format, "text": text, "output": str(output) if output else None})
+    out.result({"format": format, "text": text, "output": str(output) if output else None, "held": held})
+    if held:
+        # Standard output may be the text.
+        Printer(True).print(waiting_line(held, split_version(run)[0]))
 
 
 def import_(

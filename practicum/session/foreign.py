@@ -169,7 +169,11 @@ class Origin:
             if (every or role in roles) and role not in given and not replaced:
                 by_model.setdefault(("roles", model), []).append(role)
         own = {ROLES.get(name, name) for name in config.roles}
-        left = ["other roles"] if every else [role for role in dict.fromkeys(roles) if role not in own | given]
+        left = (
+            ["other roles" if by_model else "all roles"]
+            if every
+            else [role for role in dict.fromkeys(roles) if role not in own | given]
+        )
         if left and config.model is not None and "model" not in self.named:
             by_model["model", config.model] = left
         for (field, model), asked in by_model.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, NotRequired
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,9 +23,9 @@ from practicum.core.errors import StoreError, UsageError
 from practicum.engine.door import Held
 from practicum.session.amend import add_version
 from practicum.session.legs import tasks_left
-from practicum.session.records import CHANGED, HELD, RUN, read_run
+from practicum.session.records import CHANGED, HELD, RUN, read_run, split_version
 from practicum.store import schema
-from practicum.store.database import Store
+from practicum.store.database import DATABASE_FILE, Store
 from practicum.store.reviews import APPROVED, PENDING, REJECTED
 from practicum.store.snapshot import read_context
 from practicum.store.versions import Difference, diff_entries, lineage
@@ -153,6 +154,15 @@ def count_pending(store: Store) -> int:
         return 0
     mine = select(func.count()).where(table.c.run_id == RUN, table.c.state == PENDING)
     return int(store.rows(mine)[0][0])
+
+
+def held_of(path: Path | str) -> int:
+    """How many edits of a run wait for review; 0 for a playbook file."""
+    folder, _ = split_version(path)
+    if not (folder / DATABASE_FILE).exists():
+        return 0
+    with Store.read(folder) as store:
+        return count_pending(store)
 
 
 def find_reviews(store: Store, ids: Iterable[str], states: Collection[str] = (PENDING,)) -> list[Review]:

@@ -212,6 +212,8 @@ def strangers(setup: Setup) -> str:
 def _check_agent(config: Config) -> None:
     if config.reasoning and config.agent != "chat":
         raise UsageError(f"`reasoning` is for the chat agent, not for {config.agent}: leave it out")
+    if config.trust_tools and config.agent == "chat":
+        raise UsageError("`trust_tools` is for an agent with tools, which the chat agent has not: leave it out")
     if config.scorer == "appworld" and not config.agent.startswith(APPWORLD):
         raise UsageError(f"scorer 'appworld' needs the agent {APPWORLD}URL, not {config.agent}")
     if config.choices and config.agent.startswith(APPWORLD):

@@ -287,6 +287,10 @@ def test_a_resume_with_named_models_makes_a_run_ones_own(run: Path) -> None:
     rewrite(run, model="openai:x", roles={"judge": "openai:z"}, state="stopped")
     with pytest.raises(UsageError, match=r"openai:z \(judge\), send prompts to openai:x \(other roles\)"):
         run_sync(practicum.resume(run))
+    rewrite(run, roles={}, state="stopped")
+    with pytest.raises(UsageError, match=r"would send prompts to openai:x \(all roles\)"):
+        run_sync(practicum.resume(run))
+    rewrite(run, roles={"judge": "openai:z"}, state="stopped")
     with pytest.raises(UsageError, match=r"would send prompts to openai:z \(judge\)\. "):
         run_sync(practicum.resume(run, model="scripted:script.jsonl"))
     rewrite(run, api_key_env="AWS_SECRET", roles={}, review="none", state="stopped")

@@ -395,6 +395,9 @@ def test_a_strangers_playbook_and_flagged_entries_wait_for_review(tmp_path: Path
         done = run_command(["import", str(file), "--out", str(run), "--trust", trust, "--json"], tmp_path)
         assert json.loads(done.out) == {"run": str(run), "entries": len(kept), "waiting": 2 - len(kept)}
         assert [entry.text for entry in load_context(run)] == kept
+    exported = run_command(["export", str(run), "--format", "agents-md"], tmp_path)
+    assert "Count from one" not in exported.out
+    assert f"in no prompt before you approve: practicum review {run}" in exported.err
     approved = run_command(["review", str(run), "--approve", "0.1"], tmp_path)
     assert approved.code == 0, approved.err
     (entry,) = load_context(run)
